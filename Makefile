@@ -1,0 +1,30 @@
+# Everything runs inside .venv; no target needs anything to be activated.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: install demo test lint clean
+
+install: $(STAMP)
+
+# torch comes first and by its pin, so that whichever build of that version pip finds is the one that stays.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,images]'
+	touch $(STAMP)
+
+demo: install
+	$(BIN)/splitpu demo
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# One thread each: two workers that both ask for every core only wait for one another.
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

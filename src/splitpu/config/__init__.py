@@ -1,0 +1,45 @@
+"""Everything a run can be told: the dataclasses, the presets, and reading and writing them. Imports no torch."""
+
+from splitpu.config.parse import (
+    apply_overrides,
+    config_differences,
+    config_from_dict,
+    config_hash,
+    config_to_dict,
+    config_to_toml,
+    read_config,
+    validate_config,
+)
+from splitpu.config.presets import DataProfile, preset, preset_names
+from splitpu.config.schema import (
+    BaseConfig,
+    Config,
+    EngineConfig,
+    OptimiserConfig,
+    Scenario,
+    SplitConfig,
+    StudentConfig,
+    ViewsConfig,
+)
+
+__all__ = [
+    "BaseConfig",
+    "Config",
+    "DataProfile",
+    "EngineConfig",
+    "OptimiserConfig",
+    "Scenario",
+    "SplitConfig",
+    "StudentConfig",
+    "ViewsConfig",
+    "apply_overrides",
+    "config_differences",
+    "config_from_dict",
+    "config_hash",
+    "config_to_dict",
+    "config_to_toml",
+    "preset",
+    "preset_names",
+    "read_config",
+    "validate_config",
+]

@@ -1,0 +1,246 @@
+"""The configuration as dict, as TOML and as `section.key=value`: everything that comes in is checked, and what goes out
+comes back the same."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from splitpu.config.keys import SECTIONS, VALUE_TYPES, keys_of_section, nearest, quoted_list, unknown_key_error
+from splitpu.config.ranges import RANGES
+from splitpu.config.schema import Config
+from splitpu.errors import InputError
+
+Section = TypeVar("Section")
+
+# ----------------------------------------------------------------------------------------------------------------- dict
+
+
+def config_from_dict(settings: Mapping[str, Any], base: Config | None = None) -> Config:
+    """Lay settings over `base` (the defaults if not given), refusing what is misspelt, mistyped or out of range.
+
+    Keys may be nested, dotted or both, so that what `config_differences` gives can be read back.
+
+    >>> config_from_dict({"rounds": 1, "student": {"epochs": 20}, "base.optimiser.rate": 1e-4}).student.epochs
+    20
+    """
+    values: dict[str, Any] = {}
+    for key, value in _flatten(settings):
+        if key in values:
+            raise InputError(f"key '{key}' is given twice; keep one of {values[key]!r} and {value!r}")
+        values[key] = _checked(key, value)
+    return _replaced(base if base is not None else Config(), "", values)
+
+
+def config_to_dict(config: Config) -> dict[str, Any]:
+    """Give the configuration as nested plain dicts, for JSON and for model files.
+
+    >>> config_to_dict(Config())["split"]["tau"]
+    0.92
+    """
+    return dataclasses.asdict(config)
+
+
+def validate_config(config: Config) -> Config:
+    """Check a configuration that was built in Python, where the dataclasses themselves check nothing.
+
+    >>> validate_config(Config()) == Config()
+    True
+    """
+    return config_from_dict(config_to_dict(config))
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every value in nested settings; every key yielded exists."""
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        if key in SECTIONS:
+            if not isinstance(value, Mapping):
+                raise InputError(
+                    f"'{key}' is a section, not a single value (got {value!r}); "
+                    f"set one of its keys instead, such as '{key}.{keys_of_section(key)[0]}'"
+                )
+            yield from _flatten(value, f"{key}.")
+        elif key not in VALUE_TYPES:
+            raise unknown_key_error(key)
+        else:
+            yield key, value
+
+
+def _replaced(section: Section, prefix: str, values: Mapping[str, Any]) -> Section:
+    """Copy a section with the values of its keys, and of the sections inside it, replaced."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(section):  # type: ignore[arg-type]  # every section is a dataclass
+        key = f"{prefix}{field.name}"
+        if key in SECTIONS:
+            changes[field.name] = _replaced(getattr(section, field.name), f"{key}.", values)
+        elif key in values:
+            changes[field.name] = values[key]
+    return dataclasses.replace(section, **changes)  # type: ignore[type-var]
+
+
+# --------------------------------------------------------------------------------------------------------------- checks
+
+
+def _checked(key: str, value: Any) -> Any:
+    """Return the value as exactly the type its key is declared with, or say what the key takes."""
+    kind = VALUE_TYPES[key]
+    if get_origin(kind) is Literal:
+        return _checked_choice(key, value, get_args(kind))
+    if kind is bool:
+        return _checked_bool(key, value)
+    number = _whole_number(value) if kind is int else _finite_number(value)
+    if number is None or number not in RANGES[key]:
+        what = "a whole number" if kind is int else "a number"
+        raise InputError(f"{key} = {value!r} cannot be used; give {what} that is {RANGES[key]}")
+    return number
+
+
+def _checked_choice(key: str, value: Any, choices: tuple[str, ...]) -> str:
+    # The type is compared too: a numpy string or an enum that merely equals a choice would not survive the way to TOML.
+    if type(value) is str and value in choices:
+        return value
+    meant = nearest(str(value), choices)
+    advice = f"did you mean '{meant}'?" if meant else "choose one of these"
+    raise InputError(f"{key} = {value!r} is not one of {quoted_list(choices)}; {advice}")
+
+
+def _checked_bool(key: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise InputError(f"{key} = {value!r} cannot be used; give true or false, unquoted and in lower case in TOML")
+
+
+def _whole_number(value: Any) -> int | None:
+    # bool is a kind of int in Python, but `epochs = true` is always a mistake.
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, Integral):
+        return int(value)
+    number = _finite_number(value)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _finite_number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer too large for a float
+        return None
+    return number if math.isfinite(number) else None
+
+
+# ----------------------------------------------------------------------------------------------------------------- TOML
+
+
+def read_config(path: str | Path, base: Config | None = None) -> Config:
+    """Read a TOML file of settings and lay them over `base`; every error names the file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")  # some editors put a byte-order mark first
+    except FileNotFoundError:
+        raise InputError(f"configuration file '{path}' does not exist; check the path") from None
+    except UnicodeDecodeError:
+        raise InputError(f"configuration file '{path}' is not text in UTF-8; save it as UTF-8") from None
+    except OSError as error:
+        raise InputError(f"configuration file '{path}' cannot be read ({error.strerror}); check the path") from error
+    try:
+        settings = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # tomllib ends its message with "(at line 3, column 8)".
+        raise InputError(f"configuration file '{path}' is not valid TOML: {error}; correct it there") from error
+    try:
+        return config_from_dict(settings, base)
+    except InputError as error:
+        raise InputError(f"configuration file '{path}': {error}") from None
+
+
+def config_to_toml(config: Config) -> str:
+    """Write every setting as TOML that `read_config` turns back into the same configuration."""
+    return "\n\n".join(_toml_tables(config_to_dict(validate_config(config)), "")) + "\n"
+
+
+def _toml_tables(section: Mapping[str, Any], name: str) -> Iterator[str]:
+    """Yield the table of a section, then the tables of the sections inside it."""
+    lines = [f"[{name}]"] if name else []
+    lines += [f"{key} = {_toml_value(value)}" for key, value in section.items() if not isinstance(value, Mapping)]
+    yield "\n".join(lines)
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _toml_tables(value, f"{name}.{key}" if name else key)
+
+
+def _toml_value(value: bool | int | float | str) -> str:
+    # JSON writes these four the way TOML does, down to true and false.
+    return json.dumps(value)
+
+
+# ---------------------------------------------------------------------------------------------------- section.key=value
+
+
+def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
+    """Apply command-line settings in order, the last one winning; words need no quotes.
+
+    >>> changed = apply_overrides(Config(), ["student.epochs=20", "base.risk=upu", "views.flip=false"])
+    >>> changed.student.epochs, changed.base.risk, changed.views.flip
+    (20, 'upu', False)
+    """
+    for override in overrides:
+        key, equals, text = (part.strip() for part in override.partition("="))
+        if not (key and equals and text):
+            raise InputError(f"setting '{override}' is not of the form key=value; write for example student.epochs=20")
+        config = config_from_dict({key: _parse_value(text)}, config)
+    return config
+
+
+def _parse_value(text: str) -> Any:
+    """Read text as a TOML value, else as a number that TOML is too strict for (`.5`), else as a bare word."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        parsed = {}
+    if list(parsed) == ["value"]:  # a line break in the text could have smuggled in other keys
+        return parsed["value"]
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+# ------------------------------------------------------------------------------------------------- comparing and naming
+
+
+def config_differences(a: Config, b: Config) -> dict[str, object]:
+    """Give the dotted keys whose value in `b` is not the one in `a`, with the value in `b`.
+
+    >>> config_differences(Config(), apply_overrides(Config(), ["split.tau=0.9"]))
+    {'split.tau': 0.9}
+    """
+    before = dict(_flatten(config_to_dict(a)))
+    after = dict(_flatten(config_to_dict(b)))
+    return {key: value for key, value in after.items() if value != before[key]}
+
+
+def config_hash(config: Config, *sections: str) -> str:
+    """Name the content of some sections or keys (of all when none is given), to recognise work that need not be redone.
+
+    >>> config_hash(Config(), "base") == config_hash(apply_overrides(Config(), ["student.epochs=20"]), "base")
+    True
+    """
+    settings = config_to_dict(validate_config(config))  # validated, so that 1 and 1.0 for a float are the same
+    chosen = {section: _look_up(settings, section) for section in sections or keys_of_section("")}
+    return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
+
+
+def _look_up(settings: Mapping[str, Any], key: str) -> Any:
+    if key not in SECTIONS and key not in VALUE_TYPES:
+        raise unknown_key_error(key)
+    found: Any = settings
+    for name in key.split("."):
+        found = found[name]
+    return found

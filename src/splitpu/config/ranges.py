@@ -1,0 +1,75 @@
+"""Which numbers make sense for each numeric key; a key's type is checked before its range."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """An interval that can say in words what it allows, so that check and error message never disagree."""
+
+    low: float
+    high: float = math.inf
+    low_included: bool = True
+    high_included: bool = True
+
+    def __contains__(self, value: float) -> bool:
+        above = self.low <= value if self.low_included else self.low < value
+        below = value <= self.high if self.high_included else value < self.high
+        return above and below
+
+    def __str__(self) -> str:
+        low = f"{'at least' if self.low_included else 'above'} {self.low:g}"
+        if self.high == math.inf:
+            return low
+        return f"{low} and {'at most' if self.high_included else 'below'} {self.high:g}"
+
+
+_COUNT = Range(low=1)
+_COUNT_OR_NONE = Range(low=0)
+_BATCH = Range(low=2)  # batch normalisation needs two rows
+_WEIGHT = Range(low=0)
+_SHARE = Range(low=0, high=1)
+_DECAY = Range(low=0, high=1, high_included=False)
+_HALF_AT_MOST = Range(low=0, high=0.5)
+
+_OPTIMISER = {
+    "rate": Range(low=0, low_included=False),
+    "weight_decay": _WEIGHT,
+    "momentum": _DECAY,
+    "warmup": _SHARE,
+    "average": _DECAY,
+}
+
+RANGES: dict[str, Range] = {
+    "rounds": _COUNT_OR_NONE,  # 0 = the base model alone
+    "base.epochs": _COUNT,
+    "base.batch_size": _BATCH,
+    "base.positives_per_batch": _COUNT_OR_NONE,
+    "base.nn_beta": _WEIGHT,
+    "base.nn_gamma": _WEIGHT,
+    "split.tau": Range(low=0, high=1, low_included=False),
+    "split.max_epochs": _COUNT,
+    "split.batch_size": _BATCH,
+    "split.tails": _HALF_AT_MOST,  # taken from each end, so half is everything
+    "student.epochs": _COUNT,
+    "student.batch_size": _BATCH,
+    "student.positives_per_batch": _COUNT_OR_NONE,
+    "student.rho": Range(low=0, high=1, low_included=False, high_included=False),
+    "student.alpha": _WEIGHT,
+    "student.beta": _WEIGHT,
+    "student.low_weight": _WEIGHT,
+    "student.positive_weight": _WEIGHT,
+    "student.confidence": _SHARE,
+    "views.crop_padding": _HALF_AT_MOST,
+    "views.brightness": _SHARE,  # factors are drawn from [1 - x, 1 + x] and must not turn negative
+    "views.contrast": _SHARE,
+    "views.saturation": _SHARE,
+    "views.hue": _HALF_AT_MOST,  # half the colour circle either way is all of it
+    "views.cutout": _SHARE,
+    "views.noise": _WEIGHT,
+    "views.dropout": _DECAY,
+    "engine.threads": _COUNT_OR_NONE,
+    "engine.checkpoint_every": _COUNT,
+    **{f"{stage}.optimiser.{name}": r for stage in ("base", "split", "student") for name, r in _OPTIMISER.items()},
+}

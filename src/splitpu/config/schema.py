@@ -1,0 +1,112 @@
+"""Every choice a run can make, as typed dataclasses: the same object in Python, in TOML and on the command line."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Scenario = Literal["single-training-set", "case-control"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """How one stage's weights move."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    rate: float = 1e-3
+    weight_decay: float = 0.0  # coupled L2 for adam and sgd, decoupled for adamw
+    momentum: float = 0.0  # sgd only
+    schedule: Literal["constant", "cosine"] = "cosine"
+    warmup: float = 0.0  # share of the steps over which the rate rises linearly from zero
+    average: float = 0.0  # decay of the weight average per step; 0 = keep the last weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseConfig:
+    """The base model, first teacher: a PU risk on all data."""
+
+    risk: Literal["nnpu", "upu"] = "nnpu"
+    epochs: int = 50
+    batch_size: int = 512  # population rows a step
+    positives_per_batch: int = 0  # labelled rows a step; 0 = in proportion to their number
+    # Which rows stand for the population in the risk: what the sampling scenario says, U alone, or P and U together.
+    population: Literal["scenario", "unlabelled", "all"] = "scenario"
+    augment: bool = True  # weak views instead of plain ones
+    nn_beta: float = 0.0  # the nnPU tolerance: how far the negative risk may fall below zero
+    nn_gamma: float = 1.0  # the nnPU correction: size of the step back
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitConfig:
+    """The temporary network that is stopped early to tell easy from hard samples."""
+
+    enabled: bool = True  # False: every unlabelled sample counts as easy (the paper's "w/o early stop")
+    tau: float = 0.92  # agreement with the teacher at which the temporary network stops
+    max_epochs: int = 60
+    batch_size: int = 512
+    labels: Literal["soft", "hard"] = "soft"
+    include_positives: bool = True  # the labelled positives are learned too, as certain positives
+    augment: bool = False
+    tails: float = 0.0  # share of the most confident hard samples (each end) that also count as easy
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(name="sgd", rate=1e-3, weight_decay=5e-3, schedule="constant")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentConfig:
+    """The student: noise-tolerant on easy samples, consistent on hard ones."""
+
+    epochs: int = 100
+    batch_size: int = 512  # unlabelled rows a step, easy and hard in proportion to their numbers
+    positives_per_batch: int = 0  # 0 = in proportion
+    easy_loss: Literal["js", "ce"] = "js"
+    labels: Literal["soft", "hard"] = "soft"
+    hard_loss: Literal["none", "nnpu", "self", "cross", "dual"] = "dual"
+    consistency: Literal["hard", "all"] = "hard"  # which unlabelled samples the consistency terms see
+    rho: float = 0.7  # weight on the label in the Jensen-Shannon mixture
+    alpha: float = 0.3  # weight of the prediction consistency
+    beta: float = 0.1  # weight of the feature consistency
+    low_weight: float = 0.3  # weight of the low-level cross-consistency
+    positive_weight: float = 1.0  # weight of the cross-entropy on labelled positives
+    confidence: float = 0.0  # prediction consistency only where max(p, 1-p) of the weak view reaches this
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewsConfig:
+    """What weak and strong views do to a sample. Weak: crop and flip (images), noise (vectors). Strong: all of it."""
+
+    crop_padding: float = 0.125  # share of the image side padded on each edge before the random crop
+    flip: bool = True  # mirror left-right half of the time
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.1  # share of the colour circle
+    cutout: float = 0.0  # side of the blanked square, as a share of the image side
+    noise: float = 0.1  # standard deviation of the noise on standardised features (vectors)
+    dropout: float = 0.1  # share of features replaced by their mean in strong views (vectors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """How the arithmetic is done; never what is computed."""
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU that has it
+    capture: Literal["auto", "off"] = "auto"  # auto: the whole step as one CUDA graph
+    residence: Literal["auto", "device", "host"] = "auto"  # where the training rows are kept
+    threads: int = 0  # CPU threads; 0 = choose
+    checkpoint_every: int = 1  # epochs between checkpoints inside a stage; a finished stage is always saved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run of Split-PU."""
+
+    rounds: int = 2
+    # Where the decision is cut: where the predicted positive rate on the population sample meets the prior, or at 1/2.
+    threshold: Literal["prior", "half"] = "prior"
+    base: BaseConfig = field(default_factory=BaseConfig)
+    split: SplitConfig = field(default_factory=SplitConfig)
+    student: StudentConfig = field(default_factory=StudentConfig)
+    views: ViewsConfig = field(default_factory=ViewsConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)

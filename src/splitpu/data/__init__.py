@@ -1,0 +1,25 @@
+"""Sources of data, and the one form in which the rest of the package sees them."""
+
+from splitpu.data.cache import cache_folder
+from splitpu.data.features import canonical_features
+from splitpu.data.named import NAMED_SETS, load_named
+from splitpu.data.namedset import NamedSet, make_pu, true_prior
+from splitpu.data.npz import read_features, read_npz
+from splitpu.data.preprocess import Preprocessing
+from splitpu.data.pudata import HeldOut, PUData, check_prior
+
+__all__ = [
+    "NAMED_SETS",
+    "HeldOut",
+    "NamedSet",
+    "PUData",
+    "Preprocessing",
+    "cache_folder",
+    "canonical_features",
+    "check_prior",
+    "load_named",
+    "make_pu",
+    "read_features",
+    "read_npz",
+    "true_prior",
+]

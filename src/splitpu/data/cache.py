@@ -1,0 +1,162 @@
+"""Where downloaded sets are kept, and how they get there whole or not at all."""
+
+import hashlib
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from splitpu.data.chunks import Array, row_slices
+from splitpu.errors import InputError
+
+Progress = Callable[[str], None]
+Arrays = Mapping[str, Array]
+
+PARTIAL = ".partial-"
+ONE_DAY = 24 * 3600
+
+
+@dataclass(frozen=True)
+class PinnedSet:
+    """A published set, known by the checksums of its decoded arrays, so that it is the same from every source."""
+
+    name: str  # its folder in the cache
+    title: str  # as messages call it
+    sums: Mapping[str, str]  # array name -> sha256 of its bytes in C order
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to come by a set: reads or downloads it, given a folder to work in."""
+
+    description: str
+    get: Callable[[Path], Arrays]
+
+
+def cache_folder(chosen: str | Path | None = None) -> Path:
+    """The folder for downloads: the chosen one, else $SPLITPU_CACHE, else ~/.cache/splitpu."""
+    return Path(chosen or os.environ.get("SPLITPU_CACHE") or Path.home() / ".cache" / "splitpu").expanduser()
+
+
+def data_folders(cache: Path) -> list[Path]:
+    """Where official folders that the user already has are looked for: the cache and $SPLITPU_DATA."""
+    own = os.environ.get("SPLITPU_DATA")
+    return [cache, *([Path(own).expanduser()] if own else [])]
+
+
+def obtain(pinned: PinnedSet, cache: Path, ways: Sequence[Way], progress: Progress | None = None) -> Arrays:
+    """The arrays of a set: from the cache, else by the first way that works, checked and then cached.
+
+    Images come memory-mapped. A way that fails or is interrupted leaves nothing behind in the cache.
+    """
+    cached = load_cached(pinned, cache)
+    if cached is not None:
+        return cached
+    remove_stale(cache)
+    reasons = []
+    for way in ways:
+        if progress:
+            progress(f"{pinned.title}: {way.description}")
+        with working_folder(cache) as work:
+            try:
+                arrays = way.get(work)
+                check_sums(pinned, arrays, way.description)
+            except InputError as error:
+                reasons.append(str(error))
+                continue
+            _store(pinned, cache, work, arrays)
+        stored = load_cached(pinned, cache)
+        if stored is not None:
+            return stored
+        reasons.append(f"what was written to {cache / pinned.name} cannot be read back")
+    raise InputError(f"{pinned.title} could not be obtained: {'; '.join(reasons)}")
+
+
+def load_cached(pinned: PinnedSet, cache: Path) -> Arrays | None:
+    """The cached arrays, or None if they are not there whole."""
+    try:
+        found = {name: np.load(cache / pinned.name / f"{name}.npy", mmap_mode="r") for name in pinned.sums}
+    except (OSError, ValueError, EOFError):
+        return None
+    return {name: array if array.ndim > 1 else np.array(array) for name, array in found.items()}
+
+
+def check_sums(pinned: PinnedSet, arrays: Arrays, source: str) -> None:
+    """Refuse arrays that are not, byte for byte, the published ones: results would not compare."""
+    for name, expected in pinned.sums.items():
+        digest = hashlib.sha256()
+        for rows in row_slices(arrays[name]):
+            digest.update(np.ascontiguousarray(arrays[name][rows]).data)
+        if digest.hexdigest() != expected:
+            raise InputError(
+                f"{name} is not that of the published {pinned.title} ({source} gave shape {arrays[name].shape}, sha256 "
+                f"{digest.hexdigest()[:12]}... instead of {expected[:12]}...), so get the files again"
+            )
+
+
+@contextmanager
+def working_folder(cache: Path) -> Iterator[Path]:
+    """A folder beside the finished sets (so that a rename is enough to finish), removed whatever happens."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f"{PARTIAL}{_owner_tag()}-", dir=cache))
+    except OSError as error:
+        raise InputError(
+            f"the cache folder {cache} cannot be written ({error}): set SPLITPU_CACHE to another"
+        ) from error
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def remove_stale(cache: Path) -> None:
+    """Clear away what killed processes could not: working folders whose owner no longer runs."""
+    for leftover in cache.glob(f"{PARTIAL}*"):
+        if _is_stale(leftover):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _store(pinned: PinnedSet, cache: Path, work: Path, arrays: Arrays) -> None:
+    ready, target = work / "ready", cache / pinned.name
+    try:
+        ready.mkdir()
+        for name in pinned.sums:
+            np.save(ready / f"{name}.npy", np.ascontiguousarray(arrays[name]))
+        if target.exists() and load_cached(pinned, cache) is None:
+            os.replace(target, work / "damaged")
+        # A target that is there now was finished by another process meanwhile: the same arrays, so leave it.
+        if not target.exists():
+            os.replace(ready, target)
+    except OSError as error:
+        raise InputError(
+            f"{pinned.title} cannot be written to {cache} ({error}): make room or set SPLITPU_CACHE to another folder"
+        ) from error
+
+
+def _owner_tag() -> str:
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+    return f"{host}-{os.getpid()}"
+
+
+def _is_stale(folder: Path) -> bool:
+    """Its process is gone, or, where that cannot be known (another host, Windows), nothing happened for a day."""
+    host, _, rest = folder.name.removeprefix(PARTIAL).partition("-")
+    pid = rest.partition("-")[0]
+    if os.name == "posix" and host == _owner_tag().partition("-")[0] and pid.isdigit():
+        try:
+            os.kill(int(pid), 0)  # signal 0 only asks whether the process exists
+        except ProcessLookupError:
+            return True
+        except (PermissionError, OverflowError):
+            pass
+    with suppress(OSError):
+        return time.time() - folder.stat().st_mtime > ONE_DAY
+    return False

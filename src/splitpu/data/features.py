@@ -1,0 +1,109 @@
+"""Whatever array the user has -> the one form the rest of the package knows: float32 rows or NHWC images."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from splitpu.data.chunks import Array, row_slices
+from splitpu.errors import InputError
+
+Channels = Literal["auto", "first", "last"]
+
+USUAL_CHANNEL_COUNTS = (1, 3, 4)
+MOST_ROWS_SHOWN = 5
+
+
+def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto") -> Array:
+    """Features as (n, d) float32, or as (n, H, W, C) uint8 or float32; refused if any value is not finite.
+
+    Arrays that already have this form, memory-mapped ones among them, are passed on without a copy.
+
+    >>> canonical_features(np.zeros((5, 3, 8, 8), np.uint8)).shape
+    (5, 8, 8, 3)
+    """
+    array = _plain_array(X, name)
+    arranged = _channels_last(array, name, channels)
+    if arranged.ndim == 4 and arranged.dtype == np.uint8:
+        return _contiguous(arranged)
+    if arranged.dtype == np.float32:
+        bad_rows = [_rows_not_finite(arranged[rows], rows.start) for rows in row_slices(arranged)]
+        _refuse_rows(bad_rows, len(arranged), name)
+        return _contiguous(arranged)
+    return _as_float32(arranged, name)
+
+
+def _plain_array(X: Any, name: str) -> Array:
+    if hasattr(X, "toarray"):
+        raise InputError(f"{name} is a sparse matrix, which is not supported: pass {name}.toarray()")
+    if np.ma.is_masked(X):
+        raise InputError(f"{name} has masked entries: fill them in first")
+    try:
+        array: Array = X if type(X) is np.memmap else np.asarray(X)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} is not an array of numbers ({error}): give all rows the same shape") from error
+    if array.dtype.kind == "c":
+        raise InputError(f"Complex data not supported: {name} has dtype {array.dtype}, give real numbers")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} has dtype {array.dtype}: give integers, floats or booleans")
+    if array.ndim not in (2, 3, 4):
+        raise InputError(
+            f"{name} has the shape {array.shape}: give vectors as (n, d) or images as (n, H, W), (n, H, W, C) or (n, C, H, W)"
+        )
+    if len(array) == 0:
+        raise InputError(f"{name} has no rows (shape={array.shape}): give at least one")
+    if array.size == 0:
+        raise InputError(f"{name} has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required.")
+    return array
+
+
+def _channels_last(array: Array, name: str, channels: Channels) -> Array:
+    if channels not in ("auto", "first", "last"):
+        raise InputError(f"channels={channels!r} is unknown: choose 'auto', 'first' or 'last'")
+    if array.ndim == 2:
+        return array
+    if array.ndim == 3:
+        return array[..., None]
+    where = _channel_axis(array.shape, name) if channels == "auto" else channels
+    return array.transpose(0, 2, 3, 1) if where == "first" else array
+
+
+def _channel_axis(shape: tuple[int, ...], name: str) -> Channels:
+    first, last = shape[1] in USUAL_CHANNEL_COUNTS, shape[3] in USUAL_CHANNEL_COUNTS
+    if first == last:
+        raise InputError(
+            f"{name} has the shape {shape}, which does not tell where the channels are: pass images as (n, H, W, C) with "
+            "1, 3 or 4 channels, or say channels='last' or channels='first'"
+        )
+    return "first" if first else "last"
+
+
+def _contiguous(array: Array) -> Array:
+    """Rows in one piece of memory; a memory-mapped array stays where it is, because it may not fit into the RAM."""
+    return array if isinstance(array, np.memmap) else np.ascontiguousarray(array)
+
+
+def _as_float32(array: Array, name: str) -> Array:
+    converted = np.empty(array.shape, np.float32)
+    bad_rows = []
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused as such
+        for rows in row_slices(array):
+            converted[rows] = array[rows]
+            bad_rows.append(_rows_not_finite(converted[rows], rows.start))
+    _refuse_rows(bad_rows, len(array), name)
+    return converted
+
+
+def _rows_not_finite(chunk: Array, first_row: int) -> Array:
+    finite = np.isfinite(chunk).reshape(len(chunk), -1).all(axis=1)
+    return np.flatnonzero(~finite) + first_row
+
+
+def _refuse_rows(bad_rows: list[Array], rows: int, name: str) -> None:
+    bad = np.concatenate(bad_rows)
+    if len(bad) == 0:
+        return
+    shown = ", ".join(str(row) for row in bad[:MOST_ROWS_SHOWN]) + (", ..." if len(bad) > MOST_ROWS_SHOWN else "")
+    raise InputError(
+        f"{name} holds NaN, infinite or too large (beyond float32) values in {len(bad)} of {rows} rows "
+        f"(row {shown}): drop or fill these rows"
+    )

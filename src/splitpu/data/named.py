@@ -1,0 +1,37 @@
+"""Public sets by name."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from splitpu.data.breast_cancer import breast_cancer_set
+from splitpu.data.cache import Progress
+from splitpu.data.cifar10 import cifar10_set
+from splitpu.data.digits import digits_set
+from splitpu.data.mnist import mnist_set
+from splitpu.data.namedset import NamedSet, make_pu, true_prior
+from splitpu.errors import InputError
+
+__all__ = ["NAMED_SETS", "NamedSet", "load_named", "make_pu", "true_prior"]
+
+NAMED_SETS = ("digits", "breast-cancer", "mnist", "cifar10")
+
+
+def load_named(
+    name: str, cache: str | Path | None = None, *, split_seed: int = 0, progress: Progress | None = None
+) -> NamedSet:
+    """One of `NAMED_SETS`; `mnist` and `cifar10` are downloaded into the cache the first time.
+
+    `split_seed` draws the test rows of the sets that have no official split (digits, breast-cancer).
+
+    >>> load_named("breast-cancer").features_train.shape
+    (426, 30)
+    """
+    sources: dict[str, Callable[[], NamedSet]] = {
+        "digits": lambda: digits_set(split_seed),
+        "breast-cancer": lambda: breast_cancer_set(split_seed),
+        "mnist": lambda: mnist_set(cache, progress),
+        "cifar10": lambda: cifar10_set(cache, progress),
+    }
+    if name not in sources:
+        raise InputError(f"there is no set named {name!r}: choose one of {', '.join(NAMED_SETS)}")
+    return sources[name]()

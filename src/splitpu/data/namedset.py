@@ -1,0 +1,65 @@
+"""`NamedSet`: a fully labelled public set, from which PU data with a known answer can be drawn."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.data.chunks import Array
+from splitpu.data.pudata import HeldOut, PUData
+from splitpu.errors import InputError
+from splitpu.labels import Mask
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NamedSet:
+    """All rows with their true labels, split into training and test rows."""
+
+    name: str
+    description: str
+    positive_meaning: str  # what the positive class is, in words
+    features_train: Array
+    truth_train: Mask
+    features_test: Array
+    truth_test: Mask
+    feature_names: tuple[str, ...] | None = None  # of the columns, for vectors
+    classes_train: npt.NDArray[np.int64] | None = None  # the original class numbers
+    classes_test: npt.NDArray[np.int64] | None = None
+
+
+def true_prior(named: NamedSet) -> float:
+    """Share of positives among the training rows: what a user would have to know or estimate."""
+    return float(named.truth_train.mean())
+
+
+def make_pu(
+    named: NamedSet, positives: int, seed: int, scenario: Scenario = "single-training-set"
+) -> tuple[PUData, HeldOut]:
+    """Hide all training labels but those of `positives` positive rows, drawn uniformly at random.
+
+    In both scenarios every training row occurs once. In `case-control` the labelled rows are taken out of the unlabelled
+    ones, which are then the rest of the training rows: their share of positives is a little below `true_prior`, by as much
+    as the drawn rows made up.
+    """
+    available = np.flatnonzero(named.truth_train)
+    if positives < 1:
+        raise InputError(f"positives={positives} leaves nothing to learn from: label at least two")
+    if positives > len(available):
+        raise InputError(
+            f"positives={positives} is more than the {len(available)} positive training rows of {named.name}"
+        )
+    labelled = np.zeros(len(named.truth_train), dtype=np.bool_)
+    labelled[np.random.default_rng(seed).choice(available, size=positives, replace=False)] = True
+    data = PUData.from_arrays(
+        named.features_train, labelled, scenario=scenario, truth=named.truth_train, channels="last"
+    )
+    return data, HeldOut.from_arrays(named.features_test, named.truth_test, channels="last")
+
+
+def stratified_rows(classes: Array, split_seed: int) -> tuple[Array, Array]:
+    """Row numbers of a 75/25 split with the same class shares in both parts, for sets that have no official one."""
+    from sklearn.model_selection import train_test_split
+
+    train, test = train_test_split(np.arange(len(classes)), test_size=0.25, stratify=classes, random_state=split_seed)
+    return np.sort(train), np.sort(test)

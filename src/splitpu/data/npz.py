@@ -1,0 +1,92 @@
+"""Reading the user's own arrays from .npz and .npy files, never executing anything that is in them."""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitpu.data.chunks import Array
+from splitpu.errors import InputError
+
+NEEDED = ("X", "s")
+OPTIONAL = ("X_test", "y_test", "names", "truth")
+
+
+def read_npz(path: str | Path) -> dict[str, Array]:
+    """The training arrays `X` and `s` of a file, with `X_test` and `y_test`, `names` and `truth` where it has them."""
+    path = Path(path)
+    with _open_npz(path) as archive:
+        missing = [name for name in NEEDED if name not in archive.files]
+        if missing:
+            raise InputError(
+                f"{path} has no array {' and no array '.join(repr(name) for name in missing)} (it holds "
+                f"{_listed(archive.files)}): save it with np.savez(path, X=features, s=labels)"
+            )
+        if ("X_test" in archive.files) != ("y_test" in archive.files):
+            there, absent = ("X_test", "y_test") if "X_test" in archive.files else ("y_test", "X_test")
+            raise InputError(f"{path} holds {there!r} without {absent!r}: save both or neither")
+        return {name: _read_array(archive, name, path) for name in NEEDED + OPTIONAL if name in archive.files}
+
+
+def read_features(path: str | Path) -> Array:
+    """Features to predict for: a .npy file (memory-mapped), or the array `X` (or the only array) of a .npz file."""
+    path = Path(path)
+    if path.suffix == ".npy":
+        return _read_npy(path)
+    with _open_npz(path) as archive:
+        names = archive.files
+        if "X" not in names and len(names) != 1:
+            raise InputError(f"{path} has no array 'X' (it holds {_listed(names)}): name the features 'X'")
+        return _read_array(archive, "X" if "X" in names else names[0], path)
+
+
+def _open_npz(path: Path) -> Any:
+    _must_be_file(path)
+    try:
+        if not zipfile.is_zipfile(path):
+            raise InputError(f"{path} is not a .npz file, or is cut short: save it again with np.savez")
+        return np.load(path, allow_pickle=False)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} cannot be read as a .npz file ({error}): save it again with np.savez") from error
+
+
+def _read_array(archive: Any, name: str, path: Path) -> Array:
+    try:
+        array: Any = archive[name]
+    except ValueError as error:
+        raise InputError(
+            f"the array {name!r} in {path} holds Python objects or is damaged: save it as an array of plain numbers"
+        ) from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
+        raise InputError(f"the array {name!r} in {path} is damaged ({error}): save the file again") from error
+    if not isinstance(array, np.ndarray):  # numpy hands back the bytes of members that are no arrays
+        raise InputError(f"the entry {name!r} in {path} is not an array: save the file again with np.savez")
+    return array
+
+
+def _read_npy(path: Path) -> Array:
+    _must_be_file(path)
+    try:
+        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise InputError(
+            f"{path} cannot be read as a .npy file of numbers ({error}): save it again with np.save"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} is not a .npy file: save it with np.save, or name it .npz")
+    return array
+
+
+def _must_be_file(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"{path} does not exist: check the path")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give the path of a .npz or .npy file")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "nothing"

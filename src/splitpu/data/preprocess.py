@@ -1,0 +1,150 @@
+"""What a model file remembers of its training data: kind, shape, and how raw values become network input."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.data.chunks import Array, row_slices
+from splitpu.errors import InputError, ModelFileError
+
+Kind = Literal["vectors", "images"]
+Floats = npt.NDArray[np.float64]
+
+BYTE_SCALE = 1 / 255
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The numbers that turn raw rows into network input, fitted once on the training rows.
+
+    Images: unit = (raw - offset) * scale lies in [0, 1] (where colours are augmented), then (unit - mean) / std per
+    channel. Vectors: (raw - mean) / std per feature; offset and scale stay 0 and 1.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]  # (d,) or (H, W, C)
+    offset: float
+    scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]  # 1 where a feature never varies
+
+    @classmethod
+    def fit(cls, features: Array) -> "Preprocessing":
+        """Statistics of canonical features, read a chunk at a time and summed in float64.
+
+        >>> Preprocessing.fit(np.array([[1.0, 5.0], [3.0, 5.0]], np.float32)).mean
+        (2.0, 5.0)
+        """
+        low, high, mean = _range_and_mean(features)
+        std = np.where(low == high, 1.0, _deviation(features, mean))
+        shape = tuple(int(side) for side in features.shape[1:])
+        if features.ndim == 2:
+            return cls("vectors", shape, 0.0, 1.0, _floats(mean), _floats(std))
+        offset, scale = _to_unit(features.dtype, float(low.min()), float(high.max()))
+        spread = np.where(low == high, 1.0, std * scale)
+        return cls("images", shape, offset, scale, _floats((mean - offset) * scale), _floats(spread))
+
+    def check(self, features: Array, name: str = "X") -> None:
+        """Refuse features that the fitted model cannot have been made for, before the network gives nonsense."""
+        shape = tuple(features.shape[1:])
+        kind: Kind = "vectors" if features.ndim == 2 else "images"
+        if (kind, shape) != (self.kind, self.shape):
+            raise InputError(
+                f"{name} holds {kind} of shape {shape}, but the model was trained on {self.kind} of shape {self.shape}: "
+                "give it features made in the same way"
+            )
+        if self.kind == "images":
+            self._check_value_range(features, name)
+
+    def _check_value_range(self, features: Array, name: str) -> None:
+        """Images on the wrong one of the two usual scales would all look black (or white) to the network."""
+        trained_on = "0 to 255" if self.scale == BYTE_SCALE else "0 to 1" if (self.offset, self.scale) == (0, 1) else ""
+        if not trained_on or (trained_on == "0 to 255" and features.dtype == np.uint8):
+            return
+        highest = max(float(features[rows].max()) for rows in row_slices(features))
+        too_dark = trained_on == "0 to 255" and 0 < highest <= 1
+        too_bright = trained_on == "0 to 1" and highest > 2  # 2: rescaling may overshoot 1 a little
+        if too_dark or too_bright:
+            raise InputError(
+                f"{name} has no value above {highest:g}, but the model was trained on images with values from "
+                f"{trained_on}: rescale the images"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only lists, numbers and strings, ready for JSON."""
+        plain = asdict(self)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Preprocessing":
+        """The inverse of `to_dict`; nonsense is refused here, so that nothing later needs to doubt it."""
+        try:
+            made = cls(
+                kind=stored["kind"],
+                shape=tuple(stored["shape"]),
+                offset=float(stored["offset"]),
+                scale=float(stored["scale"]),
+                mean=tuple(float(value) for value in stored["mean"]),
+                std=tuple(float(value) for value in stored["std"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"the stored preprocessing cannot be read ({error!r}): train the model again"
+            ) from error
+        made._refuse_nonsense()
+        return made
+
+    def _refuse_nonsense(self) -> None:
+        axes = {"vectors": 1, "images": 3}
+        wrong = ""
+        if self.kind not in get_args(Kind):
+            wrong = f"unknown kind {self.kind!r}"
+        elif len(self.shape) != axes[self.kind] or not all(type(side) is int and side > 0 for side in self.shape):
+            wrong = f"{self.kind} cannot have the shape {self.shape}"
+        elif not len(self.mean) == len(self.std) == self.shape[-1]:
+            wrong = f"{len(self.mean)} means and {len(self.std)} deviations for {self.shape[-1]} channels or features"
+        elif not all(isfinite(value) for value in (self.offset, self.scale, *self.mean, *self.std)):
+            wrong = "a number in it is not finite"
+        elif self.scale <= 0 or min(self.std) <= 0:
+            wrong = "a scale or deviation in it is not positive"
+        if wrong:
+            raise ModelFileError(f"the stored preprocessing is not usable ({wrong}): train the model again")
+
+
+def _range_and_mean(features: Array) -> tuple[Floats, Floats, Floats]:
+    """Lowest, highest and mean value of each channel or feature."""
+    channels = features.shape[-1]
+    low, high, total = np.full(channels, np.inf), np.full(channels, -np.inf), np.zeros(channels)
+    for rows in row_slices(features):
+        flat = np.asarray(features[rows]).reshape(-1, channels)
+        low = np.minimum(low, flat.min(axis=0))
+        high = np.maximum(high, flat.max(axis=0))
+        total += flat.sum(axis=0, dtype=np.float64)
+    return low, high, total / (features.size / channels)
+
+
+def _deviation(features: Array, mean: Floats) -> Floats:
+    """Standard deviation about a known mean: a second pass, because sums of squares lose digits."""
+    channels = features.shape[-1]
+    squares = np.zeros(channels)
+    for rows in row_slices(features):
+        centred = np.asarray(features[rows]).reshape(-1, channels) - mean
+        squares += np.einsum("nc,nc->c", centred, centred)
+    deviation: Floats = np.sqrt(squares / (features.size / channels))
+    return deviation
+
+
+def _to_unit(dtype: np.dtype[Any], low: float, high: float) -> tuple[float, float]:
+    if dtype == np.uint8:
+        return 0.0, BYTE_SCALE
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    return low, 1 / (high - low) if high > low else 1.0
+
+
+def _floats(values: Floats) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)

@@ -1,0 +1,160 @@
+"""`PUData`: the training rows, which of them are labelled, and what the unlabelled ones stand for."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.data.chunks import Array, row_slices
+from splitpu.data.features import Channels, canonical_features
+from splitpu.data.preprocess import Kind
+from splitpu.errors import InputError
+from splitpu.labels import Mask, binary_truth, labelled_mask
+
+__all__ = ["Channels", "HeldOut", "PUData", "canonical_features", "check_prior"]
+
+Indices = npt.NDArray[np.int64]
+
+FEWEST_POSITIVES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class PUData:
+    """Checked training data; make one with `PUData.from_arrays`."""
+
+    features: Array  # canonical, see canonical_features
+    labelled: Mask
+    scenario: Scenario
+    names: tuple[str, ...] | None = None  # of the rows: file names, say
+    truth: Mask | None = None  # true labels of the training rows: only ever reported, never trained on
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        s: npt.ArrayLike,
+        *,
+        scenario: Scenario = "single-training-set",
+        names: Sequence[str] | None = None,
+        truth: npt.ArrayLike | None = None,
+        positive: object = None,
+        channels: Channels = "auto",
+    ) -> "PUData":
+        """Check and convert what the user has, so that everything after this can rely on it.
+
+        >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9]], [0, 0, 1, 1])
+        >>> data.positives.tolist(), data.labelled_share
+        ([2, 3], 0.5)
+        """
+        if scenario not in get_args(Scenario):
+            choices = " or ".join(repr(choice) for choice in get_args(Scenario))
+            raise InputError(f"scenario={scenario!r} is unknown: choose {choices}")
+        features = canonical_features(X, "X", channels=channels)
+        labelled = labelled_mask(s, name="s", positive=positive)
+        _same_length("s", labelled, "X", features)
+        if labelled.sum() < FEWEST_POSITIVES:
+            raise InputError(
+                f"s marks only {labelled.sum()} row as labelled positive, fewer positives than a batch can use: "
+                f"label at least {FEWEST_POSITIVES}"
+            )
+        known = None if truth is None else binary_truth(truth, "truth")
+        if known is not None:
+            _same_length("truth", known, "X", features)
+        if names is not None:
+            names = tuple(str(name) for name in names)
+            _same_length("names", names, "X", features)
+        return cls(features, labelled, scenario, names, known)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def kind(self) -> Kind:
+        """Vectors or images."""
+        return "vectors" if self.features.ndim == 2 else "images"
+
+    @cached_property
+    def positives(self) -> Indices:
+        """Row numbers of the labelled positives, P."""
+        return np.flatnonzero(self.labelled).astype(np.int64)
+
+    @cached_property
+    def unlabelled(self) -> Indices:
+        """Row numbers of the unlabelled rows, U."""
+        return np.flatnonzero(~self.labelled).astype(np.int64)
+
+    @cached_property
+    def population(self) -> Indices:
+        """Row numbers that stand for the population the prior is about: P and U, or U alone if P was drawn apart."""
+        return np.arange(len(self), dtype=np.int64) if self.scenario == "single-training-set" else self.unlabelled
+
+    @property
+    def labelled_share(self) -> float:
+        """Share of the rows that are labelled."""
+        return float(self.labelled.mean())
+
+    def fingerprint(self) -> str:
+        """A checksum of all that training depends on, so that a resumed run can tell that its data changed."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(f"{self.scenario} {self.features.dtype.str} {self.features.shape}".encode())
+        for rows in row_slices(self.features):
+            digest.update(np.ascontiguousarray(self.features[rows]).data)
+        digest.update(np.ascontiguousarray(self.labelled).data)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Rows with true labels that no training ever sees."""
+
+    features: Array
+    truth: Mask
+
+    @classmethod
+    def from_arrays(cls, X_test: Any, y_test: npt.ArrayLike, *, channels: Channels = "auto") -> "HeldOut":
+        """Check and convert, in the same way as the training rows."""
+        features = canonical_features(X_test, "X_test", channels=channels)
+        truth = binary_truth(y_test, "y_test")
+        _same_length("y_test", truth, "X_test", features)
+        return cls(features, truth)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+def check_prior(prior: object, data: PUData) -> float:
+    """The prior as a float, if these data can have it.
+
+    In a single training set the labelled rows are themselves part of the population, so a prior at or below their share
+    would leave no positive among the unlabelled rows and turn the PU risk upside down.
+    """
+    if isinstance(prior, bool | np.bool_) or not isinstance(prior, Real):
+        raise InputError(
+            f"prior={prior!r} is not a number: give the share of positives in the population, between 0 and 1"
+        )
+    value = float(prior)
+    if not 0 < value < 1:  # also refuses NaN
+        raise InputError(
+            f"prior={value:g} is not a share: give the share of positives in the population, between 0 and 1"
+        )
+    if data.scenario == "single-training-set" and value <= data.labelled_share:
+        raise InputError(
+            f"prior={value:g} expects {value * len(data):.4g} positives among the {len(data)} rows, but "
+            f"{len(data.positives)} are already labelled, which leaves none to find: raise the prior, or use "
+            "scenario='case-control' if the labelled rows were collected apart from the unlabelled ones"
+        )
+    return value
+
+
+def _same_length(name: str, values: Sequence[Any] | Array, other: str, rows: Array) -> None:
+    if len(values) != len(rows):
+        raise InputError(f"{name} has {len(values)} entries but {other} has {len(rows)} rows: give one entry per row")

@@ -1,0 +1,1 @@
+"""The only training loop of the package, and what it stands on."""

@@ -1,0 +1,103 @@
+"""Stages on disk: one safetensors file a stage, replaced whole after every epoch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from splitpu.engine.optimise import WeightAverage
+from splitpu.engine.stage import EpochRecord, Stage
+from splitpu.files import replacing
+
+
+@dataclass
+class StageState:
+    """Where a stage stands: what it takes to go on, or its final weights when finished."""
+
+    epoch: int
+    finished: bool
+    history: list[EpochRecord]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def section(self, name: str) -> dict[str, Tensor]:
+        """The tensors under one prefix."""
+        return {key.removeprefix(f"{name}/"): t for key, t in self.tensors.items() if key.startswith(f"{name}/")}
+
+
+class CheckpointStore:
+    """Keeps stages in a folder under the key of what they depend on, so a changed setting never finds an old result."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def load(self, stage: Stage) -> StageState | None:
+        """The stage as it was left, or None. A damaged file counts as none: the stage is trained again."""
+        path = self._path(stage)
+        if path is None or not path.exists():
+            return None
+        try:
+            with safe_open(path, framework="pt") as file:
+                meta = json.loads(file.metadata()["splitpu"])
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+        except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError):
+            return None
+        history = [EpochRecord(**line) for line in meta["history"]]
+        return StageState(meta["epoch"], meta["finished"], history, tensors)
+
+    def save(self, stage: Stage, state: StageState) -> None:
+        """Replace the stage's file as one act."""
+        path = self._path(stage)
+        if path is None:
+            return
+        meta = {
+            "epoch": state.epoch,
+            "finished": state.finished,
+            "history": [record.to_dict() for record in state.history],
+            "identity": dict(stage.identity),
+        }
+        tensors = {key: t.detach().cpu().contiguous() for key, t in state.tensors.items()}
+        with replacing(path) as temporary:
+            save_file(tensors, temporary, metadata={"splitpu": json.dumps(meta, default=str)})
+
+    def _path(self, stage: Stage) -> Path | None:
+        return None if self.folder is None else self.folder / f"{stage.name}-{stage.key}.safetensors"
+
+
+def module_tensors(module: nn.Module, prefix: str = "module") -> dict[str, Tensor]:
+    """Weights and buffers under a prefix."""
+    return {f"{prefix}/{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+def training_tensors(
+    module: nn.Module, optimiser: torch.optim.Optimizer, average: WeightAverage | None
+) -> dict[str, Tensor]:
+    """Everything that a step changes."""
+    tensors = module_tensors(module)
+    for number, entries in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser/{number}/{key}": t for key, t in entries.items() if isinstance(t, Tensor)}
+    if average is not None:
+        tensors |= {f"average/{name}": t for name, t in zip(average.names, average.values, strict=True)}
+    return tensors
+
+
+@torch.no_grad()
+def restore_in_place(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Copy values into the live tensors without moving them: a captured step keeps their addresses."""
+    for name, tensor in live.items():
+        tensor.copy_(saved[name])
+
+
+def memory_tensors(memory: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A stage's own tensors under their prefix."""
+    return {f"memory/{name}": tensor for name, tensor in memory.items()}
+
+
+def copied(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A snapshot that later steps do not change."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}

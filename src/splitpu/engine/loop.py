@@ -1,0 +1,143 @@
+"""The training loop. There is no other."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from splitpu.engine.batches import epoch_plan, steps_per_epoch
+from splitpu.engine.checkpoint import CheckpointStore, StageState, memory_tensors, module_tensors, restore_in_place
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
+from splitpu.engine.rows import RowStore
+from splitpu.engine.seeds import derive_seed, seeded
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.engine.steps import Step
+from splitpu.errors import Interrupted
+from splitpu.views import Views
+
+
+class Engine:
+    """Runs stages over one set of rows; remembers finished ones and goes on with unfinished ones."""
+
+    def __init__(
+        self,
+        rows: RowStore,
+        views: Views,
+        hardware: Hardware,
+        *,
+        seed: int,
+        store: CheckpointStore,
+        observer: Observer,
+        checkpoint_every: int = 1,
+    ) -> None:
+        self.rows, self.views, self.hardware = rows, views, hardware
+        self.seed, self.store, self.observer = seed, store, observer
+        self.checkpoint_every = checkpoint_every
+        self.captured_stages: list[bool] = []
+        self.history: list[EpochRecord] = []  # of every stage so far, replayed ones included
+
+    def run(self, stage: Stage) -> StageOutcome:
+        """Train the stage's module to its last epoch, or take it from the store; the weights end in the module."""
+        saved = self.store.load(stage)
+        self.observer.stage_started(stage, saved.epoch if saved else 0)
+        for record in saved.history if saved else ():
+            self.observer.epoch_done(record)
+        if saved is not None and saved.finished:
+            stage.task.module.load_state_dict(saved.section("module"))
+            outcome = StageOutcome(saved.history, self._on_device(saved))
+        else:
+            with self.hardware.thread_limit(), seeded(self.seed, stage.name):
+                outcome = self._train(stage, saved)
+        stage.task.module.eval()
+        self.history += outcome.history
+        self.observer.stage_done(stage, outcome)
+        return outcome
+
+    def describe(self) -> str:
+        """The choices that were made, as `graph/bf16/resident` or the like."""
+        step = "graph" if self.captured_stages and all(self.captured_stages) else "eager"
+        precision = "bf16" if self.hardware.bf16 else "fp32"
+        return f"{step}/{precision}/{'resident' if self.rows.resident else 'streamed'}"
+
+    def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
+        module = stage.task.module.train()
+        step = Step(stage, self.rows, self.views, self.hardware)
+        self.captured_stages.append(step.captured)
+        outcome = StageOutcome()
+        if saved is not None:
+            step.prepare_optimiser_state()
+            restore_in_place(step.live_tensors(), saved.tensors)
+            outcome = StageOutcome(saved.history, self._on_device(saved))
+        stopped = False
+        for epoch in range(len(outcome.history), stage.epochs):
+            record = self._epoch(stage, step, epoch)
+            if stage.after_epoch is not None:
+                module.eval()
+                stopped = stage.after_epoch(record, outcome.memory)
+                module.train()
+            outcome.history.append(record)
+            last = stopped or epoch + 1 == stage.epochs
+            if not last and (epoch + 1) % self.checkpoint_every == 0:
+                tensors = step.live_tensors() | memory_tensors(outcome.memory)
+                self.store.save(stage, StageState(epoch + 1, False, outcome.history, tensors))
+            self.observer.epoch_done(record)
+            if stopped:
+                break
+        if step.average is not None:
+            step.average.copy_into_module()
+            self._recompute_batch_norm(stage, step)
+        tensors = module_tensors(module) | memory_tensors(outcome.memory)
+        self.store.save(stage, StageState(len(outcome.history), True, outcome.history, tensors))
+        return outcome
+
+    def _epoch(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
+        started = time.perf_counter()
+        steps = steps_per_epoch(stage.pools, stage.leading)
+        device = self.hardware.device
+        plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), device)
+        step.generator.manual_seed(derive_seed(self.seed, stage.name, epoch, "views"))
+        torch.manual_seed(derive_seed(self.seed, stage.name, epoch, "module"))
+        first, total = epoch * steps, stage.epochs * steps
+        rates = [rate_at(stage.optimiser, first + i, total) for i in range(steps)]
+        rate_tensor = torch.tensor(rates, dtype=torch.float64).to(device, torch.float32)
+        averages = _tensor(lambda i: average_weight_at(stage.optimiser.average, first + i), steps, device)
+        for i in range(steps):
+            step.run({name: rows[i] for name, rows in plan.items()}, rate_tensor[i], averages[i])
+            self.observer.step_done(stage, epoch, i, steps)
+            if self.observer.should_stop():
+                raise Interrupted(f"stopped during {stage.name}, epoch {epoch + 1}; the epochs before it are saved.")
+        terms = step.take_means(steps)
+        return EpochRecord(
+            stage=stage.name,
+            epoch=epoch + 1,
+            epochs=stage.epochs,
+            seconds=round(time.perf_counter() - started, 4),
+            rate=rates[-1],
+            terms=terms,
+        )
+
+    def _recompute_batch_norm(self, stage: Stage, step: Step) -> None:
+        """Averaged weights have activations of their own; averaged running statistics would not fit them."""
+        layers = batch_norms(stage.task.module)
+        if not layers:
+            return
+        momenta = [layer.momentum for layer in layers]
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # a plain mean over all batches
+        steps = steps_per_epoch(stage.pools, stage.leading)
+        seed = derive_seed(self.seed, stage.name, "batch-norm")
+        plan = epoch_plan(stage.pools, steps, seed, self.hardware.device)
+        step.generator.manual_seed(seed)
+        for i in range(steps):
+            step.forward_only({name: rows[i] for name, rows in plan.items()})
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+
+    def _on_device(self, saved: StageState) -> dict[str, torch.Tensor]:
+        return {name: t.to(self.hardware.device) for name, t in saved.section("memory").items()}
+
+
+def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> torch.Tensor:
+    return torch.tensor([value(i) for i in range(count)], dtype=torch.float32).to(device)

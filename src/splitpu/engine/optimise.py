@@ -1,0 +1,67 @@
+"""Moving weights: optimisers, the rate over time, and the running average of weights."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.schema import OptimiserConfig
+
+
+def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> torch.optim.Optimizer:
+    """Make the optimiser; on a GPU fused and with its rate in a device tensor, so that a captured step can read it."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    on_gpu = device.type == "cuda"
+    rate: float | Tensor = torch.tensor(config.rate, device=device) if on_gpu else config.rate
+    fused = True if on_gpu else None
+    decay = config.weight_decay
+    if config.name == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=config.momentum, fused=fused)
+    kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=rate, weight_decay=decay, fused=fused, capturable=on_gpu)
+
+
+def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
+    """The rate at a step of the stage, from nought to `steps - 1`.
+
+    >>> rate_at(OptimiserConfig(rate=1.0), 0, 100), round(rate_at(OptimiserConfig(rate=1.0), 50, 100), 3)
+    (1.0, 0.5)
+    """
+    warmup = config.warmup * steps
+    if step < warmup:
+        return config.rate * (step + 1) / warmup
+    if config.schedule == "constant":
+        return config.rate
+    return config.rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup)))
+
+
+def average_weight_at(decay: float, step: int) -> float:
+    """How far the average moves towards the new weights: quickly at first, so that the start is soon forgotten."""
+    return max(1 - decay, 9 / (10 + step))
+
+
+class WeightAverage:
+    """An exponential average of a module's parameters, updated inside the step."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.names = [name for name, p in module.named_parameters() if p.requires_grad]
+        self._live: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
+        self.values = [p.detach().clone() for p in self._live]
+
+    @torch.no_grad()
+    def update(self, weight: Tensor) -> None:
+        """Move the average by `weight` of its distance to the live parameters."""
+        difference = torch._foreach_sub(self._live, self.values)
+        torch._foreach_mul_(difference, weight)
+        torch._foreach_add_(self.values, difference)
+
+    @torch.no_grad()
+    def copy_into_module(self) -> None:
+        """Make the average the module's weights. Batch-norm statistics no longer fit: recompute them."""
+        torch._foreach_copy_(self._live, self.values)
+
+
+def batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """Every batch-norm layer that keeps running statistics."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return [m for m in module.modules() if isinstance(m, kind) and m.track_running_stats]

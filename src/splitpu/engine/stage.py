@@ -1,0 +1,101 @@
+"""What the loop is given (a stage) and what it gives back (an outcome)."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.schema import OptimiserConfig
+from splitpu.engine.batches import Pool
+from splitpu.views import Views
+
+
+class Batch(NamedTuple):
+    """Some training rows: their numbers and their features as stored."""
+
+    rows: Tensor
+    raw: Tensor
+
+
+class Task(Protocol):
+    """What one stage learns. A step returns its terms, among them `loss`, the one that is minimised."""
+
+    @property
+    def module(self) -> nn.Module:
+        """Everything that is trained in this stage."""
+
+    def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """Compute the loss and its named parts, on the device, without waiting for it."""
+
+
+@dataclass
+class EpochRecord:
+    """One line of `metrics.jsonl`."""
+
+    stage: str
+    epoch: int
+    epochs: int
+    seconds: float
+    rate: float
+    terms: dict[str, float]
+    agreement: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, without what does not apply."""
+        return {k: v for k, v in self.__dict__.items() if v is not None}
+
+
+# Called in eval mode after each epoch; may fill in the record, keep tensors in the stage's memory, and end the stage.
+AfterEpoch = Callable[[EpochRecord, dict[str, Tensor]], bool]
+
+
+@dataclass
+class Stage:
+    """One training of one module: base model, temporary network, student."""
+
+    name: str
+    task: Task
+    pools: dict[str, Pool]
+    leading: str  # the pool that an epoch goes through once
+    epochs: int
+    optimiser: OptimiserConfig
+    identity: Mapping[str, Any]  # everything the outcome depends on; names the checkpoint
+    after_epoch: AfterEpoch | None = None
+
+    @property
+    def key(self) -> str:
+        """A short name for everything this stage depends on: the same key means the same result."""
+        text = json.dumps(self.identity, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass
+class StageOutcome:
+    """What a stage left behind; the task's module holds the final weights."""
+
+    history: list[EpochRecord] = field(default_factory=list)
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Observer:
+    """Hears what the loop does. The silent one; progress bars and run folders override what they need."""
+
+    def stage_started(self, stage: Stage, done: int) -> None:
+        """`done` epochs were already there from a checkpoint."""
+
+    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        """One step of an epoch has been issued."""
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """An epoch is complete, or was replayed from a checkpoint."""
+
+    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
+        """The final weights are in the task's module."""
+
+    def should_stop(self) -> bool:
+        """Asked after every step; True ends the run at the last checkpoint."""
+        return False

@@ -1,0 +1,141 @@
+"""One optimisation step, issued kernel by kernel or replayed as one captured CUDA graph. Both compute the same."""
+
+import warnings
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.optimise import WeightAverage, build_optimiser
+from splitpu.engine.rows import RowStore
+from splitpu.engine.stage import Batch, Stage
+from splitpu.errors import SplitPUWarning
+from splitpu.views import Views
+
+_WARM_UP_STEPS = 3  # lets libraries choose their algorithms and optimisers allocate their state before capture
+
+
+class Step:
+    """The whole step of a stage: gather, views, forward, loss, backward, optimiser, weight average, sums of terms."""
+
+    def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware) -> None:
+        self.stage, self.rows, self.views, self.hardware = stage, rows, views, hardware
+        self.module = stage.task.module
+        self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
+        self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
+        self.generator = torch.Generator(hardware.device)
+        # Inputs and sums sit at fixed addresses, which is what a captured graph reads and writes.
+        device = hardware.device
+        self._indices = {
+            name: torch.zeros(pool.count, dtype=torch.int64, device=device) for name, pool in stage.pools.items()
+        }
+        self._average_weight = torch.zeros((), device=device)
+        self._sums: dict[str, Tensor] = {}
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self.captured = hardware.capture and rows.resident and self._try_capture()
+
+    def run(self, indices: Mapping[str, Tensor], rate: Tensor, average_weight: Tensor) -> None:
+        """Take one step on the given rows at the given rate."""
+        for name, buffer in self._indices.items():
+            buffer.copy_(indices[name])
+        self._set_rate(rate)
+        self._average_weight.copy_(average_weight)
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._compute()
+
+    def take_means(self, steps: int) -> dict[str, float]:
+        """Mean of every term since the last call; the one moment of an epoch when the host waits for the device."""
+        names = list(self._sums)
+        values = (torch.stack([self._sums[n] for n in names]) / steps).tolist() if names else []
+        for total in self._sums.values():
+            total.zero_()
+        return dict(zip(names, values, strict=True))
+
+    @torch.no_grad()
+    def forward_only(self, indices: Mapping[str, Tensor]) -> None:
+        """Pass rows through the module in training mode for the sake of its batch-norm statistics."""
+        with self.hardware.autocast():
+            self.stage.task.step(self._batch(indices), self.views, self.generator)
+
+    def live_tensors(self) -> dict[str, Tensor]:
+        """Everything a step changes, by name."""
+        return training_tensors(self.module, self.optimiser, self.average)
+
+    def prepare_optimiser_state(self) -> None:
+        """Make the optimiser allocate its state without moving anything, so that a checkpoint can be copied in."""
+        if self.optimiser.state:
+            return
+        before = copied(training_tensors(self.module, self.optimiser, self.average))
+        for group in self.optimiser.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        self.optimiser.step()
+        self._forget_warm_up(before)
+
+    def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:
+        return {name: Batch(rows, self.rows.gather(rows)) for name, rows in indices.items()}
+
+    def _set_rate(self, rate: Tensor) -> None:
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(rate)
+            else:
+                group["lr"] = float(rate)
+
+    def _compute(self) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        with self.hardware.autocast():
+            terms = self.stage.task.step(self._batch(self._indices), self.views, self.generator)
+        terms["loss"].backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update(self._average_weight)
+        with torch.no_grad():
+            for name, value in terms.items():
+                if name not in self._sums:
+                    self._sums[name] = torch.zeros((), device=value.device)
+                self._sums[name].add_(value.detach())
+
+    def _try_capture(self) -> bool:
+        before = copied(self.live_tensors())
+        try:
+            self._capture()
+        except (RuntimeError, torch.AcceleratorError) as error:
+            reason = str(error).splitlines()[0]
+            message = f"stage {self.stage.name}: the step could not be captured ({reason}); running it uncaptured."
+            warnings.warn(message, SplitPUWarning, stacklevel=2)
+            self._graph = None
+        self._forget_warm_up(before)
+        return self._graph is not None
+
+    def _capture(self) -> None:
+        for name, pool in self.stage.pools.items():
+            some = torch.from_numpy(pool.rows).to(self.hardware.device)
+            self._indices[name].copy_(some.repeat(-(-pool.count // len(some)))[: pool.count])
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UP_STEPS):
+                self._compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        self.optimiser.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            self._compute()
+        self._graph = graph
+
+    def _forget_warm_up(self, before: Mapping[str, Tensor]) -> None:
+        """Undo what warm-up steps did, in place; optimiser state that did not exist before starts at zero."""
+        with torch.no_grad():
+            for name, tensor in self.live_tensors().items():
+                if name not in before:
+                    tensor.zero_()
+        live = self.live_tensors()
+        restore_in_place({name: live[name] for name in before}, before)
+        for total in self._sums.values():
+            total.zero_()

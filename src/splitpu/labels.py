@@ -1,0 +1,96 @@
+"""Any PU label convention -> a boolean mask, so that the rest of the package never guesses what a 0 means."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.errors import InputError
+
+Mask = npt.NDArray[np.bool_]
+Values = npt.NDArray[Any]
+
+ACCEPTED = "1 = positive with 0 or with -1 for the rest, or True / False"
+MOST_VALUES_SHOWN = 5
+
+
+def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = None) -> Mask:
+    """Which rows are labelled positive (True) and which unlabelled (False), from any of the usual conventions.
+
+    `positive` names the value that means "labelled positive" where the labels are two other values.
+    Both kinds of row must occur, because PU learning needs both.
+
+    >>> labelled_mask([1, -1, -1, 1]).tolist()
+    [True, False, False, True]
+    >>> labelled_mask(["seen", "unknown"], positive="seen").tolist()
+    [True, False]
+    """
+    values = _one_dimensional(labels, name)
+    mask = _mask(values, name, positive)
+    if not mask.any():
+        raise InputError(
+            f"{name} marks no row as labelled positive (found {_shown(_distinct(values))}): label at least two rows with 1"
+        )
+    if mask.all():
+        raise InputError(f"{name} marks all {len(mask)} rows as labelled positive: add the unlabelled rows, marked 0")
+    return mask
+
+
+def binary_truth(labels: npt.ArrayLike, name: str = "y", *, positive: object = None) -> Mask:
+    """True labels (True = positive) in the same conventions; one of the two classes may be absent.
+
+    >>> binary_truth([0.0, 1.0], "y_test").tolist()
+    [False, True]
+    """
+    return _mask(_one_dimensional(labels, name), name, positive)
+
+
+def _one_dimensional(labels: npt.ArrayLike, name: str) -> Values:
+    try:
+        values = np.asarray(labels)
+        if values.dtype == object:  # a data frame column, say: let numpy find the type of what is inside
+            values = np.asarray(values.tolist())
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} is not an array of labels ({error}): give one label per row") from error
+    if values.ndim != 1:
+        raise InputError(f"{name} must have one axis with one label per row, but its shape is {values.shape}")
+    if len(values) == 0:
+        raise InputError(f"{name} is empty: give one label per row")
+    return values
+
+
+def _mask(values: Values, name: str, positive: object) -> Mask:
+    distinct = _distinct(values)
+    if positive is not None:
+        return _mask_of_named_value(values, distinct, name, positive)
+    known = values.dtype.kind in "biuf" and ({*distinct} <= {0, 1} or {*distinct} <= {1, -1})
+    if not known:
+        raise InputError(
+            f"{name} holds the values {_shown(distinct)}, but labels must be {ACCEPTED}; "
+            "for two other values say which one is positive with positive=..."
+        )
+    return np.asarray(values == 1, dtype=np.bool_)
+
+
+def _mask_of_named_value(values: Values, distinct: list[Any], name: str, positive: object) -> Mask:
+    if len(distinct) > 2:
+        raise InputError(
+            f"{name} holds the values {_shown(distinct)}, but with positive={positive!r} it may hold only two: "
+            "merge the other values into one"
+        )
+    if positive not in distinct:
+        raise InputError(f"{name} holds the values {_shown(distinct)}, none of which is positive={positive!r}")
+    return np.array([value == positive for value in values.tolist()], dtype=np.bool_)
+
+
+def _distinct(values: Values) -> list[Any]:
+    try:
+        found: list[Any] = np.unique(values).tolist()
+    except TypeError:  # things that have no order
+        found = list({repr(value): value for value in values.tolist()}.values())
+    return found
+
+
+def _shown(distinct: list[Any]) -> str:
+    shown = ", ".join(repr(value) for value in distinct[:MOST_VALUES_SHOWN])
+    return f"{shown}, ..." if len(distinct) > MOST_VALUES_SHOWN else shown

@@ -1,0 +1,227 @@
+"""The losses of PU learning and of Split-PU: pure functions of tensors, nothing else.
+
+Four rules hold for all of them.
+
+* Logits are one per sample, shape (B,). Anything else is refused: (B, 1) against (B,) broadcasts silently to (B, B).
+* The arithmetic is float32 (float64 if given float64), whatever the precision of the network that made the inputs.
+* No value of a tensor ever reaches Python, so a training step that uses them can be captured in a CUDA graph.
+* An empty batch costs nothing: the loss is zero and can still be differentiated.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from splitpu.errors import InputError
+
+# A feature vector no longer than the square root of this has no direction worth comparing.
+_SMALLEST_SQUARED_LENGTH = 1e-12
+
+
+class PURisk(NamedTuple):
+    """A PU risk. What to report and what to minimise are two numbers; to confuse them is the classic nnPU mistake."""
+
+    value: Tensor
+    """What to report; cut off from the graph, so that it cannot be minimised by accident."""
+    objective: Tensor
+    """What to minimise; no estimate of anything while nnPU steps back."""
+    positive: Tensor
+    """`prior * E_P l(z, +1)`: the risk on positives."""
+    negative: Tensor
+    """`E_U l(z, -1) - prior * E_P l(z, -1)`: the risk on negatives, unclamped, so that it may be below zero."""
+
+
+def sigmoid_loss(logit: Tensor, sign: int) -> Tensor:
+    """Return `sigmoid(-sign * logit)` per sample: bounded, so that one outlier cannot rule the risk.
+
+    >>> sigmoid_loss(torch.tensor([0.0, 100.0]), +1)
+    tensor([0.5000, 0.0000])
+    """
+    if sign not in (+1, -1):
+        raise InputError(f"The sign of the sigmoid loss is {sign}; give +1 (positive) or -1 (negative).")
+    return torch.sigmoid(-sign * _as_logit(logit, "logit"))
+
+
+def upu_risk(positive_logit: Tensor, population_logit: Tensor, prior: float) -> PURisk:
+    """Return the unbiased PU risk, which a flexible network can drive far below zero.
+
+    >>> upu_risk(torch.zeros(3), torch.zeros(5), prior=0.4).value
+    tensor(0.5000)
+    """
+    positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior)
+    objective = positive + negative
+    return PURisk(value=objective.detach(), objective=objective, positive=positive, negative=negative)
+
+
+def nnpu_risk(
+    positive_logit: Tensor, population_logit: Tensor, prior: float, *, beta: float = 0.0, gamma: float = 1.0
+) -> PURisk:
+    """Return the non-negative PU risk, which steps back when the risk on negatives falls below `-beta`.
+
+    A true risk on negatives cannot be negative, so there the network is overfitting: the objective becomes
+    `-gamma * negative` *alone*, and only the reported value is clamped.
+
+    >>> risk = nnpu_risk(torch.tensor([9.0]), torch.tensor([-9.0]), prior=0.5)
+    >>> bool(risk.negative < 0), bool(risk.objective > 0)
+    (True, True)
+    """
+    if beta < 0 or gamma < 0:
+        raise InputError(f"nnPU was given beta = {beta} and gamma = {gamma}; give two numbers that are not negative.")
+    positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior)
+    objective = torch.where(negative >= -beta, positive + negative, -gamma * negative)
+    value = (positive + negative.clamp_min(-beta)).detach()
+    return PURisk(value=value, objective=objective, positive=positive, negative=negative)
+
+
+def generalised_jensen_shannon(logit: Tensor, target: Tensor, rho: float, *, weight: Tensor | None = None) -> Tensor:
+    """Return the generalised Jensen-Shannon divergence of predictions from labels that may be soft, and may be wrong.
+
+    With `p = sigmoid(logit)`, `q = target` (in [0, 1], a constant) and `m = rho * q + (1 - rho) * p` it is
+    `[rho * KL(q||m) + (1 - rho) * KL(p||m)] / (-(1 - rho) * log(1 - rho))`, averaged over the samples. Towards
+    `rho = 0` it becomes cross-entropy (less the entropy of the label), which learns fast; towards `rho = 1`, for
+    certain labels, the mean absolute error, which tolerates noise. It lies between 0 (`p = q`) and
+    `1 + rho * log(rho) / ((1 - rho) * log(1 - rho))` (`p` and `q` certain of opposite classes).
+
+    >>> generalised_jensen_shannon(torch.tensor([1e4, -1e4]), torch.tensor([1.0, 1.0]), rho=0.5)
+    tensor(1.)
+    """
+    if not 0 < rho < 1:
+        raise InputError(f"The Jensen-Shannon weight rho is {rho}; give a number strictly between 0 and 1.")
+    logit = _as_logit(logit, "logit")
+    target = _as_target(target, logit)
+    # The mixture is formed from log-probabilities: a saturated sigmoid is exactly 0, and its logarithm would be -inf.
+    log_p, log_not_p = functional.logsigmoid(logit), functional.logsigmoid(-logit)
+    log_m = torch.logaddexp(math.log(rho) + torch.log(target), math.log1p(-rho) + log_p)
+    log_not_m = torch.logaddexp(math.log(rho) + torch.log1p(-target), math.log1p(-rho) + log_not_p)
+    label_to_mixture = (
+        torch.xlogy(target, target) - target * log_m + torch.xlogy(1 - target, 1 - target) - (1 - target) * log_not_m
+    )
+    # `exp` and not `sigmoid`, whose gradient y (1 - y) is lost once y rounds to 1.
+    prediction_to_mixture = log_p.exp() * (log_p - log_m) + log_not_p.exp() * (log_not_p - log_not_m)
+    divergence = rho * label_to_mixture + (1 - rho) * prediction_to_mixture
+    return _mean(divergence, weight) / (-(1 - rho) * math.log1p(-rho))
+
+
+def soft_cross_entropy(logit: Tensor, target: Tensor, *, weight: Tensor | None = None) -> Tensor:
+    """Return the cross-entropy of predictions against labels that may lie between 0 and 1, for labels to be trusted.
+
+    >>> soft_cross_entropy(torch.tensor([0.0]), torch.tensor([0.3]))
+    tensor(0.6931)
+    """
+    logit = _as_logit(logit, "logit")
+    target = _as_target(target, logit)
+    # Two terms of one sign: unlike the usual `softplus(z) - q * z`, nothing cancels for confident, correct predictions.
+    losses = -(target * functional.logsigmoid(logit) + (1 - target) * functional.logsigmoid(-logit))
+    return _mean(losses, weight)
+
+
+def low_level_consistency(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the mean squared difference between two networks' early features; only the student is moved.
+
+    >>> low_level_consistency(torch.zeros(2, 3), torch.full((2, 3), 2.0))
+    tensor(4.)
+    """
+    _require_same_shape(student, teacher, "student's and teacher's features")
+    return _mean((_as_full_precision(student) - _as_full_precision(teacher.detach())).square())
+
+
+def prediction_consistency(weak_logit: Tensor, strong_logit: Tensor, *, confidence: float = 0.0) -> Tensor:
+    """Return `KL(p_weak || p_strong)`, so that the strong view learns what the weak view already says.
+
+    Only the strong side is moved. With a `confidence`, only samples with `max(p, 1 - p) >= confidence` in the weak
+    view count, positive or negative alike. Their sum is still divided by the size of the *whole* batch (as FixMatch
+    does), so that a handful of confident samples early in training does not weigh as much as a batch full of them.
+
+    >>> prediction_consistency(torch.tensor([0.0, 0.0]), torch.tensor([0.0, 1e4]))
+    tensor(2499.6533)
+    """
+    weak_logit, strong_logit = _as_logit(weak_logit, "weak_logit").detach(), _as_logit(strong_logit, "strong_logit")
+    _require_same_shape(weak_logit, strong_logit, "weak and strong logits")
+    divergence = torch.sigmoid(weak_logit) * (functional.logsigmoid(weak_logit) - functional.logsigmoid(strong_logit))
+    divergence = divergence + torch.sigmoid(-weak_logit) * (
+        functional.logsigmoid(-weak_logit) - functional.logsigmoid(-strong_logit)
+    )
+    kept = torch.sigmoid(weak_logit.abs()) >= confidence
+    # A product and not a selection: a logit that is not a number must show in the loss, not vanish from it.
+    return _mean(divergence * kept)
+
+
+def feature_consistency(predicted_first: Tensor, predicted_second: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Return `-cos(f(x1), sg(x2)) / 2 - cos(f(x2), sg(x1)) / 2`, the SimSiam agreement of two views' features.
+
+    Only the predictions `f` are moved; the features they aim at are constants, without which every feature would
+    collapse to one point. A vector of no length agrees with nothing: its cosine and its gradient are zero.
+
+    >>> feature_consistency(*(torch.ones(2, 3) for _ in range(4)))
+    tensor(-1.0000)
+    """
+    for other in (predicted_second, first, second):
+        _require_same_shape(predicted_first, other, "predictions and features of the two views")
+    if predicted_first.ndim != 2:
+        shape = tuple(predicted_first.shape)
+        raise InputError(f"The predictions and features have shape {shape}; give one vector a sample, shape (B, d).")
+    agreement = _cosine(predicted_first, second.detach()) + _cosine(predicted_second, first.detach())
+    return -_mean(agreement) / 2
+
+
+def _positive_and_negative_risk(
+    positive_logit: Tensor, population_logit: Tensor, prior: float
+) -> tuple[Tensor, Tensor]:
+    if not 0 <= prior <= 1:
+        raise InputError(f"The class prior is {prior}; give the share of positives in the population, from 0 to 1.")
+    positive_logit = _as_logit(positive_logit, "positive_logit")
+    population_logit = _as_logit(population_logit, "population_logit")
+    if positive_logit.numel() == 0 or population_logit.numel() == 0:
+        # Half a risk estimates nothing: without a population, nnPU would step back from positives that are well placed.
+        nothing = 0 * (positive_logit.sum() + population_logit.sum())
+        return nothing, nothing
+    positive = prior * _mean(sigmoid_loss(positive_logit, +1))
+    negative = _mean(sigmoid_loss(population_logit, -1)) - prior * _mean(sigmoid_loss(positive_logit, -1))
+    return positive, negative
+
+
+def _cosine(first: Tensor, second: Tensor) -> Tensor:
+    return (_unit(first) * _unit(second)).sum(dim=1)
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Scale each row to length one, and a row of no length to zero: its true gradient would be endless."""
+    vectors = _as_full_precision(vectors)
+    squared_length = vectors.square().sum(dim=1, keepdim=True)
+    has_length = squared_length > _SMALLEST_SQUARED_LENGTH
+    return vectors * has_length * squared_length.masked_fill(~has_length, 1.0).rsqrt()
+
+
+def _mean(losses: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Average, weighted if asked; nothing to average, or no weight at all, gives zero and not 0/0."""
+    if weight is None:
+        return losses.sum() / max(losses.numel(), 1)
+    _require_same_shape(losses, weight, "losses and weights")
+    weight = weight.to(losses.dtype)
+    total = weight.sum()
+    return (weight * losses).sum() / total.masked_fill(total == 0, 1.0)
+
+
+def _as_full_precision(values: Tensor) -> Tensor:
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def _as_logit(logit: Tensor, name: str) -> Tensor:
+    if logit.ndim != 1:
+        raise InputError(f"`{name}` has shape {tuple(logit.shape)}; give one logit a sample, shape (B,).")
+    return _as_full_precision(logit)
+
+
+def _as_target(target: Tensor, logit: Tensor) -> Tensor:
+    """Labels are constants of the logit's kind, whatever network or file they came from."""
+    _require_same_shape(logit, target, "logits and targets")
+    return target.detach().to(logit.dtype)
+
+
+def _require_same_shape(first: Tensor, second: Tensor, what: str) -> None:
+    if first.shape != second.shape:
+        shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
+        raise InputError(f"The {what} have shapes {shapes}; give tensors of one shape, sample by sample.")

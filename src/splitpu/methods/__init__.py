@@ -1,0 +1,1 @@
+"""PU methods, each built of stages that the engine runs."""

@@ -1,0 +1,105 @@
+"""What every stage of a method needs to know, gathered once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.parse import config_to_dict
+from splitpu.config.schema import Config
+from splitpu.data.pudata import PUData
+from splitpu.engine.inference import training_logits
+from splitpu.engine.loop import Engine
+from splitpu.engine.seeds import derive_seed, seeded
+from splitpu.networks import Backbone
+
+
+@dataclass(frozen=True)
+class NetworkRecipe:
+    """How to make a fresh network, and the name that stands for it in files."""
+
+    name: str
+    build: Callable[[], Backbone]
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A trained network with the logit above which it says positive, and the key of the stage that made it."""
+
+    network: Backbone
+    threshold: float
+    logits: Tensor  # of every training row, on the device
+    key: str
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Probability of being positive, 1/2 at the threshold."""
+        return torch.sigmoid(self.logits - self.threshold)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Data, prior, configuration and engine of one run."""
+
+    data: PUData
+    prior: float
+    config: Config
+    recipe: NetworkRecipe
+    engine: Engine
+    data_key: str
+
+    def fresh_network(self, place: str) -> Backbone:
+        """A newly initialised network whose weights depend only on the seed and the place it is for."""
+        with seeded(self.engine.seed, place, "initial weights"):
+            network = self.recipe.build()
+        if self.data.kind == "images":
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return network.to(self.engine.hardware.device)
+
+    def fresh_head(self, build: Callable[[], nn.Module], place: str) -> nn.Module:
+        """A newly initialised extra module on the same device."""
+        with seeded(self.engine.seed, place, "initial head"):
+            return build().to(self.engine.hardware.device)
+
+    def identity(self, stage: str, *sections: str, **upstream: Any) -> dict[str, Any]:
+        """Everything the outcome of a stage depends on; equal identities share a checkpoint."""
+        values = config_to_dict(self.config)
+        return {
+            "stage": stage,
+            "data": self.data_key,
+            "prior": self.prior,
+            "network": self.recipe.name,
+            "seed": derive_seed(self.engine.seed, stage),
+            "bf16": self.engine.hardware.bf16,
+            "device": self.engine.hardware.device.type,
+            **{section: values[section] for section in sections},
+            **upstream,
+        }
+
+    def rows(self, numbers: Any) -> Tensor:
+        """Row numbers as a tensor on the device."""
+        return torch.as_tensor(numbers, device=self.engine.hardware.device)
+
+    def as_teacher(self, network: Backbone, key: str) -> Teacher:
+        """Score every training row and place the threshold as the configuration says."""
+        engine = self.engine
+        logits = training_logits(network, engine.rows, engine.views, engine.hardware)
+        threshold = 0.0
+        if self.config.threshold == "prior":
+            threshold = matched_threshold(logits[self.rows(self.data.population)], self.prior)
+        return Teacher(network, threshold, logits, key)
+
+
+def matched_threshold(logits: Tensor, prior: float) -> float:
+    """The logit that a share `prior` of the population sample lies above.
+
+    >>> matched_threshold(torch.tensor([-2.0, -1.0, 1.0, 2.0]), 0.25)
+    1.5
+    """
+    ordered = logits.double().sort(descending=True).values
+    above = min(max(round(prior * len(ordered)), 1), len(ordered) - 1) if len(ordered) > 1 else 1
+    if len(ordered) == 1:
+        return float(ordered[0])
+    return float((ordered[above - 1] + ordered[above]) / 2)

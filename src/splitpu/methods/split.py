@@ -1,0 +1,146 @@
+"""The early-stopped split: what a temporary network learns first is easy, the rest is hard."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.schema import SplitConfig
+from splitpu.engine.batches import Pool
+from splitpu.engine.inference import training_logits
+from splitpu.engine.stage import Batch, EpochRecord, Stage
+from splitpu.errors import SplitPUWarning
+from splitpu.losses import soft_cross_entropy
+from splitpu.methods.context import Context, Teacher
+from splitpu.views import Views
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """Which unlabelled samples are easy, and how that was found. Arrays run over the unlabelled rows, in order."""
+
+    rows: npt.NDArray[np.int64]  # row numbers of the unlabelled samples
+    easy: npt.NDArray[np.bool_]  # learned by the temporary network by the time it stopped
+    taught: npt.NDArray[np.bool_]  # carries its pseudo-label in the student's easy loss: easy, plus tails if asked for
+    teacher_probability: npt.NDArray[np.float64]
+    agreement: tuple[float, ...]  # with the teacher, after each epoch
+    epoch: int  # the epoch whose agreement was used
+    tau: float
+    reached: bool  # whether the agreement rose above tau
+    key: str
+
+    @property
+    def easy_rows(self) -> npt.NDArray[np.int64]:
+        """Row numbers that the easy loss sees."""
+        return self.rows[self.taught]
+
+    @property
+    def hard_rows(self) -> npt.NDArray[np.int64]:
+        """Row numbers of the hard samples."""
+        return self.rows[~self.easy]
+
+    def noise(self, truth: npt.NDArray[Any] | None) -> dict[str, float] | None:
+        """Share of wrong pseudo-labels among easy, hard and all samples where the truth is known; only ever reported."""
+        if truth is None:
+            return None
+        wrong = (self.teacher_probability > 0.5) != (truth[self.rows] == 1)
+        groups = {"easy": self.easy, "hard": ~self.easy, "all": np.ones_like(self.easy)}
+        return {name: float(wrong[mask].mean()) for name, mask in groups.items() if mask.any()}
+
+
+class SplitTask:
+    """Learn the teacher's labels with plain cross-entropy."""
+
+    def __init__(self, network: nn.Module, labels: Tensor, config: SplitConfig) -> None:
+        self.module, self.labels, self.config = network, labels, config
+
+    def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """Cross-entropy against the teacher's labels."""
+        rows, raw = batch["rows"]
+        inputs = views.weak(raw, generator) if self.config.augment else views.plain(raw)
+        return {"loss": soft_cross_entropy(self.module(inputs).logit, self.labels[rows])}
+
+
+def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitResult:
+    """Train a temporary network on the teacher's labels until it agrees on more than tau of the unlabelled."""
+    config, data = context.config.split, context.data
+    probabilities = teacher.probabilities
+    if not config.enabled:
+        return _everything_easy(context, teacher)
+    name = f"round{number}.split"
+    network = context.fresh_network(name)
+    unlabelled = context.rows(data.unlabelled)
+    decision = probabilities[unlabelled] > 0.5
+    engine = context.engine
+
+    def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+        logits = training_logits(network, engine.rows, engine.views, engine.hardware)
+        agrees = (logits[unlabelled] > 0) == decision
+        record.agreement = float(agrees.double().mean())
+        if "agreement" not in memory or record.agreement > float(memory["agreement"]):
+            memory["agreement"] = torch.tensor(record.agreement, dtype=torch.float64)
+            memory["agrees"] = agrees
+            memory["epoch"] = torch.tensor(record.epoch)
+        return record.agreement > config.tau
+
+    pool = np.arange(len(data)) if config.include_positives else data.unlabelled
+    stage = Stage(
+        name=name,
+        task=SplitTask(network, _pseudo_labels(context, probabilities, config.labels), config),
+        pools={"rows": Pool(pool, min(config.batch_size, len(pool)))},
+        leading="rows",
+        epochs=config.max_epochs,
+        optimiser=config.optimiser,
+        identity=context.identity(name, "split", "views", "threshold", teacher=teacher.key),
+        after_epoch=after_epoch,
+    )
+    outcome = engine.run(stage)
+    easy = outcome.memory["agrees"].cpu().numpy()
+    q = probabilities[unlabelled].double().cpu().numpy()
+    result = SplitResult(
+        rows=data.unlabelled,
+        easy=easy,
+        taught=easy | _confident_tails(q, ~easy, config.tails),
+        teacher_probability=q,
+        agreement=tuple(float(r.agreement or 0.0) for r in outcome.history),
+        epoch=int(outcome.memory["epoch"]),
+        tau=config.tau,
+        reached=float(outcome.memory["agreement"]) > config.tau,
+        key=stage.key,
+    )
+    if not result.reached:
+        best = max(result.agreement)
+        message = (
+            f"{name}: agreement with the teacher never rose above tau = {config.tau:g} in {config.max_epochs} epochs; "
+            f"the best epoch ({result.epoch}, {best:.3f}) was used. Raise split.max_epochs or lower split.tau."
+        )
+        warnings.warn(message, SplitPUWarning, stacklevel=2)
+    return result
+
+
+def _pseudo_labels(context: Context, probabilities: Tensor, kind: str) -> Tensor:
+    """The teacher's soft or hard labels for all rows; labelled positives are certain."""
+    labels = probabilities.float().clone() if kind == "soft" else (probabilities > 0.5).float()
+    labels[context.rows(context.data.positives)] = 1.0
+    return labels
+
+
+def _confident_tails(q: npt.NDArray[np.float64], hard: npt.NDArray[np.bool_], share: float) -> npt.NDArray[np.bool_]:
+    """The hard samples about which the teacher is surest, a share of them at each end."""
+    chosen = np.zeros_like(hard)
+    if share > 0 and hard.any():
+        low, high = np.quantile(q[hard], [share, 1 - share])
+        chosen = hard & ((q <= low) | (q >= high))
+    return chosen
+
+
+def _everything_easy(context: Context, teacher: Teacher) -> SplitResult:
+    rows = context.data.unlabelled
+    everything = np.ones(len(rows), dtype=bool)
+    q = teacher.probabilities[context.rows(rows)].double().cpu().numpy()
+    return SplitResult(rows, everything, everything, q, (), 0, context.config.split.tau, True, "no split")

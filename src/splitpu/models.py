@@ -1,0 +1,151 @@
+"""A trained model as it is shipped: networks, preprocessing, threshold, and what the labels mean. No pickle."""
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from splitpu.config.parse import config_from_dict, config_to_dict
+from splitpu.config.schema import Config
+from splitpu.data.preprocess import Preprocessing
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.inference import predict_logits
+from splitpu.errors import InputError, ModelFileError
+from splitpu.files import replacing, write_text
+from splitpu.networks import build_network, network_names
+from splitpu.views import Views
+
+FORMAT = 1
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True)
+class ScoringNetwork:
+    """A network and the logit above which it says positive."""
+
+    network: nn.Module
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """The final network and, for comparison, the base model it grew from."""
+
+    final: ScoringNetwork
+    base: ScoringNetwork
+    network_name: str
+    preprocessing: Preprocessing
+    config: Config
+    prior: float
+    classes: tuple[Any, Any]  # what 'not positive' and 'positive' were called in the training labels
+
+    def decision(
+        self, features: npt.NDArray[Any], hardware: Hardware, *, which: str = "final"
+    ) -> npt.NDArray[np.float64]:
+        """Logit above the threshold: positive means positive. Takes canonical features."""
+        scorer = self.base if which == "base" else self.final
+        views = Views(self.preprocessing, self.config.views, hardware.device)
+        network = scorer.network.to(hardware.device)
+        return predict_logits(network, features, views, hardware) - scorer.threshold
+
+    def save(self, folder: Path) -> None:
+        """Write the two model files; the description comes last, so a folder with it is complete."""
+        tensors = {
+            f"{part}/{name}": tensor.detach().cpu().contiguous()
+            for part, scorer in (("final", self.final), ("base", self.base))
+            for name, tensor in scorer.network.state_dict().items()
+        }
+        with replacing(folder / WEIGHTS) as temporary:
+            save_file(tensors, temporary)
+        description = {
+            "format": FORMAT,
+            "network": self.network_name,
+            "preprocessing": self.preprocessing.to_dict(),
+            "threshold": {"final": self.final.threshold, "base": self.base.threshold},
+            "prior": self.prior,
+            "classes": [_plain(value) for value in self.classes],
+            "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold)",
+            "config": config_to_dict(self.config),
+        }
+        write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
+
+    @classmethod
+    def load(cls, folder: Path, network: nn.Module | None = None) -> "Model":
+        """Read a model back. `network`: the user's own architecture, when it is not one of ours."""
+        description = _read_description(folder / DESCRIPTION)
+        tensors = _read_weights(folder / WEIGHTS)
+        try:
+            preprocessing = Preprocessing.from_dict(description["preprocessing"])
+            name = description["network"]
+            final, base = (
+                ScoringNetwork(
+                    _filled(name, preprocessing, tensors, part, folder, network), description["threshold"][part]
+                )
+                for part in ("final", "base")
+            )
+            config = config_from_dict(description["config"])
+            first, second = description["classes"]
+            return cls(final, base, name, preprocessing, config, description["prior"], (first, second))
+        except (KeyError, TypeError, IndexError) as error:
+            message = f"{folder / DESCRIPTION} lacks or garbles {error}: copy the run folder again or train anew."
+            raise ModelFileError(message) from error
+
+
+def _filled(
+    name: str,
+    preprocessing: Preprocessing,
+    tensors: dict[str, torch.Tensor],
+    part: str,
+    folder: Path,
+    own: nn.Module | None,
+) -> nn.Module:
+    if own is not None:
+        network = copy.deepcopy(own)
+    elif name in network_names():
+        network = build_network(name, preprocessing.shape)
+    else:
+        raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
+    weights = {key.removeprefix(f"{part}/"): t for key, t in tensors.items() if key.startswith(f"{part}/")}
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        message = f"{folder / WEIGHTS} does not fit network {name!r}; the two model files belong to different runs."
+        raise ModelFileError(message) from error
+    return network.eval()
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        message = f"{path.parent} holds no finished model ({path.name} is missing); train one with 'splitpu fit'."
+        raise ModelFileError(message) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelFileError(f"{path} cannot be read ({error}); copy the run folder again.") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        found = description.get("format") if isinstance(description, dict) else None
+        message = f"{path} has model format {found!r}, this version of splitpu reads {FORMAT}; train the model again."
+        raise ModelFileError(message)
+    return description
+
+
+def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise ModelFileError(f"{path} is missing; copy the run folder again.") from None
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"{path} is damaged or cut short ({error}); copy the run folder again.") from None
+
+
+def _plain(value: Any) -> Any:
+    """A label as JSON knows it."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,76 @@
+"""From a name to a network. Every network returns `Outputs(low, high, logit)` and knows its `feature_dim`.
+
+Weights are drawn from torch's global generator when a network is built: seed it before.
+"""
+
+import difflib
+from collections.abc import Callable
+
+from splitpu.errors import InputError
+from splitpu.networks.backbone import Backbone, Outputs, parameter_count
+from splitpu.networks.cnn import CNN13, SmallCNN
+from splitpu.networks.custom import LayerTap, as_backbone
+from splitpu.networks.mlp import MLP
+from splitpu.networks.resnet import ResNet18
+
+__all__ = [
+    "Backbone",
+    "LayerTap",
+    "Outputs",
+    "as_backbone",
+    "build_network",
+    "choose_network",
+    "network_names",
+    "parameter_count",
+]
+
+_BUILDERS: dict[str, Callable[[tuple[int, ...]], Backbone]] = {
+    "mlp": MLP,
+    "cnn-small": SmallCNN,
+    "cnn13": CNN13,
+    "resnet18": ResNet18,
+}
+_VECTOR_NETWORKS = {"mlp"}
+
+
+def network_names() -> tuple[str, ...]:
+    """Return the names `build_network` knows besides "auto".
+
+    >>> network_names()
+    ('mlp', 'cnn-small', 'cnn13', 'resnet18')
+    """
+    return tuple(_BUILDERS)
+
+
+def choose_network(input_shape: tuple[int, ...]) -> str:
+    """Return the network that "auto" stands for: by kind of sample and, for images, by the longer side.
+
+    >>> choose_network((20,)), choose_network((8, 8, 1)), choose_network((32, 32, 3)), choose_network((224, 224, 3))
+    ('mlp', 'cnn-small', 'cnn13', 'resnet18')
+    """
+    if len(input_shape) == 1:
+        return "mlp"
+    side = max(input_shape[:2])
+    if side < 24:
+        return "cnn-small"
+    return "cnn13" if side <= 48 else "resnet18"
+
+
+def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
+    """Build a network by name for samples of one shape: (d,) or (H, W, C). "auto" chooses by the shape.
+
+    >>> build_network("auto", (20,)).feature_dim
+    256
+    """
+    if name == "auto":
+        name = choose_network(input_shape)
+    if name not in _BUILDERS:
+        nearest = difflib.get_close_matches(name, _BUILDERS, n=1, cutoff=0.0)[0]
+        raise InputError(
+            f"there is no network named {name!r}: did you mean {nearest!r}? (known: auto, {', '.join(_BUILDERS)})"
+        )
+    if len(input_shape) == 1 and name not in _VECTOR_NETWORKS:
+        raise InputError(
+            f"network {name!r} needs images, but the data are vectors of {input_shape[0]} features: use 'mlp' or 'auto'"
+        )
+    return _BUILDERS[name](input_shape)

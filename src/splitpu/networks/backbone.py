@@ -1,0 +1,53 @@
+"""What every network has in common: three outputs and a known feature size."""
+
+import math
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+
+class Outputs(NamedTuple):
+    """What a network says about a batch of B samples."""
+
+    low: Tensor  # the first block's activation, compared between teacher and student
+    high: Tensor  # (B, feature_dim): the last hidden vector, compared between views
+    logit: Tensor  # (B,): above zero means positive
+
+
+class Backbone(nn.Module):
+    """A network whose `forward` returns `Outputs` and whose `high` is `feature_dim` wide."""
+
+    feature_dim: int
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The `low` output alone. Networks that can stop after their first block override this."""
+        low: Tensor = self(batch).low
+        return low
+
+
+def flat_size(input_shape: tuple[int, ...]) -> int:
+    """Return how many numbers one sample holds."""
+    return math.prod(input_shape)
+
+
+def network_input_shape(input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of one sample as a network sees it: (H, W, C) becomes (C, H, W).
+
+    >>> network_input_shape((32, 48, 3))
+    (3, 32, 48)
+    >>> network_input_shape((20,))
+    (20,)
+    """
+    if len(input_shape) == 1:
+        return input_shape
+    height, width, channels = input_shape
+    return channels, height, width
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Return how many weights a network has, for summaries and reports.
+
+    >>> parameter_count(nn.Linear(3, 2))
+    8
+    """
+    return sum(parameter.numel() for parameter in module.parameters())

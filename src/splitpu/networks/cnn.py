@@ -1,0 +1,88 @@
+"""Plain convolutional networks: a small one for images like 8x8 digits and the 13-layer one of the Split-PU paper."""
+
+from torch import Tensor, nn
+
+from splitpu.networks.backbone import Backbone, Outputs
+
+
+class SmallCNN(Backbone):
+    """Three convolutions and a hidden layer. Flattened rather than pooled: in a tiny image, where matters."""
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        """Build for images of shape (H, W, C)."""
+        super().__init__()
+        height, width, channels = input_shape
+        self.feature_dim = 128
+        self.first = _convolution(channels, 64)
+        self.rest = nn.Sequential(_convolution(64, 64, stride=2), _convolution(64, 128))
+        self.hidden = nn.Sequential(
+            nn.Linear(128 * _halved(height) * _halved(width), self.feature_dim, bias=False),
+            nn.BatchNorm1d(self.feature_dim),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(self.feature_dim, 1)
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first block alone."""
+        low: Tensor = self.first(batch)
+        return low
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of images."""
+        low = self.low_features(batch)
+        high = self.hidden(self.rest(low).flatten(1))
+        return Outputs(low, high, self.head(high).squeeze(1))
+
+
+class CNN13(Backbone):
+    """The paper's network: nine convolutions, two hidden layers of 1000; low = the first convolution's block."""
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        """Build for images of shape (H, W, C)."""
+        super().__init__()
+        height, width, channels = input_shape
+        self.feature_dim = 1000
+        self.first = _convolution(channels, 96)
+        self.rest = nn.Sequential(
+            _convolution(96, 96),
+            _convolution(96, 96, stride=2),
+            _convolution(96, 192),
+            _convolution(192, 192),
+            _convolution(192, 192, stride=2),
+            _convolution(192, 192),
+            _convolution(192, 192, kernel=1),
+            _convolution(192, 10, kernel=1),
+        )
+        flattened = 10 * _halved(_halved(height)) * _halved(_halved(width))
+        self.hidden = nn.Sequential(
+            nn.Linear(flattened, self.feature_dim),
+            nn.ReLU(),
+            nn.Linear(self.feature_dim, self.feature_dim),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(self.feature_dim, 1)
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first block alone."""
+        low: Tensor = self.first(batch)
+        return low
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of images."""
+        low = self.low_features(batch)
+        high = self.hidden(self.rest(low).flatten(1))
+        return Outputs(low, high, self.head(high).squeeze(1))
+
+
+def _convolution(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.Sequential:
+    # No bias: the batch normalisation that follows would take it away again.
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    )
+
+
+def _halved(side: int) -> int:
+    """The side of an image after a padded 3x3 convolution of stride 2."""
+    return (side + 1) // 2

@@ -1,0 +1,150 @@
+"""A user's own network, made to return `Outputs`."""
+
+import difflib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.errors import InputError
+from splitpu.networks.backbone import Backbone, Outputs, network_input_shape
+
+DRY_RUN_ROWS = 2  # not 1: a logit of shape (1,) would not tell whether it is one per sample
+
+
+def as_backbone(
+    module: nn.Module, input_shape: tuple[int, ...], *, low: str | None = None, high: str | None = None
+) -> Backbone:
+    """Return the user's network as one that gives `Outputs`, checked by one dry run in eval mode.
+
+    Either the module returns a tuple (low, high, logit) itself, or it returns the logit alone and `low` and `high` name
+    the two layers (as in `named_modules()`) whose outputs are the low and the high features. `input_shape` is that of
+    one stored sample: (d,) or (H, W, C).
+
+    >>> own = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> as_backbone(own, (4,), low="0", high="1").feature_dim
+    8
+    """
+    if isinstance(module, Backbone) and low is None and high is None:
+        return module
+    backbone: TupleBackbone | LayerTap
+    if low is None and high is None:
+        backbone = TupleBackbone(module)
+    elif low is None or high is None:
+        given, missing = ("high", "low") if low is None else ("low", "high")
+        raise InputError(f"only the layer for {given}= was named for your network: name the one for {missing}= too")
+    else:
+        backbone = LayerTap(module, low, high)
+    backbone.feature_dim = _dry_run(backbone, input_shape).high.shape[1]
+    return backbone
+
+
+class TupleBackbone(Backbone):
+    """A module that returns (low, high, logit) itself."""
+
+    def __init__(self, module: nn.Module) -> None:
+        """Wrap the module; its weights stay its own."""
+        super().__init__()
+        self.module = module
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the module's outputs in their agreed shapes."""
+        outputs = self.module(batch)
+        if not isinstance(outputs, tuple | list) or len(outputs) != 3:
+            raise InputError(
+                f"your network returns {_describe(outputs)}, not (low, high, logit): return these three, or name the "
+                "layers to take the first two from with low= and high="
+            )
+        return _checked_outputs(*outputs, rows=len(batch))
+
+
+class LayerTap(Backbone):
+    """A module that returns the logit alone; low and high features are overheard from two of its layers.
+
+    The hooks live only as long as one forward pass. So nothing has to be kept alive through copying or saving.
+    """
+
+    def __init__(self, module: nn.Module, low: str, high: str) -> None:
+        """Wrap the module, after checking that it has the two layers."""
+        super().__init__()
+        for name in (low, high):
+            _check_layer_exists(module, name)
+        self.module = module
+        self.low_layer = low
+        self.high_layer = high
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Run the module once and return what it and the two layers gave."""
+        heard: dict[str, Any] = {}
+        low_handle = self._listen(self.low_layer, "low", heard)
+        high_handle = self._listen(self.high_layer, "high", heard)
+        try:
+            logit = self.module(batch)
+        finally:
+            low_handle.remove()
+            high_handle.remove()
+        for role, name in (("low", self.low_layer), ("high", self.high_layer)):
+            if role not in heard:
+                raise InputError(f"layer {name!r} of your network takes no part in its forward pass: name another one")
+        return _checked_outputs(heard["low"], heard["high"], logit, rows=len(batch))
+
+    def _listen(self, name: str, role: str, heard: dict[str, Any]) -> torch.utils.hooks.RemovableHandle:
+        def remember(layer: nn.Module, inputs: Any, output: Any) -> None:
+            heard[role] = output
+
+        return self.module.get_submodule(name).register_forward_hook(remember)
+
+
+def _checked_outputs(low: Any, high: Any, logit: Any, *, rows: int) -> Outputs:
+    for name, value in (("low features", low), ("high features", high)):
+        if not isinstance(value, Tensor) or value.ndim < 2 or len(value) != rows:
+            raise InputError(
+                f"the {name} of your network are {_describe(value)} for a batch of {rows}: return one tensor with a "
+                "row for each sample"
+            )
+    if not isinstance(logit, Tensor) or logit.shape not in {(rows,), (rows, 1)}:
+        raise InputError(
+            f"the logit of your network is {_describe(logit)} for a batch of {rows}: return one number a sample, of "
+            f"shape ({rows},) or ({rows}, 1)"
+        )
+    return Outputs(low, high.flatten(1), logit.reshape(rows))
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _check_layer_exists(module: nn.Module, name: str) -> None:
+    names = [known for known, _ in module.named_modules() if known]
+    if name in names:
+        return
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    advice = f"did you mean {nearest[0]!r}?" if nearest else "it has none inside, so return (low, high, logit) instead"
+    raise InputError(f"your network has no layer {name!r}: {advice}")
+
+
+def _dry_run(backbone: Backbone, input_shape: tuple[int, ...]) -> Outputs:
+    """Send two blank samples through, leaving every training flag as it was."""
+    example = next(backbone.parameters(), torch.empty(0))
+    shape = (DRY_RUN_ROWS, *network_input_shape(input_shape))
+    batch = torch.zeros(shape, device=example.device, dtype=torch.float32)
+    training_flags = {part: part.training for part in backbone.modules()}
+    backbone.eval()
+    try:
+        with torch.no_grad():
+            outputs: Outputs = backbone(batch)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"your network cannot process a batch of shape {shape} ({type(error).__name__}: {error}): make it accept "
+            "the shape of your data"
+        ) from error
+    finally:
+        for part, training in training_flags.items():
+            part.training = training
+    return outputs

@@ -1,0 +1,78 @@
+"""ResNet-18, with the weight names everybody uses, so that weights trained elsewhere fit in (all but the head)."""
+
+from torch import Tensor, nn
+
+from splitpu.networks.backbone import Backbone, Outputs
+
+SMALL_IMAGE_BELOW = 64  # pixels of the shorter side
+
+
+class ResNet18(Backbone):
+    """Eight residual blocks in four layers; low = the first convolution's block, high = the pooled 512 channels."""
+
+    def __init__(self, input_shape: tuple[int, ...], *, quiet_blocks: bool = False) -> None:
+        """Build for images of shape (H, W, C); small ones keep their resolution through the stem.
+
+        `quiet_blocks` starts every block as the identity, by a zero weight in its last batch normalisation.
+        """
+        super().__init__()
+        height, width, channels = input_shape
+        self.feature_dim = 512
+        self.is_small = min(height, width) < SMALL_IMAGE_BELOW
+        if self.is_small:
+            self.conv1 = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
+        else:
+            self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = _layer(64, 64, stride=1)
+        self.layer2 = _layer(64, 128, stride=2)
+        self.layer3 = _layer(128, 256, stride=2)
+        self.layer4 = _layer(256, 512, stride=2)
+        self.fc = nn.Linear(self.feature_dim, 1)
+        self._initialise(quiet_blocks)
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first convolution's block alone."""
+        return nn.functional.relu(self.bn1(self.conv1(batch)))
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of images."""
+        low = self.low_features(batch)
+        hidden = low if self.is_small else nn.functional.max_pool2d(low, 3, stride=2, padding=1)
+        hidden = self.layer4(self.layer3(self.layer2(self.layer1(hidden))))
+        high = hidden.mean(dim=(2, 3))
+        return Outputs(low, high, self.fc(high).squeeze(1))
+
+    def _initialise(self, quiet_blocks: bool) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif quiet_blocks and isinstance(module, BasicBlock):
+                nn.init.zeros_(module.bn2.weight)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a way round them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        """Build; the way round is a 1x1 convolution where the shape changes."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample: nn.Sequential | None = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Return the block's output."""
+        straight = batch if self.downsample is None else self.downsample(batch)
+        hidden = nn.functional.relu(self.bn1(self.conv1(batch)))
+        return nn.functional.relu(self.bn2(self.conv2(hidden)) + straight)
+
+
+def _layer(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
+    return nn.Sequential(BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1))

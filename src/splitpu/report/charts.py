@@ -1,0 +1,284 @@
+"""Charts as SVG text: pure functions of numbers and names; colours come from the style of the page around them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.report.scales import Axis, decades_axis, finite, round_axis, span_of
+from splitpu.report.text import count, decimal, escape, percent, shorten
+
+WIDTH = 400
+COLOURS = 6  # the style knows this many colours of series, s0 to s5
+_CHARACTER = 6.3  # average width of a letter at the 12-unit type of the charts
+_ROW = 16
+_BOTTOM = 36
+_RIGHT = 12
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: its name and its points; a y that is None or not finite leaves a gap."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A reference line and the words beside it."""
+
+    at: float
+    label: str
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The rectangle of a plot inside its drawing, and the two axes along it."""
+
+    width: float
+    left: float
+    top: float
+    height: float
+    x: Axis
+    y: Axis
+
+    @property
+    def right(self) -> float:
+        return self.width - _RIGHT
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.height
+
+    def across(self, value: float) -> float:
+        return self.x.place(value, self.left, self.right)
+
+    def up(self, value: float) -> float:
+        return self.y.place(value, self.bottom, self.top)
+
+
+def line_chart(
+    series: Sequence[Series],
+    *,
+    description: str,
+    x_label: str,
+    y_label: str,
+    level: Mark | None = None,
+    stop: Mark | None = None,
+    width: float = WIDTH,
+    height: float = 150,
+) -> str:
+    """Draw lines over epochs, with a level to be reached and a moment of stopping where they are given.
+
+    >>> line_chart([Series("a", [1, 2], [0.5, 0.4])], description="a falls", x_label="epoch", y_label="loss")[:4]
+    '<svg'
+    """
+    marks = [stop] if stop else []
+    x_axis = round_axis(
+        *span_of([x for line in series for x in line.x] + [mark.at for mark in marks]), whole=True, widen=False
+    )
+    y_axis = round_axis(*span_of([y for line in series for y in line.y] + ([level.at] if level else [])))
+    legend, legend_rows = _legend([line.name for line in series], width) if len(series) > 1 else ("", 0)
+    frame = _frame(x_axis, y_axis, width, height, rows=legend_rows + len(marks))
+    drawn = "".join(_line(line, number, frame) for number, line in enumerate(series))
+    empty = "" if any(finite(line.y) for line in series) else _words_in_the_middle(frame, "no values")
+    corners = (frame.left, frame.right, x_axis.low, x_axis.high, frame.top, frame.bottom)
+    hover = f' data-frame="{" ".join(f"{corner:g}" for corner in corners)}"'
+    body = (
+        _axes(frame, x_label, y_label)
+        + legend
+        + (_level(level, frame) if level else "")
+        + drawn
+        + "".join(_upright(mark, frame, legend_rows + row) for row, mark in enumerate(marks))
+        + empty
+    )
+    return _drawing(width, frame.bottom + _BOTTOM, description, body, hover)
+
+
+def histogram(
+    values: npt.NDArray[np.floating[Any]],
+    *,
+    description: str,
+    x_label: str,
+    y_label: str,
+    marks: Sequence[Mark] = (),
+    split_at: float | None = None,
+    logarithmic: bool = False,
+    bins: int = 25,
+    width: float = WIDTH,
+    height: float = 150,
+) -> str:
+    """Draw how values in [0, 1] are spread; bars right of `split_at` are coloured as the chosen ones."""
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    counts, edges = np.histogram(flat[np.isfinite(flat)], bins=bins, range=(0.0, 1.0))
+    highest = float(counts.max())
+    y_axis = decades_axis(highest) if logarithmic else round_axis(0.0, max(highest, 1.0), whole=True)
+    frame = _frame(round_axis(0.0, 1.0, about=5), y_axis, width, height, rows=len(marks))
+    bars = "".join(
+        _bar(float(left), float(right), int(number), split_at, frame, logarithmic)
+        for left, right, number in zip(edges[:-1], edges[1:], counts, strict=True)
+        if number
+    )
+    empty = "" if highest else _words_in_the_middle(frame, "no values")
+    lines = "".join(_upright(mark, frame, row) for row, mark in enumerate(marks))
+    body = _axes(frame, x_label, y_label) + bars + lines + empty
+    return _drawing(width, frame.bottom + _BOTTOM, description, body)
+
+
+def stacked_bar(parts: Sequence[tuple[str, int]], *, description: str, width: float = WIDTH) -> str:
+    """Draw how a whole falls into parts, with the number and the share of each part written out."""
+    whole = sum(number for _, number in parts)
+    body = f'<rect class="rest" x="0" y="0" width="{width:g}" height="22" rx="3"/>'
+    start = 0.0
+    for colour, (label, number) in enumerate(parts):
+        length = width * number / whole if whole else 0.0
+        if length:
+            words = escape(f"{label}: {count(number)}")
+            # A gap of one unit tells neighbours apart without relying on their colours.
+            body += (
+                f'<rect class="fill s{colour % COLOURS}" x="{start:.2f}" y="0" width="{max(length - 1, 0.5):.2f}" '
+                f'height="22" rx="2"><title>{words}</title></rect>'
+            )
+        start += length
+    share = [percent(number / whole) if whole else percent(math.nan) for _, number in parts]
+    names = [f"{shorten(part[0], 22)} {count(part[1])} ({share[row]})" for row, part in enumerate(parts)]
+    legend, rows = _legend(names, width, top=40, squares=True)
+    return _drawing(width, 30 + _ROW * rows, description, body + legend)
+
+
+def share_bar(share: float, expected: float, *, description: str, width: float = WIDTH) -> str:
+    """Draw a share of a whole as a filled bar, and the share that was expected as a tick across it."""
+    filled = width * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+    body = f'<rect class="rest" x="0" y="20" width="{width:g}" height="18" rx="3"/>'
+    body += f'<rect class="fill s0" x="0" y="20" width="{filled:.2f}" height="18" rx="3"/>'
+    body += _at_bar(filled, f"called positive {percent(share)}", width, 14)
+    if math.isfinite(expected):
+        tick = width * min(max(expected, 0.0), 1.0)
+        tick = min(max(tick, 1.0), width - 1)
+        body += f'<line class="mark" x1="{tick:.2f}" x2="{tick:.2f}" y1="16" y2="44"/>'
+        body += _at_bar(tick, f"expected {percent(expected)}", width, 56)
+    return _drawing(width, 62, description, body)
+
+
+def _at_bar(x: float, words: str, width: float, y: float) -> str:
+    half = len(words) * _CHARACTER / 2
+    middle = min(max(x, half), width - half)
+    return f'<text x="{middle:.1f}" y="{y:g}" text-anchor="middle" class="strong">{escape(words)}</text>'
+
+
+def _frame(x_axis: Axis, y_axis: Axis, width: float, height: float, rows: int) -> _Frame:
+    left = 10 + max((len(label) for label in y_axis.labels), default=1) * 6.8
+    return _Frame(width, left, 26 + _ROW * rows, height, x_axis, y_axis)
+
+
+def _drawing(width: float, height: float, description: str, body: str, more: str = "") -> str:
+    return (
+        f'<svg class="chart" role="img" viewBox="0 0 {width:g} {height:g}" aria-label="{escape(description)}"{more}>'
+        f"{body}</svg>"
+    )
+
+
+def _axes(frame: _Frame, x_label: str, y_label: str) -> str:
+    longest = int((frame.width - 8) / _CHARACTER)
+    parts = [f'<text class="label" x="0" y="12">{escape(shorten(y_label, longest))}</text>']
+    for tick, label in zip(frame.y.ticks, frame.y.labels, strict=True):
+        y = frame.up(tick)
+        parts.append(f'<line class="grid" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{frame.left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>')
+    parts.append(
+        f'<line class="axis" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{frame.bottom:g}" y2="{frame.bottom:g}"/>'
+    )
+    for tick, label in zip(frame.x.ticks, frame.x.labels, strict=True):
+        x = frame.across(tick)
+        parts.append(f'<text x="{x:.1f}" y="{frame.bottom + 15:g}" text-anchor="middle">{escape(label)}</text>')
+    middle = (frame.left + frame.right) / 2
+    parts.append(
+        f'<text class="label" x="{middle:.1f}" y="{frame.bottom + 31:g}" text-anchor="middle">{escape(x_label)}</text>'
+    )
+    return "".join(parts)
+
+
+def _legend(names: Sequence[str], width: float, top: float = 28, squares: bool = False) -> tuple[str, int]:
+    """Write the names of the series in as many rows as they take; give the drawing and the number of rows."""
+    body, x, row = "", 0.0, 0
+    longest = int((width - 24) / _CHARACTER)
+    for number, full in enumerate(names):
+        words = shorten(full, longest)
+        length = 22 + len(words) * _CHARACTER + 14
+        if x and x + length - 14 > width:
+            x, row = 0.0, row + 1
+        y = top + row * _ROW
+        colour = f"s{number % COLOURS}"
+        if squares:
+            body += f'<rect class="fill {colour}" x="{x:.1f}" y="{y - 9:g}" width="10" height="10" rx="2"/>'
+        else:
+            body += f'<line class="line {colour}" x1="{x:.1f}" x2="{x + 16:.1f}" y1="{y - 4:g}" y2="{y - 4:g}"/>'
+        indent = 15 if squares else 21
+        body += f'<text x="{x + indent:.1f}" y="{y:g}"><title>{escape(full)}</title>{escape(words)}</text>'
+        x += length
+    return body, (row + 1 if names else 0)
+
+
+def _line(series: Series, number: int, frame: _Frame) -> str:
+    """Draw one series; a gap where a value is missing, a dot where a point has no neighbour."""
+    runs: list[list[str]] = [[]]
+    for x, y in zip(series.x, series.y, strict=True):
+        if y is None or not finite([y]) or not finite([x]):
+            runs.append([])
+        else:
+            runs[-1].append(f"{frame.across(x):.1f} {frame.up(y):.1f}")
+    colour = f"s{number % COLOURS}"
+    path = " ".join("M" + "L".join(run) for run in runs if len(run) > 1)
+    dots = [run[0].split() for run in runs if len(run) == 1]
+    drawn = f'<path class="line {colour}" d="{path}"/>' if path else ""
+    drawn += "".join(f'<circle class="fill {colour}" cx="{x}" cy="{y}" r="3"/>' for x, y in dots)
+    xs = " ".join(f"{x:g}" for x in series.x)
+    ys = " ".join("nan" if y is None else f"{y:.5g}" for y in series.y)
+    return f'<g data-name="{escape(series.name)}" data-x="{xs}" data-y="{ys}">{drawn}</g>'
+
+
+def _level(mark: Mark, frame: _Frame) -> str:
+    y = frame.up(mark.at)
+    return (
+        f'<line class="mark dashed" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text class="strong halo" x="{frame.left + 4:.1f}" y="{y - 5:.1f}">{escape(mark.label)}</text>'
+    )
+
+
+def _upright(mark: Mark, frame: _Frame, row: int) -> str:
+    """Draw an upright reference line from its words, which stand above the plot in a row of their own."""
+    if not finite([mark.at]):
+        return ""
+    x = frame.across(mark.at)
+    y = 28 + row * _ROW
+    length = len(mark.label) * _CHARACTER
+    anchor, at = ("start", x + 5) if x + 5 + length < frame.width else ("end", x - 5)
+    return (
+        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 9:g}" y2="{frame.bottom:g}"/>'
+        f'<text class="strong halo" x="{at:.1f}" y="{y:g}" text-anchor="{anchor}">{escape(mark.label)}</text>'
+    )
+
+
+def _bar(left: float, right: float, number: int, split_at: float | None, frame: _Frame, logarithmic: bool) -> str:
+    top = frame.up(math.log10(number) if logarithmic else number)
+    top = min(top, frame.bottom - 0.75)  # one sample among millions is still to be seen
+    edge = right if split_at is None or math.isnan(split_at) else min(max(split_at, left), right)
+    words = f"{decimal(left)} to {decimal(right)}: {count(number)}"
+    pieces = ((left, edge, "below"), (edge, right, "s0"))
+    return "".join(
+        f'<rect class="fill {colour}" x="{frame.across(start) + 0.5:.2f}" y="{top:.2f}" '
+        f'width="{max(frame.across(end) - frame.across(start) - (1 if end == right else 0.5), 0.2):.2f}" '
+        f'height="{frame.bottom - top:.2f}"><title>{escape(words)}</title></rect>'
+        for start, end, colour in pieces
+        if end > start
+    )
+
+
+def _words_in_the_middle(frame: _Frame, words: str) -> str:
+    x, y = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(words)}</text>'

@@ -1,0 +1,53 @@
+"""What a report is made of: plain values, so that the page can be drawn without torch and without the run folder."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One row of the data as a gallery shows it: what it is, and what teacher and student made of it."""
+
+    name: str
+    teacher_probability: float
+    student_probability: float
+    pixels: npt.NDArray[np.uint8] | None = None  # (H, W, C)
+    values: tuple[tuple[str, float], ...] | None = None  # (feature name, value)
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """How one round told easy samples from hard ones."""
+
+    number: int
+    tau: float
+    agreement: tuple[float, ...]  # with the teacher, after each epoch of the temporary network
+    stopped_epoch: int
+    reached: bool  # False: tau was never reached and the last epoch had to do
+    easy: int
+    hard: int
+    noise: Mapping[str, float] | None = None  # share of wrong teacher labels in "easy", "hard", "all"; needs the truth
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """Everything the page shows."""
+
+    title: str
+    asked: Mapping[str, str]  # in the order to be shown
+    figures: Sequence[Mapping[str, Any]]  # one row a model, the base first, the final student last
+    rounds: tuple[RoundReport, ...]
+    history: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
+    probabilities: npt.NDArray[np.floating[Any]]  # of the final model, on the unlabelled rows
+    prior: float
+    expected_positive_share: float  # what the prior makes of the unlabelled rows
+    threshold: float
+    easiest: tuple[Sample, ...]
+    hardest: tuple[Sample, ...]
+    warnings: tuple[str, ...]
+    config_text: str  # TOML
+    environment: Mapping[str, str]

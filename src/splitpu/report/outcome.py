@@ -1,0 +1,130 @@
+"""The first screen: the answer in plain words, what was asked, and the figures of every model."""
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+from splitpu.report.model import ReportData
+from splitpu.report.predictions import called_positive
+from splitpu.report.text import MISSING, count, decimal, escape, facts, name, percent
+
+_LABELS = {
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "f1": "F1",
+    "precision": "Precision",
+    "recall": "Recall",
+    "roc_auc": "ROC AUC",
+    "average_precision": "Average precision",
+    "positive_rate": "Called positive",
+    "error": "Error",
+    "brier": "Brier score",
+    "log_loss": "Log loss",
+}
+_PERCENTAGES = {"accuracy", "balanced_accuracy", "precision", "recall", "positive_rate", "error"}
+_MORE_IS_BETTER = {"accuracy", "balanced_accuracy", "f1", "precision", "recall", "roc_auc", "average_precision"}
+_LESS_IS_BETTER = {"error", "brier", "log_loss"}
+_HEADLINE_FIGURES = ("accuracy", "f1", "roc_auc", "average_precision")
+
+
+def headline(report: ReportData) -> str:
+    """Say in a sentence or two what came of the run; the rest of the page is the evidence for it."""
+    share = called_positive(report)
+    rounds = count(len(report.rounds), "round")
+    who = f"After {rounds} the student" if report.rounds else "The base model"
+    if math.isnan(share):
+        sentences = [f"{who} has no unlabelled samples to judge."]
+    else:
+        sentences = [
+            f"{who} calls <strong>{percent(share)}</strong> of the unlabelled positive "
+            f"(expected from the prior: {percent(report.expected_positive_share)})."
+        ]
+    change = _change(report.figures)
+    return " ".join([*sentences, change]) if change else " ".join(sentences)
+
+
+def asked(report: ReportData) -> str:
+    """Repeat the question: data, prior and choices as the run understood them."""
+    return facts([(label, value) for label, value in report.asked.items()])
+
+
+def figures(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Set the models side by side, the best of a column in bold."""
+    if not rows:
+        return "<p>No figures were recorded.</p>"
+    columns = _columns(rows)
+    best = {column: _best(column, rows) for column in columns}
+    head = "".join(f'<th scope="col" class="number">{escape(_label(column))}</th>' for column in columns)
+    body = "".join(_row(row, columns, best) for row in rows)
+    notes = ["Bold: best of its column."] if any(best.values()) else []
+    if not any(column in _MORE_IS_BETTER | _LESS_IS_BETTER for column in columns):
+        notes.append("Without a test set there are no figures of correctness.")
+    note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
+    head = f'<thead><tr><th scope="col">Model</th>{head}</tr></thead>'
+    return f'<table class="stacks">{head}<tbody>{body}</tbody></table>{note}'
+
+
+def _row(row: Mapping[str, Any], columns: Sequence[str], best: Mapping[str, str]) -> str:
+    cells = ""
+    for column in columns:
+        words = _value(column, row.get(column))
+        shown = f"<strong>{escape(words)}</strong>" if best[column] and words == best[column] else escape(words)
+        cells += f'<td class="number" data-label="{escape(_label(column))}">{shown}</td>'
+    return f'<tr><th scope="row">{name(_capital(str(row.get("model", ""))))}</th>{cells}</tr>'
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """List the columns of all rows once, in the order of first sight."""
+    return list(dict.fromkeys(key for row in rows for key in row if key != "model"))
+
+
+def _best(column: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Give the best value of a column as it is written, so that rows that read the same are all in bold."""
+    numbers = [float(row[column]) for row in rows if _is_number(row.get(column))]
+    worded = {_value(column, number) for number in numbers}
+    if len(worded) < 2 or column not in _MORE_IS_BETTER | _LESS_IS_BETTER:
+        return ""
+    return _value(column, min(numbers) if column in _LESS_IS_BETTER else max(numbers))
+
+
+def _value(column: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if not _is_number(value):
+        return MISSING
+    if column in _PERCENTAGES:
+        return percent(float(value), 2)
+    return count(value) if isinstance(value, int) else decimal(float(value), 4)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)
+
+
+def _label(column: str) -> str:
+    return _LABELS.get(column, _capital(column.replace("_", " ")))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _change(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Tell how the most telling figure moved from the first model to the last."""
+    if not rows:
+        return ""
+    first, last = rows[0], rows[-1]
+    column = next((key for key in _HEADLINE_FIGURES if _is_number(first.get(key)) and _is_number(last.get(key))), None)
+    if column is None:
+        return ""
+    what = f"{_label(column)} on the test set"
+    before, after = float(first[column]), float(last[column])
+    write = percent if column in _PERCENTAGES else decimal
+    old, new = escape(write(before)), escape(write(after))
+    if len(rows) == 1:
+        return f"{what} is <strong>{new}</strong>."
+    if old == new:
+        return f"{what} stayed at <strong>{new}</strong>."
+    verb = "rose" if after > before else "fell"
+    return f"{what} {verb} from {old} ({name(first.get('model', 'base'))}) to <strong>{new}</strong>."

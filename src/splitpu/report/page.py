@@ -1,0 +1,82 @@
+"""The page: one file that opens anywhere, asks nothing of the network, and can be sent to a colleague."""
+
+import os
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+
+from splitpu.files import write_text
+from splitpu.report import outcome, predictions, training
+from splitpu.report.model import ReportData
+from splitpu.report.style import SCRIPT, STYLE
+from splitpu.report.text import escape, facts, name
+
+
+def render(report: ReportData) -> str:
+    """Draw the whole page as HTML text."""
+    sections = _sections(report)
+    links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in sections)
+    body = "".join(
+        f'<section id="{anchor}" aria-labelledby="{anchor}-title">'
+        f'<h2 id="{anchor}-title">{title}</h2>{content}</section>'
+        for anchor, title, content in sections
+    )
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<title>{escape(report.title)}</title><style>{STYLE}</style></head><body>"
+        f'<header><h1>{name(report.title)}</h1><p class="answer">{outcome.headline(report)}</p>'
+        f'<nav aria-label="Sections">{links}</nav>{_warnings(report.warnings)}</header>'
+        f"<main>{body}</main><footer>Written by splitpu. This page is complete in itself and loads nothing.</footer>"
+        f"<script>{SCRIPT}</script></body></html>\n"
+    )
+
+
+def write_report(path: str | os.PathLike[str], report: ReportData) -> None:
+    """Write the page in one move, so that nobody ever opens half of it."""
+    write_text(Path(path), render(report))
+
+
+def _sections(report: ReportData) -> list[tuple[str, str, str]]:
+    """List anchor, title and content of every section, in reading order."""
+    splits = "".join(training.split(round_report) for round_report in report.rounds)
+    environment = facts([(label, value) for label, value in report.environment.items()])
+    configuration = (
+        f"<details><summary>Show the configuration (TOML)</summary><pre>{escape(report.config_text)}</pre></details>"
+    )
+    return [
+        ("asked", "What was asked", outcome.asked(report)),
+        ("outcome", "What came out", outcome.figures(report.figures)),
+        ("split", "Easy and hard", splits or "<p>No round was run: the base model is the result.</p>"),
+        ("curves", "Training curves", training.curves(report.history)),
+        ("spread", "Probabilities on the unlabelled", predictions.spread(report)),
+        ("samples", "Easiest and hardest samples", _galleries(report)),
+        ("configuration", "Configuration", configuration),
+        ("environment", "Environment", environment),
+    ]
+
+
+def _galleries(report: ReportData) -> str:
+    if not report.easiest and not report.hardest:
+        return "<p>No samples were kept to be shown.</p>"
+    return (
+        f"<p>Probabilities of being positive, as the last teacher and the final student see them.</p>"
+        f"<h3>Easiest</h3>{predictions.gallery(report.easiest)}<h3>Hardest</h3>{predictions.gallery(report.hardest)}"
+    )
+
+
+def _warnings(warnings: tuple[str, ...]) -> str:
+    if not warnings:
+        return ""
+    items = "".join(f"<li>{name(warning)}</li>" for warning in warnings)
+    title = "Warning" if len(warnings) == 1 else "Warnings"
+    heading = f'<h2 id="warnings-title">{title}</h2>'
+    return f'<aside class="warnings" aria-labelledby="warnings-title">{heading}<ul>{items}</ul></aside>'
+
+
+def _policy() -> str:
+    """Forbid the network and every script but our own, in case a name should ever slip past the escaping."""
+    digest = b64encode(sha256(SCRIPT.encode("utf-8")).digest()).decode("ascii")
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"

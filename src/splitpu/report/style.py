@@ -1,0 +1,198 @@
+"""How the page looks and the few lines that make its charts answer to the pointer."""
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --paper: #fcfcfa; --card: #f3f4f1; --ink: #1d2530; --muted: #566070; --rule: #dcdfe0; --grid: #e6e8e8;
+  --rest: #e1e4e6; --below: #9aa5b1; --alert: #8a4b00; --alert-paper: #fdf3e3; --link: #1a5fa0;
+  --s0: #2368a8; --s1: #c2590c; --s2: #18795e; --s3: #8643a6; --s4: #96690a; --s5: #b3325e;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --paper: #14181d; --card: #1d232a; --ink: #e7eaee; --muted: #a3adb9; --rule: #323a43; --grid: #262d35;
+    --rest: #2e3640; --below: #6b7783; --alert: #f2bd70; --alert-paper: #2d2415; --link: #83bdf2;
+    --s0: #66abeb; --s1: #f0954e; --s2: #4fbf9d; --s3: #c791e4; --s4: #d9b04c; --s5: #ee86a8;
+  }
+}
+@media print {
+  :root {
+    color-scheme: light;
+    --paper: #fff; --card: #f5f5f5; --ink: #000; --muted: #444; --rule: #bbb; --grid: #ddd;
+    --rest: #ddd; --below: #999; --alert: #663800; --alert-paper: #fff; --link: #000;
+    --s0: #2368a8; --s1: #c2590c; --s2: #18795e; --s3: #8643a6; --s4: #96690a; --s5: #b3325e;
+  }
+}
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
+body {
+  margin: 0; background: var(--paper); color: var(--ink);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
+}
+main, header, footer { max-width: 60rem; margin: 0 auto; padding: 0 1.25rem; }
+header { padding-top: 2.5rem; }
+h1 { font-size: 1.05rem; font-weight: 600; color: var(--muted); margin: 0 0 .75rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.3rem; line-height: 1.3; margin: 0 0 .75rem; }
+h3 { font-size: 1rem; margin: 1.75rem 0 .35rem; overflow-wrap: anywhere; }
+p { margin: 0 0 .9rem; max-width: 42rem; }
+section { padding: 2.25rem 0 0; }
+section + section { margin-top: 2.25rem; border-top: 1px solid var(--rule); }
+.answer { font-size: clamp(1.25rem, 1rem + 1.4vw, 1.7rem); line-height: 1.4; max-width: 46rem; margin: 0 0 1.25rem; }
+nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; font-size: .92rem; }
+a { color: var(--link); text-underline-offset: .2em; }
+nav a { text-decoration: none; padding: .2rem 0; }
+nav a:hover { text-decoration: underline; }
+a:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline-offset: 3px; border-radius: 2px; }
+.warnings {
+  margin: 1.75rem 0 0; padding: .9rem 1.1rem; color: var(--ink); background: var(--alert-paper);
+  border: 0; border-left: 4px solid var(--alert); border-radius: 4px;
+}
+.warnings h2 { font-size: 1rem; color: var(--alert); margin: 0 0 .3rem; }
+.warnings ul { margin: 0; padding-left: 1.2rem; overflow-wrap: anywhere; }
+.note, figcaption { color: var(--muted); font-size: .88rem; }
+.note.tight { margin: .9rem 0 .2rem; }
+.facts {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: 0 2rem; margin: 0;
+}
+.facts div {
+  display: flex; justify-content: space-between; gap: 1rem; padding: .42rem 0; border-bottom: 1px solid var(--rule);
+}
+.facts dt { color: var(--muted); flex: none; max-width: 55%; overflow-wrap: anywhere; }
+.facts dd { margin: 0; text-align: right; overflow-wrap: anywhere; min-width: 0; }
+.trio { display: flex; flex-wrap: wrap; gap: .25rem 1.75rem; margin: 0 0 1rem; }
+.trio div { display: flex; gap: .45rem; }
+.trio dt { color: var(--muted); }
+.trio dd { margin: 0; font-weight: 600; }
+table { border-collapse: collapse; width: 100%; margin: 0 0 .75rem; }
+th, td { text-align: left; padding: .5rem .75rem .5rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
+th { overflow-wrap: anywhere; font-weight: 500; }
+thead th { color: var(--muted); font-size: .88rem; border-bottom-color: var(--muted); overflow-wrap: normal; }
+.number { text-align: right; white-space: nowrap; }
+thead .number { white-space: normal; }
+td, dd, .chart text, .gallery { font-variant-numeric: tabular-nums; }
+.values { padding-left: 1rem; }
+.value { display: inline-block; color: var(--muted); margin-right: .8rem; overflow-wrap: anywhere; }
+.value b { color: var(--ink); font-weight: 500; }
+figure { margin: 0; min-width: 0; }
+figcaption { margin-top: .15rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.25rem 2.5rem; }
+.pair > * { min-width: 0; max-width: 29rem; }
+.pair + .pair { margin-top: 1.25rem; }
+.panels {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: 1.25rem 1.75rem;
+}
+.panels > * { max-width: 24rem; }
+.chart { display: block; width: 100%; height: auto; overflow: visible; font-size: 12px; }
+.chart text { fill: var(--muted); }
+.chart .label { fill: var(--ink); }
+.chart .strong { fill: var(--ink); font-weight: 500; }
+.chart .halo { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+.grid { stroke: var(--grid); stroke-width: 1; }
+.axis { stroke: var(--muted); stroke-width: 1; }
+.mark { stroke: var(--ink); stroke-width: 1.25; }
+.dashed { stroke-dasharray: 4 3; }
+.cross { stroke: var(--muted); stroke-width: 1; visibility: hidden; }
+.line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
+.line.s0 { stroke: var(--s0); }
+.line.s1 { stroke: var(--s1); stroke-dasharray: 6 4; }
+.line.s2 { stroke: var(--s2); stroke-dasharray: 1.5 4; }
+.line.s3 { stroke: var(--s3); stroke-dasharray: 9 3 1.5 3; }
+.line.s4 { stroke: var(--s4); }
+.line.s5 { stroke: var(--s5); stroke-dasharray: 6 4; }
+.fill.s0 { fill: var(--s0); } .fill.s1 { fill: var(--s1); } .fill.s2 { fill: var(--s2); }
+.fill.s3 { fill: var(--s3); } .fill.s4 { fill: var(--s4); } .fill.s5 { fill: var(--s5); }
+.below { fill: var(--below); }
+.rest { fill: var(--rest); }
+.gallery { display: grid; grid-template-columns: repeat(auto-fill, minmax(6.4rem, 1fr)); gap: 1.1rem .9rem; }
+.gallery img {
+  display: block; width: 100%; aspect-ratio: 1; object-fit: contain; background: var(--card); border-radius: 4px;
+}
+.pixelated { image-rendering: pixelated; }
+.gallery figcaption { font-size: .78rem; line-height: 1.4; margin-top: .35rem; }
+.gallery span { display: block; }
+.gallery .name {
+  color: var(--ink); overflow: hidden; overflow-wrap: anywhere;
+  display: -webkit-box; -webkit-line-clamp: 2; -webkit-box-orient: vertical;
+}
+summary { cursor: pointer; color: var(--link); }
+pre {
+  margin: .75rem 0 0; padding: 1rem; background: var(--card); border-radius: 4px; font-size: .84rem; line-height: 1.5;
+  white-space: pre-wrap; overflow-wrap: anywhere;
+}
+footer { padding-top: 2.5rem; padding-bottom: 2.5rem; color: var(--muted); font-size: .85rem; }
+#tip {
+  position: fixed; left: 0; top: 0; z-index: 1; pointer-events: none; max-width: 16rem; padding: .3rem .55rem;
+  background: var(--ink); color: var(--paper); border-radius: 4px;
+  font-size: .8rem; line-height: 1.4; white-space: pre-line;
+}
+@media (max-width: 40rem) {
+  header { padding-top: 1.5rem; }
+  main, header, footer { padding-left: 1rem; padding-right: 1rem; }
+  .stacks, .stacks tbody, .stacks tr, .stacks th, .stacks td { display: block; }
+  .stacks thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .stacks tr { padding: .5rem 0 .6rem; border-bottom: 1px solid var(--rule); }
+  .stacks th[scope=row] { font-weight: 600; padding: 0 0 .2rem; border: 0; }
+  .stacks td {
+    display: flex; justify-content: space-between; gap: 1rem; padding: .14rem 0; border: 0; white-space: normal;
+  }
+  .stacks td::before { content: attr(data-label); color: var(--muted); }
+  .stacks td.values { display: block; }
+  .stacks td.values::before { content: none; }
+  .gallery { grid-template-columns: repeat(3, minmax(0, 1fr)); }
+}
+@media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
+@media print {
+  body { font-size: 10pt; }
+  nav, #tip { display: none; }
+  main, header, footer { max-width: none; padding-left: 0; padding-right: 0; }
+  section { padding-top: 1rem; }
+  section + section { margin-top: 1rem; }
+  figure, tr, .pair, .facts div, .warnings { break-inside: avoid; }
+  h2, h3 { break-after: avoid; }
+  details::details-content { content-visibility: visible; block-size: auto; }
+  * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+}
+"""
+
+# The page is complete without this: it only names the values under the pointer and unfolds everything for the printer.
+# Text from the page is only ever written as text, never as markup.
+SCRIPT = """
+(function () {
+  var tip = document.createElement('div');
+  tip.id = 'tip'; tip.hidden = true; tip.setAttribute('aria-hidden', 'true');
+  document.body.appendChild(tip);
+  function numbers(text) { return text.split(' ').map(Number); }
+  document.querySelectorAll('svg[data-frame]').forEach(function (chart) {
+    var frame = numbers(chart.dataset.frame), lines = Array.from(chart.querySelectorAll('g[data-x]'));
+    var series = lines.map(function (g) {
+      return { name: g.dataset.name, x: numbers(g.dataset.x), y: numbers(g.dataset.y) };
+    });
+    var epochs = Array.from(new Set([].concat.apply([], series.map(function (s) { return s.x; }))));
+    var cross = document.createElementNS(chart.namespaceURI, 'line');
+    cross.setAttribute('class', 'cross');
+    cross.setAttribute('y1', frame[4]); cross.setAttribute('y2', frame[5]);
+    chart.appendChild(cross);
+    function hide() { tip.hidden = true; cross.style.visibility = 'hidden'; }
+    chart.addEventListener('pointerleave', hide);
+    chart.addEventListener('pointermove', function (event) {
+      var box = chart.getBoundingClientRect();
+      var at = (event.clientX - box.left) * chart.viewBox.baseVal.width / box.width;
+      var wanted = frame[2] + (at - frame[0]) / (frame[1] - frame[0]) * (frame[3] - frame[2]);
+      if (!epochs.length) { return hide(); }
+      var x = epochs.reduce(function (a, b) { return Math.abs(b - wanted) < Math.abs(a - wanted) ? b : a; });
+      var text = series.map(function (s) {
+        var y = s.y[s.x.indexOf(x)];
+        return y === undefined ? '' : '\\n' + s.name + ': ' + (isNaN(y) ? 'no value' : Number(y.toPrecision(4)));
+      });
+      tip.textContent = 'epoch ' + x + text.join('');
+      tip.hidden = false;
+      var place = frame[0] + (x - frame[2]) / (frame[3] - frame[2]) * (frame[1] - frame[0]);
+      cross.setAttribute('x1', place); cross.setAttribute('x2', place); cross.style.visibility = 'visible';
+      var left = Math.min(event.clientX + 14, document.documentElement.clientWidth - tip.offsetWidth - 8);
+      tip.style.transform = 'translate(' + Math.max(left, 8) + 'px,' + (event.clientY + 16) + 'px)';
+    });
+  });
+  addEventListener('beforeprint', function () {
+    document.querySelectorAll('details').forEach(function (details) { details.open = true; });
+  });
+})();
+"""

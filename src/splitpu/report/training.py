@@ -1,0 +1,167 @@
+"""How the run got there: the split of every round, and the curves of every stage."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from splitpu.report.charts import Mark, Series, line_chart, stacked_bar
+from splitpu.report.model import RoundReport
+from splitpu.report.scales import finite
+from splitpu.report.text import NO_BREAK, count, decimal, escape, name, percent
+
+_STAGE = re.compile(r"round(\d+)\.(split|student)")
+_KINDS = {"base": "Base", "split": "Temporary networks", "student": "Students"}
+_TERMS = {
+    "loss": "total loss",
+    "easy": "loss on easy samples",
+    "positive": "loss on labelled positives",
+    "low": "low-level consistency with the teacher",
+    "prediction": "prediction consistency",
+    "feature": "feature consistency",
+}
+_PANEL_WIDTH = 320
+
+Lines = dict[int, Mapping[str, Any]]  # epoch -> its line of the history
+
+
+def split(round_report: RoundReport) -> str:
+    """Tell how one round was split, and draw when its temporary network was stopped."""
+    whole = round_report.easy + round_report.hard
+    sizes = f"{count(round_report.easy)} easy and {count(round_report.hard)} hard of {count(whole)} unlabelled samples"
+    bar = stacked_bar([("easy", round_report.easy), ("hard", round_report.hard)], description=sizes.capitalize())
+    left = f"<p>{_stopping(round_report)}</p>{bar}{_noise(round_report)}"
+    curve = _agreement(round_report)
+    right = f"<div>{curve}</div>" if curve else ""
+    return f'<h3>Round {round_report.number}</h3><div class="pair"><div>{left}</div>{right}</div>'
+
+
+def curves(history: Sequence[Mapping[str, Any]]) -> str:
+    """Draw every loss term of every stage; stages of the same kind share a panel, so that rounds can be compared."""
+    kinds = _by_kind(history)
+    if not kinds:
+        return "<p>No history was recorded.</p>"
+    return "".join(_kind(title, stages) for title, stages in kinds.items())
+
+
+def _stopping(round_report: RoundReport) -> str:
+    if not round_report.agreement:
+        return "No temporary network was trained: every unlabelled sample counts as easy or was split beforehand."
+    tau = percent(round_report.tau)
+    if round_report.reached:
+        return (
+            f"The temporary network agreed with the teacher on more than {tau} of the unlabelled after epoch "
+            f"{round_report.stopped_epoch} and was stopped there. Where the two agree a sample is easy, elsewhere hard."
+        )
+    best = percent(max(finite(round_report.agreement), default=math.nan))
+    return (
+        f"<strong>The temporary network never agreed with the teacher on {tau} of the unlabelled</strong> (at best "
+        f"{best}); the split was taken at epoch {round_report.stopped_epoch}."
+    )
+
+
+def _noise(round_report: RoundReport) -> str:
+    if not round_report.noise:
+        return ""
+    items = "".join(
+        f"<div><dt>{escape(part)}</dt><dd>{percent(float(rate))}</dd></div>"
+        for part, rate in round_report.noise.items()
+    )
+    return f'<p class="note tight">Wrong teacher labels, known from the true ones:</p><dl class="trio">{items}</dl>'
+
+
+def _agreement(round_report: RoundReport) -> str:
+    values = round_report.agreement
+    if not values:
+        return ""
+    stopped = round_report.stopped_epoch
+    at_stop = values[stopped - 1] if 1 <= stopped <= len(values) else math.nan
+    return line_chart(
+        [Series("agreement", range(1, len(values) + 1), values)],
+        description=(
+            f"Agreement with the teacher over {count(len(values), 'epoch')}, {decimal(at_stop)} at epoch {stopped}, "
+            f"where the network was stopped; tau is {decimal(round_report.tau)}."
+        ),
+        x_label="epoch of the temporary network",
+        y_label="agreement with the teacher",
+        level=Mark(round_report.tau, f"τ = {decimal(round_report.tau)}"),
+        stop=Mark(stopped, f"stopped at epoch {stopped}"),
+    )
+
+
+def _by_kind(history: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Lines]]:
+    """Sort the history into kinds of stages, stages and epochs; a resumed epoch replaces its earlier line."""
+    kinds: dict[str, dict[str, Lines]] = {}
+    for line in history:
+        kind, label = _words_for(str(line.get("stage", "")))
+        kinds.setdefault(kind, {}).setdefault(label, {})[int(line["epoch"])] = line
+    return kinds
+
+
+def _words_for(stage: str) -> tuple[str, str]:
+    """Name a stage for the reader.
+
+    >>> _words_for("round2.student")
+    ('Students', 'round 2')
+    """
+    match = _STAGE.fullmatch(stage)
+    if match:
+        return _KINDS[match[2]], f"round {match[1]}"
+    return _KINDS.get(stage, stage), stage
+
+
+def _kind(title: str, stages: Mapping[str, Lines]) -> str:
+    terms = list(dict.fromkeys(term for lines in stages.values() for line in lines.values() for term in _terms(line)))
+    panels = "".join(f"<figure>{_panel(title, term, stages)}</figure>" for term in terms)
+    notes = "; ".join(_schedule(label if len(stages) > 1 else "", lines) for label, lines in stages.items())
+    return f'<h3>{name(title)}</h3><p class="note">{notes}.</p><div class="panels">{panels}</div>'
+
+
+def _panel(title: str, term: str, stages: Mapping[str, Lines]) -> str:
+    lines = []
+    for label, epochs in stages.items():
+        ordered = sorted(epochs)
+        values = [_number(_terms(epochs[epoch]).get(term)) for epoch in ordered]
+        if any(value is not None for value in values):
+            lines.append(Series(label, ordered, values))
+    label = _TERMS.get(term, term)
+    ends = "; ".join(_ends(line) for line in lines)
+    return line_chart(
+        lines,
+        description=f"{title}, {label}: {ends}.",
+        x_label="epoch",
+        y_label=label,
+        width=_PANEL_WIDTH,
+        height=110,
+    )
+
+
+def _ends(line: Series) -> str:
+    known = finite(line.y)
+    if not known:
+        return f"{line.name} has no values"
+    return f"{line.name} from {decimal(known[0])} to {decimal(known[-1])} in {count(len(line.x), 'epoch')}"
+
+
+def _schedule(label: str, lines: Lines) -> str:
+    """Say in a few words how long a stage ran and how its learning rate moved."""
+    first, last = lines[min(lines)], lines[max(lines)]
+    planned = int(last.get("epochs", max(lines)))
+    ran = max(lines)
+    length = count(ran, "epoch") if ran >= planned else f"{count(ran)} of {count(planned, 'planned epoch')}"
+    start = f"{escape(label).capitalize()}: " if label else ""
+    rates = [_number(first.get("rate")), _number(last.get("rate"))]
+    known = [decimal(rate, 2) for rate in rates if rate is not None]
+    if not known:
+        return f"{start}{length}"
+    path = known[0] if known[0] == known[-1] else f"{known[0]}{NO_BREAK}→ {known[-1]}"
+    return f"{start}{length}, learning rate {path}"
+
+
+def _terms(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    terms = line.get("terms")
+    return terms if isinstance(terms, Mapping) else {}
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,98 @@
+"""From data and a configuration to a trained model: the one way in, for Python and the command line alike."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from splitpu.config.presets import DataProfile
+from splitpu.config.schema import Config
+from splitpu.data.preprocess import Preprocessing
+from splitpu.data.pudata import PUData, check_prior
+from splitpu.engine.checkpoint import CheckpointStore
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.loop import Engine
+from splitpu.engine.rows import RowStore
+from splitpu.engine.stage import Observer
+from splitpu.methods.context import Context, NetworkRecipe
+from splitpu.methods.splitpu import SplitPUResult, run_split_pu
+from splitpu.models import Model, ScoringNetwork
+from splitpu.networks import as_backbone, build_network, choose_network
+from splitpu.views import Views
+
+Backbone = str | nn.Module | Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished training: the model to keep and everything that was found on the way."""
+
+    model: Model
+    result: SplitPUResult
+    hardware: Hardware
+    engine: str  # how the arithmetic was done, e.g. graph/bf16/resident
+
+
+def profile_of(data: PUData) -> DataProfile:
+    """What a preset may know of the data."""
+    return DataProfile(kind=data.kind, rows=len(data), labelled=len(data.positives))
+
+
+def train(
+    data: PUData,
+    *,
+    prior: float,
+    config: Config,
+    backbone: Backbone = "auto",
+    seed: int = 0,
+    device: str = "auto",
+    checkpoints: Path | None = None,
+    observer: Observer | None = None,
+    layers: tuple[str, str] | None = None,
+    classes: tuple[Any, Any] = (0, 1),
+) -> Training:
+    """Run Split-PU on the data. With a `checkpoints` folder, a run that was stopped goes on where it was."""
+    check_prior(prior, data)
+    hardware = Hardware.choose(device, config.engine)
+    config = replace(config, engine=replace(config.engine, threads=hardware.threads))
+    preprocessing = Preprocessing.fit(data.features)
+    recipe = network_recipe(backbone, preprocessing, layers)
+    engine = Engine(
+        RowStore(data.features, hardware.device, config.engine.residence),
+        Views(preprocessing, config.views, hardware.device),
+        hardware,
+        seed=seed,
+        store=CheckpointStore(checkpoints),
+        observer=observer or Observer(),
+        checkpoint_every=config.engine.checkpoint_every,
+    )
+    data_key = data.fingerprint() if checkpoints is not None else ""
+    result = run_split_pu(Context(data, prior, config, recipe, engine, data_key))
+    final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
+    model = Model(final, base, recipe.name, preprocessing, config, prior, classes)
+    return Training(model, result, hardware, engine.describe())
+
+
+def network_recipe(
+    backbone: Backbone, preprocessing: Preprocessing, layers: tuple[str, str] | None = None
+) -> NetworkRecipe:
+    """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
+
+    A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
+    a function is called for every stage, so each starts anew.
+    """
+    shape = preprocessing.shape
+    if isinstance(backbone, str):
+        name = choose_network(shape) if backbone == "auto" else backbone
+        build_network(name, shape)  # fail before anything is trained
+        return NetworkRecipe(name, lambda: build_network(name, shape))
+    low, high = layers or (None, None)
+    if isinstance(backbone, nn.Module):
+        own = as_backbone(backbone, shape, low=low, high=high)
+        return NetworkRecipe(f"own:{type(backbone).__name__}", lambda: copy.deepcopy(own))
+    make = backbone
+    label = getattr(make, "__name__", type(make).__name__)
+    return NetworkRecipe(f"own:{label}", lambda: as_backbone(make(), shape, low=low, high=high))

@@ -1,0 +1,261 @@
+"""Plain, weak and strong views of a raw batch, made on the compute device with one draw per sample.
+
+Everything here is a fixed sequence of device operations: no loop over samples, no shape that depends on the data,
+nothing read back to the host. So the views can be part of a captured CUDA graph, and on the CPU the same generator
+state gives bitwise the same views.
+
+Pixels that show nothing (the padding a crop brings in, the square CutOut takes away) count as the channel mean: they
+are exactly 0 after normalisation, whatever the colour jitter does, and the padding has no say in an image's contrast.
+"""
+
+import torch
+from torch import Generator, Tensor
+
+from splitpu.config.schema import ViewsConfig
+from splitpu.data.preprocess import Preprocessing
+
+GREY_WEIGHTS = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU-R BT.601)
+
+
+class Views:
+    """Turns raw batches into network input, the way the data's `Preprocessing` and the `ViewsConfig` say.
+
+    Images go in as (B, H, W, C) and come out as (B, C, H, W) in channels-last memory; vectors stay (B, d). The result
+    is always float32 and on the device of the raw batch, which must be the one given here.
+    """
+
+    def __init__(self, preprocessing: Preprocessing, config: ViewsConfig, device: torch.device | str) -> None:
+        """Put every constant on the device, so that the views themselves copy nothing to it."""
+        self._config = config
+        self._is_image = preprocessing.kind == "images"
+        self._device = torch.device(device)
+        self._offset = preprocessing.offset
+        self._scale = preprocessing.scale
+        self._mean = self._constant(preprocessing.mean)
+        self._inverse_std = self._constant(tuple(1.0 / std for std in preprocessing.std))
+        if self._is_image:
+            self._prepare_image_constants(*preprocessing.shape)
+
+    def plain(self, raw: Tensor) -> Tensor:
+        """Return the batch as it is, scaled and normalised: what inference sees."""
+        if self._is_image:
+            return _channels_first(self._normalised(self._unit(raw)))
+        return self._normalised(raw.to(torch.float32))
+
+    def weak(self, raw: Tensor, generator: Generator) -> Tensor:
+        """Return a view that hardly anybody would call different: cropped and mirrored, or a little noisy."""
+        if not self._is_image:
+            return self._noisy(raw, generator)
+        moved, inside = self._crop_and_flip(raw, generator)
+        return self._finished(self._unit(moved), inside)
+
+    def strong(self, raw: Tensor, generator: Generator) -> Tensor:
+        """Return a view that is hard to recognise: a weak one in other colours with a blank square, or with gaps.
+
+        With the same generator state and all strong effects switched off this is exactly the weak view.
+        """
+        if not self._is_image:
+            return self._with_missing_features(self._noisy(raw, generator), generator)
+        moved, inside = self._crop_and_flip(raw, generator)
+        coloured = self._jitter(self._unit(moved), inside, generator)
+        return self._finished(coloured, self._cut_out(inside, len(raw), generator))
+
+    # --- constants ---
+
+    def _constant(self, values: tuple[float, ...]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=self._device)
+
+    def _prepare_image_constants(self, height: int, width: int, channels: int) -> None:
+        config = self._config
+        self._rows = torch.arange(height, device=self._device)
+        self._columns = torch.arange(width, device=self._device)
+        self._row_padding = _padding(config.crop_padding, height)
+        self._column_padding = _padding(config.crop_padding, width)
+        self._cutout_side = round(config.cutout * min(height, width))
+        self._is_colour = channels == 3
+        # Brightness, contrast and saturation are factors around 1, hue is a turn around 0.
+        usual = (1.0, 1.0, 1.0, 0.0) if self._is_colour else (1.0, 1.0)
+        strengths = (config.brightness, config.contrast, config.saturation, config.hue)[: len(usual)]
+        self._jitters = any(strength > 0 for strength in strengths)
+        self._usual_factors = self._constant(usual)
+        self._factor_strengths = self._constant(strengths)
+
+    # --- scaling ---
+
+    def _unit(self, raw: Tensor) -> Tensor:
+        """Raw pixels, still (B, H, W, C), in [0, 1]."""
+        pixels = raw.to(torch.float32)
+        if self._offset != 0.0:
+            pixels = pixels - self._offset
+        return pixels if self._scale == 1.0 else pixels * self._scale
+
+    def _normalised(self, values: Tensor) -> Tensor:
+        # Channels and features both come last, so one line serves images and vectors.
+        return (values - self._mean) * self._inverse_std
+
+    def _finished(self, unit: Tensor, visible: Tensor | None) -> Tensor:
+        normalised = self._normalised(unit)
+        if visible is not None:
+            normalised = normalised.masked_fill(~visible, 0.0)
+        return _channels_first(normalised)
+
+    # --- images ---
+
+    def _crop_and_flip(self, raw: Tensor, generator: Generator) -> tuple[Tensor, Tensor | None]:
+        """Shift and mirror each image by its own draw; also say which pixels show the image rather than padding.
+
+        One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of floats.
+        """
+        crops = self._row_padding > 0 or self._column_padding > 0
+        if not crops and not self._config.flip:
+            return raw, None
+        rows = self._rows + self._draw_shifts(len(raw), self._row_padding, generator)
+        columns = self._columns + self._draw_shifts(len(raw), self._column_padding, generator)
+        if self._config.flip:
+            mirrored = self._draw_integers(len(raw), 0, 2, generator).bool()
+            columns = torch.where(mirrored, columns.flip(1), columns)
+        last_row, last_column = len(self._rows) - 1, len(self._columns) - 1
+        nearest_rows, nearest_columns = rows.clamp(0, last_row), columns.clamp(0, last_column)
+        # Every pixel's number when those of the whole batch are counted through: far faster to select by on a CPU.
+        first_rows = torch.arange(len(raw), device=raw.device)[:, None] * len(self._rows)
+        pixels = (first_rows + nearest_rows)[:, :, None] * len(self._columns) + nearest_columns[:, None, :]
+        moved = raw.flatten(0, 2).index_select(0, pixels.flatten()).view(raw.shape)
+        return moved, _rectangles(rows == nearest_rows, columns == nearest_columns) if crops else None
+
+    def _jitter(self, unit: Tensor, inside: Tensor | None, generator: Generator) -> Tensor:
+        """Brightness, contrast, saturation, hue, always in this order, each image with its own factors."""
+        if not self._jitters:
+            return unit
+        config = self._config
+        shape = (len(unit), len(self._usual_factors))
+        draws = torch.rand(shape, generator=generator, device=unit.device, dtype=torch.float32) * 2.0 - 1.0
+        factors = (self._usual_factors + draws * self._factor_strengths)[:, None, None, :]
+        if config.brightness > 0:
+            unit = adjust_brightness(unit, factors[..., 0:1])
+        if config.contrast > 0:
+            unit = adjust_contrast(unit, factors[..., 1:2], inside)
+        if self._is_colour and config.saturation > 0:
+            unit = adjust_saturation(unit, factors[..., 2:3])
+        if self._is_colour and config.hue > 0:
+            unit = adjust_hue(unit, factors[..., 3])
+        return unit
+
+    def _cut_out(self, inside: Tensor | None, count: int, generator: Generator) -> Tensor | None:
+        """Take a square around a random pixel of each image out of what is visible."""
+        if self._cutout_side == 0:
+            return inside
+        first_row = self._draw_integers(count, 0, len(self._rows), generator) - self._cutout_side // 2
+        first_column = self._draw_integers(count, 0, len(self._columns), generator) - self._cutout_side // 2
+        kept = ~_rectangles(self._covers(self._rows - first_row), self._covers(self._columns - first_column))
+        return kept if inside is None else inside & kept
+
+    def _covers(self, distance: Tensor) -> Tensor:
+        return (distance >= 0) & (distance < self._cutout_side)
+
+    def _draw_shifts(self, count: int, padding: int, generator: Generator) -> Tensor:
+        return self._draw_integers(count, -padding, padding + 1, generator)
+
+    def _draw_integers(self, count: int, first: int, end: int, generator: Generator) -> Tensor:
+        """One integer an image, from `first` to `end - 1`, as a column (count, 1)."""
+        return torch.randint(first, end, (count, 1), generator=generator, device=self._device)
+
+    # --- vectors ---
+
+    def _noisy(self, raw: Tensor, generator: Generator) -> Tensor:
+        standardised = self._normalised(raw.to(torch.float32))
+        if self._config.noise == 0:
+            return standardised
+        noise = torch.randn(raw.shape, generator=generator, device=raw.device, dtype=torch.float32)
+        return standardised + noise * self._config.noise
+
+    def _with_missing_features(self, standardised: Tensor, generator: Generator) -> Tensor:
+        if self._config.dropout == 0:
+            return standardised
+        draws = torch.rand(standardised.shape, generator=generator, device=standardised.device, dtype=torch.float32)
+        return standardised.masked_fill(draws < self._config.dropout, 0.0)
+
+
+# Colour: pure functions of unit images (B, H, W, C) and factors that broadcast against them. Each result is in [0, 1].
+
+
+def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
+    """Multiply every pixel by the factor.
+
+    >>> adjust_brightness(torch.tensor([0.2, 0.8]), torch.tensor(1.5))
+    tensor([0.3000, 1.0000])
+    """
+    return (image * factor).clamp(0.0, 1.0)
+
+
+def adjust_contrast(image: Tensor, factor: Tensor, inside: Tensor | None = None) -> Tensor:
+    """Stretch every pixel away from the image's mean grey, the mean over the pixels marked `inside` only."""
+    grey = grey_of(image)
+    if inside is None:
+        centre = grey.mean(dim=(1, 2), keepdim=True)
+    else:
+        weights = inside.to(grey.dtype)
+        centre = (grey * weights).sum(dim=(1, 2), keepdim=True) / weights.sum(dim=(1, 2), keepdim=True)
+    return torch.lerp(centre, image, factor).clamp(0.0, 1.0)
+
+
+def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
+    """Stretch every pixel away from its own grey: 0 leaves a black-and-white picture, 1 changes nothing."""
+    return torch.lerp(grey_of(image), image, factor).clamp(0.0, 1.0)
+
+
+def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
+    """Turn the colour circle by `shift` whole turns, keeping value and saturation; `shift` lacks the channel axis.
+
+    >>> red = torch.tensor([1.0, 0.0, 0.0])
+    >>> adjust_hue(red, torch.tensor(1 / 3)).round(decimals=4).abs()
+    tensor([0., 1., 0.])
+    """
+    hue, value, chroma = hue_value_chroma(image)
+    return rgb_from_hue_value_chroma(hue + shift * 6.0, value, chroma).clamp(0.0, 1.0)
+
+
+def grey_of(image: Tensor) -> Tensor:
+    """Return how bright each pixel looks, (..., 1): weighted for RGB, the plain channel mean for any other kind."""
+    if image.shape[-1] != 3:
+        return image.mean(dim=-1, keepdim=True)
+    red, green, blue = (image[..., i : i + 1] for i in range(3))
+    return red * GREY_WEIGHTS[0] + green * GREY_WEIGHTS[1] + blue * GREY_WEIGHTS[2]
+
+
+def hue_value_chroma(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Split RGB into hue (in sixths of the circle, red at 0), value and chroma; HSV's saturation is chroma / value.
+
+    Chroma is kept instead of saturation because black has no saturation, and no division means no special case.
+    """
+    red, green, blue = image.unbind(dim=-1)
+    value = torch.maximum(torch.maximum(red, green), blue)
+    chroma = value - torch.minimum(torch.minimum(red, green), blue)
+    divisor = chroma + (chroma == 0)  # grey pixels have no hue; any will do, as their chroma is 0
+    near_green = 2.0 + (blue - red) / divisor
+    near_blue = 4.0 + (red - green) / divisor
+    hue = torch.where(value == red, (green - blue) / divisor, torch.where(value == green, near_green, near_blue))
+    return hue, value, chroma
+
+
+def rgb_from_hue_value_chroma(hue: Tensor, value: Tensor, chroma: Tensor) -> Tensor:
+    """Undo `hue_value_chroma`; any hue is taken round the circle."""
+    # Red, green and blue see the same trapezium over the circle, 5, 3 and 1 sixths further round: full for two sixths,
+    # falling for one, empty for two, rising for one.
+    lead = torch.arange(5, 0, -2, device=hue.device, dtype=hue.dtype)
+    position = torch.remainder(hue.unsqueeze(-1) + lead, 6.0)
+    lack = torch.minimum(position, 4.0 - position).clamp(0.0, 1.0)
+    return value.unsqueeze(-1) - chroma.unsqueeze(-1) * lack
+
+
+def _channels_first(image: Tensor) -> Tensor:
+    """(B, H, W, C) seen as (B, C, H, W): the same memory, which is what torch calls channels-last."""
+    return image.contiguous().permute(0, 3, 1, 2)
+
+
+def _rectangles(rows: Tensor, columns: Tensor) -> Tensor:
+    """The pixels (B, H, W, 1) whose row (B, H) and whose column (B, W) are both marked."""
+    return (rows[:, :, None] & columns[:, None, :]).unsqueeze(-1)
+
+
+def _padding(share: float, side: int) -> int:
+    return min(round(share * side), side - 1)  # so that some of the image always stays in sight

@@ -1,0 +1,386 @@
+"""Views: exact where they can be exact, against independent references where they cannot."""
+
+import colorsys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from splitpu.config.schema import ViewsConfig
+from splitpu.data.preprocess import Preprocessing
+from splitpu.views import Views, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
+
+CALM = ViewsConfig(
+    crop_padding=0.0,
+    flip=False,
+    brightness=0.0,
+    contrast=0.0,
+    saturation=0.0,
+    hue=0.0,
+    cutout=0.0,
+    noise=0.0,
+    dropout=0.0,
+)
+SHAPES = [(8, 8, 1), (12, 10, 3), (9, 16, 2), (32, 32, 3), (1, 1, 3)]
+
+
+def image_preprocessing(shape: tuple[int, ...]) -> Preprocessing:
+    channels = shape[2]
+    return Preprocessing(
+        kind="images",
+        shape=shape,
+        offset=0.0,
+        scale=1 / 255,
+        mean=tuple(0.4 + 0.05 * channel for channel in range(channels)),
+        std=tuple(0.2 + 0.03 * channel for channel in range(channels)),
+    )
+
+
+def vector_preprocessing(features: int) -> Preprocessing:
+    generator = np.random.default_rng(0)
+    return Preprocessing(
+        kind="vectors",
+        shape=(features,),
+        offset=0.0,
+        scale=1.0,
+        mean=tuple(generator.normal(size=features).tolist()),
+        std=tuple(generator.uniform(0.5, 2.0, size=features).tolist()),
+    )
+
+
+def random_images(count: int, shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, 256, (count, *shape), generator=seeded(seed), dtype=torch.uint8)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def unnormalised(view: torch.Tensor, preprocessing: Preprocessing) -> np.ndarray:
+    """A view back in [0, 1] and as (B, H, W, C)."""
+    return view.permute(0, 2, 3, 1).numpy() * np.array(preprocessing.std) + np.array(preprocessing.mean)
+
+
+# --- plain ---
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_plain_images_match_the_formula(shape):
+    preprocessing = image_preprocessing(shape)
+    raw = random_images(5, shape)
+    expected = (raw.numpy() / 255.0 - np.array(preprocessing.mean)) / np.array(preprocessing.std)
+    view = Views(preprocessing, CALM, "cpu").plain(raw)
+    assert view.dtype == torch.float32
+    np.testing.assert_allclose(view.numpy(), expected.transpose(0, 3, 1, 2), rtol=1e-5, atol=2e-6)
+
+
+def test_offset_and_scale_are_applied_before_mean_and_std():
+    preprocessing = replace(image_preprocessing((8, 8, 1)), offset=-1.0, scale=0.5)
+    raw = torch.rand((4, 8, 8, 1), generator=seeded()) * 2 - 1
+    expected = ((raw.numpy() + 1) * 0.5 - preprocessing.mean[0]) / preprocessing.std[0]
+    view = Views(preprocessing, CALM, "cpu").plain(raw)
+    np.testing.assert_allclose(view.numpy(), expected.transpose(0, 3, 1, 2), atol=2e-6)
+
+
+def test_plain_vectors_match_the_formula():
+    preprocessing = vector_preprocessing(7)
+    raw = torch.randn((11, 7), generator=seeded())
+    expected = (raw.numpy() - np.array(preprocessing.mean)) / np.array(preprocessing.std)
+    np.testing.assert_allclose(Views(preprocessing, CALM, "cpu").plain(raw).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+# --- what holds for every image view ---
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_image_views_are_float_channels_last_and_deterministic(shape):
+    config = ViewsConfig(cutout=0.5)
+    views = Views(image_preprocessing(shape), config, "cpu")
+    raw = random_images(6, shape)
+    height, width, channels = shape
+    for make in (views.weak, views.strong):
+        first, again, other = make(raw, seeded(3)), make(raw, seeded(3)), make(raw, seeded(4))
+        assert first.shape == (6, channels, height, width)
+        assert first.dtype == torch.float32
+        assert first.is_contiguous(memory_format=torch.channels_last)
+        assert torch.isfinite(first).all()
+        assert torch.equal(first, again)
+        if height > 1:
+            assert not torch.equal(first, other)
+    assert views.plain(raw).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (12, 10, 3)])
+def test_bytes_and_floats_give_the_same_views(shape):
+    views = Views(image_preprocessing(shape), ViewsConfig(cutout=0.3), "cpu")
+    raw = random_images(6, shape)
+    assert torch.equal(views.plain(raw), views.plain(raw.float()))
+    assert torch.equal(views.weak(raw, seeded()), views.weak(raw.float(), seeded()))
+    assert torch.equal(views.strong(raw, seeded()), views.strong(raw.float(), seeded()))
+
+
+def test_the_raw_batch_is_left_alone():
+    raw = random_images(4, (8, 8, 3))
+    kept = raw.clone()
+    Views(image_preprocessing((8, 8, 3)), ViewsConfig(cutout=0.5), "cpu").strong(raw, seeded())
+    assert torch.equal(raw, kept)
+    vectors = torch.randn((4, 3), generator=seeded())
+    kept = vectors.clone()
+    Views(vector_preprocessing(3), ViewsConfig(), "cpu").strong(vectors, seeded())
+    assert torch.equal(vectors, kept)
+
+
+# --- weak images ---
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (12, 10, 3)])
+@pytest.mark.parametrize("flip", [True, False])
+def test_weak_images_are_shifted_or_mirrored_originals(shape, flip):
+    config = replace(CALM, crop_padding=0.2, flip=flip)
+    views = Views(image_preprocessing(shape), config, "cpu")
+    raw = random_images(60, shape)
+    plain, weak = views.plain(raw).numpy(), views.weak(raw, seeded()).numpy()
+    seen = set()
+    for original, view in zip(plain, weak, strict=True):
+        candidates = every_shift(original, round(0.2 * shape[0]), round(0.2 * shape[1]), flip)
+        matches = [key for key, candidate in candidates.items() if np.array_equal(candidate, view)]
+        assert len(matches) == 1
+        seen.add(matches[0])
+    rows, columns, mirrored = zip(*seen, strict=True)
+    assert set(rows) == set(range(2 * round(0.2 * shape[0]) + 1))
+    assert set(columns) == set(range(2 * round(0.2 * shape[1]) + 1))
+    assert set(mirrored) == ({False, True} if flip else {False})
+
+
+def every_shift(
+    image: np.ndarray, row_padding: int, column_padding: int, flip: bool
+) -> dict[tuple[int, int, bool], np.ndarray]:
+    _, height, width = image.shape
+    padded = np.pad(image, ((0, 0), (row_padding, row_padding), (column_padding, column_padding)))
+    found = {}
+    for row in range(2 * row_padding + 1):
+        for column in range(2 * column_padding + 1):
+            crop = padded[:, row : row + height, column : column + width]
+            found[row, column, False] = crop
+            if flip:
+                found[row, column, True] = crop[:, :, ::-1]
+    return found
+
+
+def test_flip_alone_mirrors_about_half():
+    views = Views(image_preprocessing((4, 4, 1)), replace(CALM, flip=True), "cpu")
+    raw = random_images(2000, (4, 4, 1))
+    mirrored = (views.weak(raw, seeded()) == views.plain(raw).flip(3)).flatten(1).all(dim=1)
+    kept = (views.weak(raw, seeded()) == views.plain(raw)).flatten(1).all(dim=1)
+    assert torch.all(mirrored | kept)
+    assert 0.45 < mirrored.float().mean() < 0.55
+
+
+def test_padding_never_hides_the_whole_image():
+    shape = (3, 3, 1)
+    views = Views(image_preprocessing(shape), replace(CALM, crop_padding=1.0), "cpu")
+    white = torch.full((300, *shape), 255, dtype=torch.uint8)
+    assert torch.all(views.weak(white, seeded()).flatten(1).amax(dim=1) > 0)
+
+
+# --- strong images ---
+
+
+def test_strong_without_strength_is_weak():
+    weak_only = replace(CALM, crop_padding=0.125, flip=True)
+    for shape in [(8, 8, 1), (32, 32, 3)]:
+        views = Views(image_preprocessing(shape), weak_only, "cpu")
+        raw = random_images(9, shape)
+        assert torch.equal(views.strong(raw, seeded()), views.weak(raw, seeded()))
+    vectors = torch.randn((9, 5), generator=seeded())
+    views = Views(vector_preprocessing(5), replace(CALM, noise=0.3), "cpu")
+    assert torch.equal(views.strong(vectors, seeded()), views.weak(vectors, seeded()))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_strong_pixels_stay_between_black_and_white(channels):
+    preprocessing = image_preprocessing((8, 8, channels))
+    config = ViewsConfig(brightness=1.0, contrast=1.0, saturation=1.0, hue=0.5)
+    view = Views(preprocessing, config, "cpu").strong(random_images(200, (8, 8, channels)), seeded())
+    pixels = unnormalised(view, preprocessing)
+    assert pixels.min() > -1e-6
+    assert pixels.max() < 1 + 1e-6
+
+
+def test_every_image_has_its_own_colours():
+    views = Views(image_preprocessing((8, 8, 3)), replace(CALM, brightness=0.4, hue=0.1), "cpu")
+    raw = random_images(1, (8, 8, 3)).expand(50, -1, -1, -1)
+    assert len({image.numpy().tobytes() for image in views.strong(raw, seeded())}) == 50
+
+
+def test_a_grey_image_has_no_colour_to_change():
+    shape = (8, 8, 3)
+    raw = random_images(20, (8, 8, 1)).expand(20, *shape)
+    views = Views(image_preprocessing(shape), replace(CALM, saturation=0.9, hue=0.5), "cpu")
+    torch.testing.assert_close(views.strong(raw, seeded()), views.plain(raw), rtol=0, atol=3e-6)
+
+
+def test_one_channel_jitter_is_brightness_then_contrast():
+    preprocessing = image_preprocessing((8, 8, 1))
+    config = replace(CALM, brightness=0.4, contrast=0.3, saturation=0.9, hue=0.4)
+    raw = random_images(6, (8, 8, 1))
+    draws = torch.rand((6, 2), generator=seeded()).numpy().astype(np.float64)
+    expected = raw.numpy() / 255.0
+    for image, (bright, contrast) in zip(expected, draws, strict=True):
+        image[:] = np.clip(image * (0.6 + 0.8 * bright), 0, 1)
+        image[:] = np.clip((image - image.mean()) * (0.7 + 0.6 * contrast) + image.mean(), 0, 1)
+    view = Views(preprocessing, config, "cpu").strong(raw, seeded())
+    np.testing.assert_allclose(unnormalised(view, preprocessing), expected, atol=1e-6)
+
+
+def test_padding_stays_blank_and_out_of_the_contrast():
+    shape = (8, 8, 1)
+    even = torch.full((40, *shape), 200, dtype=torch.uint8)
+    views = Views(image_preprocessing(shape), replace(CALM, crop_padding=0.25, contrast=0.9), "cpu")
+    weak, strong = views.weak(even, seeded()), views.strong(even, seeded())
+    assert torch.equal(weak == 0, strong == 0)
+    assert (weak == 0).any()
+    torch.testing.assert_close(strong, weak, rtol=0, atol=3e-6)  # an even image has no contrast to stretch
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (16, 12, 3)])
+def test_cutout_blanks_one_square_clipped_at_the_border(shape):
+    views = Views(image_preprocessing(shape), replace(CALM, cutout=0.5), "cpu")
+    white = torch.full((300, *shape), 255, dtype=torch.uint8)
+    blank = views.strong(white, seeded()).numpy() == 0
+    side = round(0.5 * min(shape[:2]))
+    areas = set()
+    for image in blank:
+        assert (image == image[0]).all()
+        rows, columns = np.nonzero(image.any(axis=(0, 2)))[0], np.nonzero(image.any(axis=(0, 1)))[0]
+        assert image[0][rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all()
+        assert len(rows) == rows.max() - rows.min() + 1 <= side
+        assert len(columns) == columns.max() - columns.min() + 1 <= side
+        assert min(len(rows), len(columns)) >= side // 2
+        areas.add(int(image[0].sum()))
+    assert max(areas) == side * side
+    assert len(areas) > 1
+    assert not (views.weak(white, seeded()).numpy() == 0).any()
+
+
+# --- colour, as pure functions ---
+
+
+def random_colours(count: int = 500, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    colours = torch.rand((count, 2, 3, 3), generator=seeded(), dtype=torch.float64)
+    colours[: count // 4] = (colours[: count // 4] * 4).round() / 4  # ties between channels, black, white, greys
+    return colours.to(dtype)
+
+
+def test_brightness_contrast_and_saturation_match_numpy():
+    image = random_colours()
+    factor = torch.rand((len(image), 1, 1, 1), generator=seeded(1)) * 2
+    pixels, by = image.numpy().astype(np.float64), factor.numpy().astype(np.float64)
+    grey = (pixels @ np.array([0.299, 0.587, 0.114]))[..., None]
+    centre = grey.mean(axis=(1, 2), keepdims=True)
+    expectations = {
+        adjust_brightness: pixels * by,
+        adjust_contrast: centre + (pixels - centre) * by,
+        adjust_saturation: grey + (pixels - grey) * by,
+    }
+    for adjust, expected in expectations.items():
+        np.testing.assert_allclose(adjust(image, factor).numpy(), np.clip(expected, 0, 1), atol=1e-6)
+
+
+def test_factor_one_changes_nothing():
+    image, one = random_colours(), torch.ones(())
+    for adjust in (adjust_brightness, adjust_contrast, adjust_saturation):
+        assert torch.equal(adjust(image, one), image)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0, -2.0])
+def test_hue_turned_to_where_it_was_is_the_identity(shift):
+    image = random_colours()
+    turned = adjust_hue(image, torch.tensor(shift))
+    torch.testing.assert_close(turned, image, rtol=0, atol=1e-6 if shift == 0 else 2e-6)
+
+
+def test_hue_matches_colorsys():
+    image = random_colours(200, torch.float64)
+    shifts = torch.rand((len(image),), generator=seeded(1), dtype=torch.float64) - 0.5
+    turned = adjust_hue(image, shifts[:, None, None])
+    for pixels, results, shift in zip(image, turned, shifts.tolist(), strict=True):
+        for pixel, result in zip(pixels.reshape(-1, 3).tolist(), results.reshape(-1, 3).tolist(), strict=True):
+            hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
+            expected = colorsys.hsv_to_rgb((hue + shift) % 1.0, saturation, value)
+            assert result == pytest.approx(expected, abs=1e-9)
+
+
+def test_strong_colours_match_the_reference_end_to_end():
+    preprocessing = image_preprocessing((6, 6, 3))
+    config = replace(CALM, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
+    raw = random_images(5, (6, 6, 3))
+    draws = torch.rand((5, 4), generator=seeded()).numpy().astype(np.float64)
+    expected = raw.numpy() / 255.0
+    grey_weights = np.array([0.299, 0.587, 0.114])
+    for image, draw in zip(expected, draws, strict=True):
+        bright, contrast, saturation = 0.6 + 0.8 * draw[:3]
+        image[:] = np.clip(image * bright, 0, 1)
+        centre = (image @ grey_weights).mean()
+        image[:] = np.clip(centre + (image - centre) * contrast, 0, 1)
+        grey = (image @ grey_weights)[..., None]
+        image[:] = np.clip(grey + (image - grey) * saturation, 0, 1)
+        for pixel in image.reshape(-1, 3):
+            hue, colour, value = colorsys.rgb_to_hsv(*pixel)
+            pixel[:] = colorsys.hsv_to_rgb((hue - 0.1 + 0.2 * draw[3]) % 1.0, colour, value)
+    view = Views(preprocessing, config, "cpu").strong(raw, seeded())
+    np.testing.assert_allclose(unnormalised(view, preprocessing), expected, atol=3e-6)
+
+
+# --- vectors ---
+
+
+def test_vector_noise_has_the_wanted_spread():
+    preprocessing = vector_preprocessing(20)
+    views = Views(preprocessing, replace(CALM, noise=0.3), "cpu")
+    raw = torch.randn((2000, 20), generator=seeded())
+    noise = views.weak(raw, seeded(1)) - views.plain(raw)
+    assert noise.std().item() == pytest.approx(0.3, rel=0.02)
+    assert noise.mean().item() == pytest.approx(0.0, abs=0.01)
+
+
+def test_vector_dropout_blanks_the_wanted_share():
+    views = Views(vector_preprocessing(20), replace(CALM, noise=0.2, dropout=0.15), "cpu")
+    raw = torch.randn((2000, 20), generator=seeded())
+    weak, strong = views.weak(raw, seeded(1)), views.strong(raw, seeded(1))
+    dropped = strong == 0
+    assert dropped.float().mean().item() == pytest.approx(0.15, abs=0.01)
+    assert torch.equal(strong[~dropped], weak[~dropped])
+    assert dropped.float().mean(dim=0).std() < 0.02
+
+
+# --- capture ---
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", [(32, 32, 3), (8, 8, 1), (20,)])
+def test_views_can_be_captured_in_a_cuda_graph(shape):
+    preprocessing = vector_preprocessing(20) if len(shape) == 1 else image_preprocessing(shape)
+    raw = (torch.randn((64, 20)) if len(shape) == 1 else random_images(64, shape)).cuda()
+    views = Views(preprocessing, ViewsConfig(cutout=0.5), "cuda")
+
+    def both(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        return views.weak(raw, generator), views.strong(raw, generator)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        both(torch.Generator("cuda"))
+    torch.cuda.current_stream().wait_stream(stream)
+    generator = torch.Generator("cuda").manual_seed(5)
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        captured = both(generator)
+    for seed in (5, 6):
+        generator.manual_seed(seed)
+        graph.replay()
+        expected = both(torch.Generator("cuda").manual_seed(seed))
+        for ours, theirs in zip(captured, expected, strict=True):
+            assert torch.equal(ours, theirs)
