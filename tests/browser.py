@@ -37,9 +37,9 @@ def find_browser() -> str:
     return found
 
 
-def visit(page: Path, profile: Path) -> Visit:
+def visit(page: Path, profile: Path, *flags: str) -> Visit:
     """Open a page, let its script run, and give its DOM and what was said on the console."""
-    done = _run(page, profile, "--dump-dom", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=2000")
+    done = _run(page, profile, "--dump-dom", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=2000", *flags)
     console = "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
     return Visit(done.stdout, console)
 

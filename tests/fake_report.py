@@ -71,9 +71,7 @@ def fake_report(**changes: Any) -> ReportData:
         "threshold": 0.47,
         "easiest": digit_samples(0, 16, hard=False),
         "hardest": digit_samples(100, 16, hard=True),
-        "warnings": (
-            "Round 2: the temporary network never reached tau = 0.92 in 20 epochs; raise split.max_epochs or lower split.tau.",
-        ),
+        "warnings": ("Round 2: the temporary network never reached tau = 0.92 in 20 epochs; raise split.max_epochs.",),
         "config_text": 'rounds = 2\nthreshold = "prior"\n\n[base]\nrisk = "nnpu"\nepochs = 50\n\n[split]\ntau = 0.92\n',
         "environment": {
             "splitpu": "0.1.0",

@@ -2,12 +2,14 @@
 
 import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from splitpu.errors import InputError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -16,26 +18,51 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A process killed at any moment leaves the old file or the new one, never half of either.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(f"the disk is full: {path} could not be written; free some space and resume.") from error
-        raise
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with disk_errors_in_words(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Not `mkstemp`, whose files nobody but their owner may read.
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+        try:
+            temporary.touch(exist_ok=False)
+            readable_by = temporary.stat().st_mode
+            yield temporary
+            temporary.chmod(readable_by)  # safetensors puts a file of its own in its place, for the owner only
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole text file, or nothing."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Clear away the temporary files of processes that were killed while they wrote into this folder."""
+    for pattern in (".*.tmp", ".tmp*"):  # ours, and those of safetensors
+        for leftover in folder.glob(pattern):
+            leftover.unlink(missing_ok=True)
+
+
+@contextmanager
+def disk_errors_in_words(path: Path) -> Iterator[None]:
+    """Turn a full disk or a refused write inside the block into a sentence about `path`."""
+    try:
+        yield
+    except Exception as error:
+        if _means_no_room(error):
+            raise InputError(f"the disk is full: {path} could not be written; free some space and resume.") from error
+        if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
+            raise InputError(f"{path} may not be written ({error.strerror}); choose another place.") from error
+        raise
+
+
+def _means_no_room(error: Exception) -> bool:
+    """safetensors wraps the operating system's error into one of its own, of which only the text is left."""
+    if isinstance(error, OSError):
+        return error.errno in _NO_ROOM
+    return type(error).__name__ == "SafetensorError" and any(f"(os error {code})" in str(error) for code in _NO_ROOM)

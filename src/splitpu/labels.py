@@ -29,7 +29,7 @@ def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = 
     mask = _mask(values, name, positive)
     if not mask.any():
         raise InputError(
-            f"{name} marks no row as labelled positive (found {_shown(_distinct(values))}): label at least two rows with 1"
+            f"{name} marks no row as labelled positive (found {_shown(_distinct(values))}): label at least two rows"
         )
     if mask.all():
         raise InputError(f"{name} marks all {len(mask)} rows as labelled positive: add the unlabelled rows, marked 0")

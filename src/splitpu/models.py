@@ -1,7 +1,7 @@
 """A trained model as it is shipped: networks, preprocessing, threshold, and what the labels mean. No pickle."""
 
-import copy
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,8 @@ class Model:
     def save(self, folder: Path) -> None:
         """Write the two model files; the description comes last, so a folder with it is complete."""
         tensors = {
-            f"{part}/{name}": tensor.detach().cpu().contiguous()
+            # Copied: without rounds final and base are one network, and a network of the user's may tie weights.
+            f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for part, scorer in (("final", self.final), ("base", self.base))
             for name, tensor in scorer.network.state_dict().items()
         }
@@ -78,17 +79,15 @@ class Model:
         write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
 
     @classmethod
-    def load(cls, folder: Path, network: nn.Module | None = None) -> "Model":
-        """Read a model back. `network`: the user's own architecture, when it is not one of ours."""
+    def load(cls, folder: Path, own: Callable[[Preprocessing], nn.Module] | None = None) -> "Model":
+        """Read a model back. `own` makes the user's own network, when it is not one of ours."""
         description = _read_description(folder / DESCRIPTION)
         tensors = _read_weights(folder / WEIGHTS)
         try:
             preprocessing = Preprocessing.from_dict(description["preprocessing"])
             name = description["network"]
             final, base = (
-                ScoringNetwork(
-                    _filled(name, preprocessing, tensors, part, folder, network), description["threshold"][part]
-                )
+                ScoringNetwork(_filled(name, preprocessing, tensors, part, folder, own), description["threshold"][part])
                 for part in ("final", "base")
             )
             config = config_from_dict(description["config"])
@@ -105,14 +104,17 @@ def _filled(
     tensors: dict[str, torch.Tensor],
     part: str,
     folder: Path,
-    own: nn.Module | None,
+    own: Callable[[Preprocessing], nn.Module] | None,
 ) -> nn.Module:
     if own is not None:
-        network = copy.deepcopy(own)
+        network = own(preprocessing)
     elif name in network_names():
-        network = build_network(name, preprocessing.shape)
+        with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced; the user's generator stays put
+            network = build_network(name, preprocessing.shape)
     else:
         raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
+    if preprocessing.kind == "images":  # as in training, so that the same arithmetic gives the same digits
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     weights = {key.removeprefix(f"{part}/"): t for key, t in tensors.items() if key.startswith(f"{part}/")}
     try:
         network.load_state_dict(weights)

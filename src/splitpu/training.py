@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from splitpu.config.presets import DataProfile
@@ -87,7 +88,8 @@ def network_recipe(
     shape = preprocessing.shape
     if isinstance(backbone, str):
         name = choose_network(shape) if backbone == "auto" else backbone
-        build_network(name, shape)  # fail before anything is trained
+        with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
+            build_network(name, shape)
         return NetworkRecipe(name, lambda: build_network(name, shape))
     low, high = layers or (None, None)
     if isinstance(backbone, nn.Module):

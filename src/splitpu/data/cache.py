@@ -51,10 +51,13 @@ def data_folders(cache: Path) -> list[Path]:
     return [cache, *([Path(own).expanduser()] if own else [])]
 
 
-def obtain(pinned: PinnedSet, cache: Path, ways: Sequence[Way], progress: Progress | None = None) -> Arrays:
+def obtain(
+    pinned: PinnedSet, cache: Path, ways: Sequence[Way], *, advice: str, progress: Progress | None = None
+) -> Arrays:
     """The arrays of a set: from the cache, else by the first way that works, checked and then cached.
 
-    Images come memory-mapped. A way that fails or is interrupted leaves nothing behind in the cache.
+    Images come memory-mapped. A way that fails or is interrupted leaves nothing behind in the cache. `advice` tells the
+    user what to do when no way worked.
     """
     cached = load_cached(pinned, cache)
     if cached is not None:
@@ -76,7 +79,7 @@ def obtain(pinned: PinnedSet, cache: Path, ways: Sequence[Way], progress: Progre
         if stored is not None:
             return stored
         reasons.append(f"what was written to {cache / pinned.name} cannot be read back")
-    raise InputError(f"{pinned.title} could not be obtained: {'; '.join(reasons)}")
+    raise InputError(f"{pinned.title} could not be obtained ({'; '.join(reasons)}): {advice}")
 
 
 def load_cached(pinned: PinnedSet, cache: Path) -> Arrays | None:
@@ -97,7 +100,7 @@ def check_sums(pinned: PinnedSet, arrays: Arrays, source: str) -> None:
         if digest.hexdigest() != expected:
             raise InputError(
                 f"{name} is not that of the published {pinned.title} ({source} gave shape {arrays[name].shape}, sha256 "
-                f"{digest.hexdigest()[:12]}... instead of {expected[:12]}...), so get the files again"
+                f"{digest.hexdigest()[:12]}... instead of {expected[:12]}...)"
             )
 
 

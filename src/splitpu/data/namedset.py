@@ -38,16 +38,16 @@ def make_pu(
 ) -> tuple[PUData, HeldOut]:
     """Hide all training labels but those of `positives` positive rows, drawn uniformly at random.
 
-    In both scenarios every training row occurs once. In `case-control` the labelled rows are taken out of the unlabelled
-    ones, which are then the rest of the training rows: their share of positives is a little below `true_prior`, by as much
-    as the drawn rows made up.
+    In both scenarios every training row occurs once. In `case-control`, too, the labelled rows are taken out of the
+    unlabelled ones, which are the rest of the training rows: their share of positives is therefore below `true_prior`,
+    by as much as the drawn rows made up.
     """
     available = np.flatnonzero(named.truth_train)
     if positives < 1:
         raise InputError(f"positives={positives} leaves nothing to learn from: label at least two")
     if positives > len(available):
         raise InputError(
-            f"positives={positives} is more than the {len(available)} positive training rows of {named.name}"
+            f"positives={positives} is too many: {named.name} has only {len(available)} positive training rows"
         )
     labelled = np.zeros(len(named.truth_train), dtype=np.bool_)
     labelled[np.random.default_rng(seed).choice(available, size=positives, replace=False)] = True

@@ -42,6 +42,33 @@ def read_features(path: str | Path) -> Array:
         return _read_array(archive, "X" if "X" in names else names[0], path)
 
 
+def read_names(path: str | Path) -> list[str] | None:
+    """The array `names` of a .npz file, where there is one: what the rows are called."""
+    path = Path(path)
+    if path.suffix == ".npy":
+        return None
+    with _open_npz(path) as archive:
+        if "names" not in archive.files:
+            return None
+        names = _read_array(archive, "names", path)
+    if names.ndim != 1:
+        raise InputError(f"the array 'names' in {path} has the shape {names.shape}: give one name per row")
+    return [str(name) for name in names.tolist()]
+
+
+def read_labelled(path: str | Path) -> tuple[Array, Array]:
+    """Rows with their true labels, to evaluate a model on: `X_test` and `y_test`, or else `X` and `y`."""
+    path = Path(path)
+    with _open_npz(path) as archive:
+        for features, truth in (("X_test", "y_test"), ("X", "y")):
+            if features in archive.files and truth in archive.files:
+                return _read_array(archive, features, path), _read_array(archive, truth, path)
+        raise InputError(
+            f"{path} holds no rows with true labels (it holds {_listed(archive.files)}): "
+            "save them with np.savez(path, X_test=features, y_test=labels)"
+        )
+
+
 def _open_npz(path: Path) -> Any:
     _must_be_file(path)
     try:

@@ -1,5 +1,6 @@
 """Logits for many rows, in large batches and constant memory."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import RowStore
+from splitpu.networks.mlp import MLP
 from splitpu.views import Views
 
 _BATCH_VALUES = {"cuda": 2**24, "cpu": 2**20}  # raw values a batch; bounds the activations, too
@@ -31,11 +33,25 @@ def predict_logits(
     network: nn.Module, features: npt.NDArray[Any], views: Views, hardware: Hardware
 ) -> npt.NDArray[np.float64]:
     """Logits of any rows; the array may be memory-mapped and larger than memory."""
+    exact = _runs_in_double(network, hardware)
+    if exact:
+        network = copy.deepcopy(network).double()
     scores = np.empty(len(features), dtype=np.float64)
     for start, stop in _chunks(len(features), int(np.prod(features.shape[1:])), hardware.device):
         raw = torch.from_numpy(np.ascontiguousarray(features[start:stop])).to(hardware.device)
-        scores[start:stop] = _forward(network, views.plain(raw), hardware).double().cpu().numpy()
+        inputs = views.plain(raw)
+        logit = _forward(network, inputs.double() if exact else inputs, hardware)
+        scores[start:stop] = logit.double().cpu().numpy()
     return scores
+
+
+def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
+    """Whether double precision is cheap and safe: our own vector network on the CPU.
+
+    A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
+    does not visibly depend on the rows it is asked with. A network of the user's may not be made for it.
+    """
+    return isinstance(network, MLP) and hardware.device.type == "cpu" and not hardware.bf16
 
 
 def _chunks(count: int, row_values: int, device: torch.device) -> Iterator[tuple[int, int]]:
@@ -49,6 +65,6 @@ def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
     was_training = network.training
     network.eval()
     with hardware.autocast(), hardware.thread_limit():
-        logit: Tensor = network(inputs).logit.float()
+        logit: Tensor = network(inputs).logit
     network.train(was_training)
-    return logit
+    return logit if logit.dtype == torch.float64 else logit.float()

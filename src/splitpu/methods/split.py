@@ -45,7 +45,7 @@ class SplitResult:
         return self.rows[~self.easy]
 
     def noise(self, truth: npt.NDArray[Any] | None) -> dict[str, float] | None:
-        """Share of wrong pseudo-labels among easy, hard and all samples where the truth is known; only ever reported."""
+        """Share of wrong pseudo-labels among easy, hard and all samples if the truth is known; only reported."""
         if truth is None:
             return None
         wrong = (self.teacher_probability > 0.5) != (truth[self.rows] == 1)
@@ -92,7 +92,7 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
     stage = Stage(
         name=name,
         task=SplitTask(network, _pseudo_labels(context, probabilities, config.labels), config),
-        pools={"rows": Pool(pool, min(config.batch_size, len(pool)))},
+        pools={"rows": Pool(pool, max(2, min(config.batch_size, len(pool))))},  # batch normalisation needs two rows
         leading="rows",
         epochs=config.max_epochs,
         optimiser=config.optimiser,

@@ -123,7 +123,7 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
         name=name,
         task=StudentTask(network, predictor, teacher, context.prior, config),
         pools=pools,
-        leading="easy" if "easy" in pools else "consistent",
+        leading=next(name for name in ("easy", "consistent", "positives") if name in pools),
         epochs=config.epochs,
         optimiser=config.optimiser,
         identity=context.identity(name, "student", "views", "threshold", teacher=teacher.key, split=split.key),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from splitpu.report.scales import Axis, decades_axis, finite, round_axis, span_of
 from splitpu.report.text import count, decimal, escape, percent, shorten
 
-WIDTH = 400
+WIDTH = 380
 COLOURS = 6  # the style knows this many colours of series, s0 to s5
 _CHARACTER = 6.3  # average width of a letter at the 12-unit type of the charts
 _ROW = 16

@@ -7,7 +7,7 @@ from typing import Any
 
 from splitpu.report.model import ReportData
 from splitpu.report.predictions import called_positive
-from splitpu.report.text import MISSING, count, decimal, escape, facts, name, percent
+from splitpu.report.text import MISSING, count, decimal, escape, facts, name, percent, shorten
 
 _LABELS = {
     "accuracy": "Accuracy",
@@ -33,15 +33,12 @@ def headline(report: ReportData) -> str:
     share = called_positive(report)
     rounds = count(len(report.rounds), "round")
     who = f"After {rounds} the student" if report.rounds else "The base model"
+    expected = report.expected_positive_share
+    aside = f" (expected from the prior: {percent(expected)})" if math.isfinite(expected) else ""
+    answer = f"{who} calls <strong>{percent(share)}</strong> of the unlabelled positive{aside}."
     if math.isnan(share):
-        sentences = [f"{who} has no unlabelled samples to judge."]
-    else:
-        sentences = [
-            f"{who} calls <strong>{percent(share)}</strong> of the unlabelled positive "
-            f"(expected from the prior: {percent(report.expected_positive_share)})."
-        ]
-    change = _change(report.figures)
-    return " ".join([*sentences, change]) if change else " ".join(sentences)
+        answer = f"{who} gave no probabilities on the unlabelled that could be judged."
+    return f"{answer} {_change(report.figures)}".rstrip()
 
 
 def asked(report: ReportData) -> str:
@@ -90,7 +87,7 @@ def _best(column: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _value(column: str, value: Any) -> str:
     if isinstance(value, str):
-        return value
+        return shorten(value, 32)
     if not _is_number(value):
         return MISSING
     if column in _PERCENTAGES:
@@ -103,7 +100,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _label(column: str) -> str:
-    return _LABELS.get(column, _capital(column.replace("_", " ")))
+    return _LABELS.get(column, shorten(_capital(column.replace("_", " ")), 32))
 
 
 def _capital(text: str) -> str:

@@ -15,7 +15,7 @@ from splitpu.report.text import escape, facts, name
 def render(report: ReportData) -> str:
     """Draw the whole page as HTML text."""
     sections = _sections(report)
-    links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in sections)
+    links = "".join(f'<a href="#{anchor}">{anchor.capitalize()}</a>' for anchor, _, _ in sections)
     body = "".join(
         f'<section id="{anchor}" aria-labelledby="{anchor}-title">'
         f'<h2 id="{anchor}-title">{title}</h2>{content}</section>'
@@ -47,11 +47,11 @@ def _sections(report: ReportData) -> list[tuple[str, str, str]]:
         f"<details><summary>Show the configuration (TOML)</summary><pre>{escape(report.config_text)}</pre></details>"
     )
     return [
-        ("asked", "What was asked", outcome.asked(report)),
+        ("question", "What was asked", outcome.asked(report)),
         ("outcome", "What came out", outcome.figures(report.figures)),
         ("split", "Easy and hard", splits or "<p>No round was run: the base model is the result.</p>"),
         ("curves", "Training curves", training.curves(report.history)),
-        ("spread", "Probabilities on the unlabelled", predictions.spread(report)),
+        ("probabilities", "Probabilities on the unlabelled", predictions.spread(report)),
         ("samples", "Easiest and hardest samples", _galleries(report)),
         ("configuration", "Configuration", configuration),
         ("environment", "Environment", environment),
@@ -62,7 +62,7 @@ def _galleries(report: ReportData) -> str:
     if not report.easiest and not report.hardest:
         return "<p>No samples were kept to be shown.</p>"
     return (
-        f"<p>Probabilities of being positive, as the last teacher and the final student see them.</p>"
+        "<p>Probabilities of being positive, as the last teacher and the final student see them.</p>"
         f"<h3>Easiest</h3>{predictions.gallery(report.easiest)}<h3>Hardest</h3>{predictions.gallery(report.hardest)}"
     )
 

@@ -11,13 +11,16 @@ from splitpu.report.png import png_address
 from splitpu.report.text import count, decimal, escape, name, percent, probability
 
 _FEATURES_AT_ONCE = 6
+_SAME_PLACE = 0.005  # two lines closer than this cannot be told apart in the histogram
 _SMALL_SIDE = 96  # pixels; smaller images are enlarged with sharp edges
 
 
 def called_positive(report: ReportData) -> float:
-    """Give the share of the unlabelled at or above the threshold; not a number where there are none."""
+    """Give the share of the unlabelled at or above the threshold; not a number where there is nothing to compare."""
     known = _known(report)
-    return float(np.mean(known >= report.threshold)) if known.size else math.nan
+    if not known.size or math.isnan(report.threshold):
+        return math.nan
+    return float(np.mean(known >= report.threshold))
 
 
 def spread(report: ReportData) -> str:
@@ -26,10 +29,7 @@ def spread(report: ReportData) -> str:
     if not known.size:
         return "<p>There are no probabilities on unlabelled samples to show.</p>"
     share, expected = called_positive(report), report.expected_positive_share
-    marks = [Mark(report.threshold, f"threshold {decimal(report.threshold)}")]
-    cut = _cut_at(known, expected)
-    if cut is not None:
-        marks.append(Mark(cut, f"{percent(expected)} lie right of {decimal(cut)}"))
+    marks = _marks(report, known)
     summary = (
         f"{percent(share)} of {count(known.size)} unlabelled samples lie at or above the threshold "
         f"{decimal(report.threshold)}; {percent(expected)} are expected from the prior."
@@ -72,12 +72,22 @@ def _known(report: ReportData) -> npt.NDArray[np.float64]:
     return flat[np.isfinite(flat)]
 
 
-def _cut_at(known: npt.NDArray[np.float64], expected: float) -> float | None:
-    return float(np.quantile(known, 1 - expected)) if 0 <= expected <= 1 else None
+def _marks(report: ReportData, known: npt.NDArray[np.float64]) -> list[Mark]:
+    """Mark the threshold and, where it lies elsewhere, the cut that calls as many positive as the prior expects."""
+    threshold, expected = report.threshold, report.expected_positive_share
+    words = f"threshold {decimal(threshold)}"
+    if not 0 <= expected <= 1:
+        return [Mark(threshold, words)]
+    cut = float(np.quantile(known, 1 - expected))
+    if abs(cut - threshold) < _SAME_PLACE:
+        return [Mark(threshold, f"{words}, where the prior is met")]
+    return [Mark(threshold, words), Mark(cut, f"prior met at {decimal(cut)}")]
 
 
 def _verdict(report: ReportData, share: float) -> str:
     expected = report.expected_positive_share
+    if math.isnan(share):
+        return "The threshold is not a number, so nothing can be said of who is called positive."
     if not math.isfinite(expected):
         return f"The final model calls {percent(share)} of the unlabelled positive."
     distance = share - expected
@@ -85,7 +95,7 @@ def _verdict(report: ReportData, share: float) -> str:
     comparison = "as many as" if points == "0.0" else f"{points} points {'more' if distance > 0 else 'fewer'} than"
     return (
         f"At the threshold {decimal(report.threshold)} the final model calls {percent(share)} of the unlabelled "
-        f"positive, {comparison} the {percent(expected)} that the prior of {decimal(report.prior)} lets expect."
+        f"positive, {comparison} the {percent(expected)} expected from the prior of {decimal(report.prior)}."
     )
 
 
@@ -115,7 +125,7 @@ def _table(samples: list[Sample]) -> str:
     with_values = any(sample.values for sample in samples)
     head = '<th scope="col">Sample</th>'
     head += "".join(f'<th scope="col" class="number">{who}</th>' for who in ("Teacher", "Student"))
-    head += '<th scope="col">Values</th>' if with_values else ""
+    head += '<th scope="col" class="values">Values</th>' if with_values else ""
     body = "".join(
         f'<tr><th scope="row">{name(sample.name)}</th>'
         f'<td class="number" data-label="Teacher">{escape(probability(sample.teacher_probability))}</td>'
@@ -129,7 +139,7 @@ def _table(samples: list[Sample]) -> str:
 
 def _values(sample: Sample) -> str:
     written = [
-        f'<span class="value">{name(feature)}&nbsp;<b>{escape(decimal(float(value)))}</b></span>'
+        f'<span class="value">{name(feature)} <b>{escape(decimal(float(value)))}</b></span>'
         for feature, value in sample.values or ()
     ]
     shown, folded = written[:_FEATURES_AT_ONCE], written[_FEATURES_AT_ONCE:]

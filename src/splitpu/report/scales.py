@@ -74,7 +74,7 @@ def decades_axis(largest: float) -> Axis:
     every = max(1, math.ceil(top / 5))
     ticks = tuple(float(power) for power in range(0, math.floor(top) + 1, every))
     # A count of one is still a bar that can be seen: the axis starts a third of a decade below it.
-    return Axis(-0.33, max(top, 1.0), ticks, tuple(_tick_label(10**tick, 1.0) for tick in ticks))
+    return Axis(-0.33, max(top, 1.0), ticks, tuple(_tick_label(10**tick, 10**tick) for tick in ticks))
 
 
 def _round_step(rough: float) -> float:
@@ -83,10 +83,13 @@ def _round_step(rough: float) -> float:
 
 
 def _tick_label(value: float, step: float) -> str:
-    if value == 0 or (step >= 1e-4 and abs(value) < 1e4):
+    if value == 0 and not 1e-4 <= step < 1:
+        return "0"
+    if step >= 1e-4 and abs(value) < 1e4:
         decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step < 1 else 0
         return f"{value:.{min(decimals, 4)}f}".replace("-", "\N{MINUS SIGN}")
-    if 1e4 <= abs(value) < 1e9 and value % 100 == 0:
+    if 1e4 <= abs(value) < 1e9 and step % 100 == 0:
         size, suffix = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
         return f"{value / size:g}{suffix}".replace("-", "\N{MINUS SIGN}")
-    return f"{value:.3g}".replace("-", "\N{MINUS SIGN}")
+    digits = 1 + max(0, round(math.log10(abs(value) / step)))  # as many as tell neighbours apart
+    return f"{value:.{digits + 1}g}".replace("-", "\N{MINUS SIGN}")

@@ -4,7 +4,7 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --paper: #fcfcfa; --card: #f3f4f1; --ink: #1d2530; --muted: #566070; --rule: #dcdfe0; --grid: #e6e8e8;
-  --rest: #e1e4e6; --below: #9aa5b1; --alert: #8a4b00; --alert-paper: #fdf3e3; --link: #1a5fa0;
+  --rest: #e1e4e6; --below: #84909d; --alert: #8a4b00; --alert-paper: #fdf3e3; --link: #1a5fa0;
   --s0: #2368a8; --s1: #c2590c; --s2: #18795e; --s3: #8643a6; --s4: #96690a; --s5: #b3325e;
 }
 @media (prefers-color-scheme: dark) {
@@ -18,25 +18,28 @@ STYLE = """
   :root {
     color-scheme: light;
     --paper: #fff; --card: #f5f5f5; --ink: #000; --muted: #444; --rule: #bbb; --grid: #ddd;
-    --rest: #ddd; --below: #999; --alert: #663800; --alert-paper: #fff; --link: #000;
+    --rest: #ddd; --below: #888; --alert: #663800; --alert-paper: #fff; --link: #000;
     --s0: #2368a8; --s1: #c2590c; --s2: #18795e; --s3: #8643a6; --s4: #96690a; --s5: #b3325e;
   }
 }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
 body {
-  margin: 0; background: var(--paper); color: var(--ink);
+  margin: 0; background: var(--paper); color: var(--ink); overflow-wrap: anywhere;
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
 }
 main, header, footer { max-width: 60rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2.5rem; }
-h1 { font-size: 1.05rem; font-weight: 600; color: var(--muted); margin: 0 0 .75rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.05rem; font-weight: 600; color: var(--muted); margin: 0 0 .75rem; }
 h2 { font-size: 1.3rem; line-height: 1.3; margin: 0 0 .75rem; }
-h3 { font-size: 1rem; margin: 1.75rem 0 .35rem; overflow-wrap: anywhere; }
+h3 { font-size: 1rem; margin: 1.75rem 0 .35rem; }
 p { margin: 0 0 .9rem; max-width: 42rem; }
 section { padding: 2.25rem 0 0; }
 section + section { margin-top: 2.25rem; border-top: 1px solid var(--rule); }
-.answer { font-size: clamp(1.25rem, 1rem + 1.4vw, 1.7rem); line-height: 1.4; max-width: 46rem; margin: 0 0 1.25rem; }
+.answer {
+  font-size: clamp(1.25rem, 1rem + 1.4vw, 1.7rem); line-height: 1.4; max-width: 50rem; margin: 0 0 1.25rem;
+  text-wrap: pretty;
+}
 nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; font-size: .92rem; }
 a { color: var(--link); text-underline-offset: .2em; }
 nav a { text-decoration: none; padding: .2rem 0; }
@@ -47,7 +50,7 @@ a:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline
   border: 0; border-left: 4px solid var(--alert); border-radius: 4px;
 }
 .warnings h2 { font-size: 1rem; color: var(--alert); margin: 0 0 .3rem; }
-.warnings ul { margin: 0; padding-left: 1.2rem; overflow-wrap: anywhere; }
+.warnings ul { margin: 0; padding-left: 1.2rem; }
 .note, figcaption { color: var(--muted); font-size: .88rem; }
 .note.tight { margin: .9rem 0 .2rem; }
 .facts {
@@ -56,31 +59,33 @@ a:focus-visible, summary:focus-visible { outline: 2px solid var(--link); outline
 .facts div {
   display: flex; justify-content: space-between; gap: 1rem; padding: .42rem 0; border-bottom: 1px solid var(--rule);
 }
-.facts dt { color: var(--muted); flex: none; max-width: 55%; overflow-wrap: anywhere; }
-.facts dd { margin: 0; text-align: right; overflow-wrap: anywhere; min-width: 0; }
+.facts dt { color: var(--muted); flex: none; max-width: 55%; }
+.facts dd { margin: 0; text-align: right; min-width: 0; }
 .trio { display: flex; flex-wrap: wrap; gap: .25rem 1.75rem; margin: 0 0 1rem; }
 .trio div { display: flex; gap: .45rem; }
 .trio dt { color: var(--muted); }
 .trio dd { margin: 0; font-weight: 600; }
 table { border-collapse: collapse; width: 100%; margin: 0 0 .75rem; }
 th, td { text-align: left; padding: .5rem .75rem .5rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
-th { overflow-wrap: anywhere; font-weight: 500; }
+th { font-weight: 500; }
+th:last-child, td:last-child { padding-right: 0; }
 thead th { color: var(--muted); font-size: .88rem; border-bottom-color: var(--muted); overflow-wrap: normal; }
 .number { text-align: right; white-space: nowrap; }
 thead .number { white-space: normal; }
 td, dd, .chart text, .gallery { font-variant-numeric: tabular-nums; }
 .values { padding-left: 1rem; }
-.value { display: inline-block; color: var(--muted); margin-right: .8rem; overflow-wrap: anywhere; }
+.value { display: inline-block; color: var(--muted); margin-right: .8rem; }
 .value b { color: var(--ink); font-weight: 500; }
 figure { margin: 0; min-width: 0; }
 figcaption { margin-top: .15rem; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.25rem 2.5rem; }
-.pair > * { min-width: 0; max-width: 29rem; }
+.pair > * { min-width: 0; max-width: 27rem; }
 .pair + .pair { margin-top: 1.25rem; }
-.panels {
+.kinds, .panels {
   display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: 1.25rem 1.75rem;
 }
 .panels > * { max-width: 24rem; }
+.many { grid-column: 1 / -1; }
 .chart { display: block; width: 100%; height: auto; overflow: visible; font-size: 12px; }
 .chart text { fill: var(--muted); }
 .chart .label { fill: var(--ink); }
@@ -110,13 +115,13 @@ figcaption { margin-top: .15rem; }
 .gallery figcaption { font-size: .78rem; line-height: 1.4; margin-top: .35rem; }
 .gallery span { display: block; }
 .gallery .name {
-  color: var(--ink); overflow: hidden; overflow-wrap: anywhere;
+  color: var(--ink); overflow: hidden;
   display: -webkit-box; -webkit-line-clamp: 2; -webkit-box-orient: vertical;
 }
 summary { cursor: pointer; color: var(--link); }
 pre {
   margin: .75rem 0 0; padding: 1rem; background: var(--card); border-radius: 4px; font-size: .84rem; line-height: 1.5;
-  white-space: pre-wrap; overflow-wrap: anywhere;
+  white-space: pre-wrap;
 }
 footer { padding-top: 2.5rem; padding-bottom: 2.5rem; color: var(--muted); font-size: .85rem; }
 #tip {
@@ -136,7 +141,9 @@ footer { padding-top: 2.5rem; padding-bottom: 2.5rem; color: var(--muted); font-
   }
   .stacks td::before { content: attr(data-label); color: var(--muted); }
   .stacks td.values { display: block; }
+  .stacks td.values { padding-left: 0; }
   .stacks td.values::before { content: none; }
+  .value { display: flex; justify-content: space-between; gap: 1rem; margin: 0; padding: .1rem 0; }
   .gallery { grid-template-columns: repeat(3, minmax(0, 1fr)); }
 }
 @media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }

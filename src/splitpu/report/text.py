@@ -60,7 +60,7 @@ def decimal(number: float, digits: int = 3) -> str:
     >>> decimal(0.123456), decimal(float("nan")) == MISSING
     ('0.123', True)
     """
-    return f"{number:.{digits}g}" if math.isfinite(number) else MISSING
+    return f"{number:.{digits}g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(number) else MISSING
 
 
 def probability(number: float) -> str:

@@ -20,7 +20,7 @@ _TERMS = {
     "prediction": "prediction consistency",
     "feature": "feature consistency",
 }
-_PANEL_WIDTH = 320
+_PANEL_WIDTH = 300
 
 Lines = dict[int, Mapping[str, Any]]  # epoch -> its line of the history
 
@@ -41,12 +41,12 @@ def curves(history: Sequence[Mapping[str, Any]]) -> str:
     kinds = _by_kind(history)
     if not kinds:
         return "<p>No history was recorded.</p>"
-    return "".join(_kind(title, stages) for title, stages in kinds.items())
+    return f'<div class="kinds">{"".join(_kind(title, stages) for title, stages in kinds.items())}</div>'
 
 
 def _stopping(round_report: RoundReport) -> str:
     if not round_report.agreement:
-        return "No temporary network was trained: every unlabelled sample counts as easy or was split beforehand."
+        return "No temporary network was trained: every unlabelled sample counts as easy."
     tau = percent(round_report.tau)
     if round_report.reached:
         return (
@@ -113,8 +113,10 @@ def _words_for(stage: str) -> tuple[str, str]:
 def _kind(title: str, stages: Mapping[str, Lines]) -> str:
     terms = list(dict.fromkeys(term for lines in stages.values() for line in lines.values() for term in _terms(line)))
     panels = "".join(f"<figure>{_panel(title, term, stages)}</figure>" for term in terms)
-    notes = "; ".join(_schedule(label if len(stages) > 1 else "", lines) for label, lines in stages.items())
-    return f'<h3>{name(title)}</h3><p class="note">{notes}.</p><div class="panels">{panels}</div>'
+    notes = "<br>".join(_schedule(label if len(stages) > 1 else "", lines) for label, lines in stages.items())
+    # A kind with a single term takes one column, beside its neighbours; the others take a row of their own.
+    room = ' class="many"' if len(terms) > 1 else ""
+    return f'<div{room}><h3>{name(title)}</h3><p class="note">{notes}</p><div class="panels">{panels}</div></div>'
 
 
 def _panel(title: str, term: str, stages: Mapping[str, Lines]) -> str:

@@ -1,0 +1,217 @@
+"""The commands and their options. Nothing heavy is imported here, so that help is there at once."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter, Token
+
+from splitpu.config.schema import Scenario
+
+app = App(
+    name="splitpu",
+    help="A classifier from known positives and unlabelled data.\n\nTry `splitpu demo` first.",
+    version=lambda: version("splitpu"),
+    result_action="return_value",
+)
+datasets = App(name="data", help="Named public sets: list them, download them.")
+app.command(datasets)
+
+
+def _whole_number(_: object, tokens: Sequence[Token]) -> int:
+    return int(tokens[0].value)  # cyclopts itself would round 1.5 to 2
+
+
+Whole = Annotated[int | None, Parameter(converter=_whole_number)]
+Seed = Annotated[int, Parameter(converter=_whole_number)]
+Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
+
+
+@app.command
+def demo(*, out: Path | None = None, quiet: Flag = False, json: Flag = False) -> int:
+    """Train on the digits that scikit-learn brings along: even digits are positive, 50 of them are labelled.
+
+    Parameters
+    ----------
+    out
+        The run folder; runs/digits-<time> if not given.
+    quiet
+        Show no progress.
+    json
+        Print the result as one JSON object.
+    """
+    from splitpu.cli.fit import run_demo
+
+    return run_demo(out=out, quiet=quiet, json=json)
+
+
+@app.command
+def fit(
+    data: str | None = None,
+    /,
+    *,
+    prior: float | None = None,
+    positives: Whole = None,
+    out: Path | None = None,
+    preset: str | None = None,
+    config: Path | None = None,
+    settings: Settings = None,
+    rounds: Whole = None,
+    backbone: str | None = None,
+    scenario: Scenario | None = None,
+    seed: Whole = None,
+    device: str | None = None,
+    resume: str | None = None,
+    keep_checkpoints: Flag = False,
+    quiet: Flag = False,
+    json: Flag = False,
+) -> int:
+    """Train Split-PU and leave a run folder with the model, its figures and a report page.
+
+    Parameters
+    ----------
+    data
+        A .npz file with X and s (1 = labelled positive, 0 = unlabelled), if you have them also X_test and y_test,
+        names and truth; or the name of a public set (see `splitpu data list`).
+    prior
+        Share of positives in the population; for a named set its true one if not given.
+    positives
+        How many positives of a named set are labelled.
+    out
+        The run folder; runs/<data>-<time> if not given.
+    preset
+        Where the settings start from: default or paper.
+    config
+        A TOML file of settings, laid over the preset.
+    settings
+        A single setting such as student.epochs=20, laid over both; may be repeated.
+    rounds
+        Rounds of split and student.
+    backbone
+        auto, mlp, cnn-small, cnn13 or resnet18.
+    scenario
+        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
+        positives were collected apart).
+    seed
+        Of everything that is drawn, 0 if not given; the same seed gives the same model.
+    device
+        auto, cpu or cuda.
+    resume
+        A run folder to continue; takes data and options from there.
+    keep_checkpoints
+        Keep the intermediate states of a finished run.
+    quiet
+        Show no progress.
+    json
+        Print the result as one JSON object.
+    """
+    from splitpu.cli.fit import FitOptions, run_fit, run_resume
+
+    asked = FitOptions(
+        data=data,
+        prior=prior,
+        positives=positives,
+        out=out,
+        preset=preset,
+        config=config,
+        settings=settings,
+        rounds=rounds,
+        backbone=backbone,
+        scenario=scenario,
+        seed=seed,
+        device=device,
+    )
+    if resume is not None:
+        return run_resume(resume, asked, quiet=quiet, json=json)
+    return run_fit(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+
+
+@app.command
+def predict(run: str, input: Path, /, *, out: Path | None = None, device: str = "auto", json: Flag = False) -> int:
+    """Score new rows: probability of being positive and decision, as CSV.
+
+    Parameters
+    ----------
+    run
+        A finished run folder.
+    input
+        The rows: a .npy file, or a .npz file with X and, if you have them, names.
+    out
+        The CSV file; standard output if not given.
+    device
+        auto, cpu or cuda.
+    json
+        Print one JSON object; without --out it holds the scores.
+    """
+    from splitpu.cli.predict import run_predict
+
+    return run_predict(run, input, out=out, device=device, json=json)
+
+
+@app.command
+def evaluate(run: str, data: str | None = None, /, *, device: str = "auto", json: Flag = False) -> int:
+    """Compare a model with the truth, base and final side by side.
+
+    Parameters
+    ----------
+    run
+        A finished run folder.
+    data
+        A .npz file with X_test and y_test, or the name of a public set; the test rows of the run's own data if not
+        given.
+    device
+        auto, cpu or cuda.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.evaluate import run_evaluate
+
+    return run_evaluate(run, data, device=device, json=json)
+
+
+@app.command
+def info(run: str | None = None, /, *, json: Flag = False) -> int:
+    """Say what is installed and on which hardware, or what a run folder holds.
+
+    Parameters
+    ----------
+    run
+        A run folder, finished or not.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.info import run_info
+
+    return run_info(run, json=json)
+
+
+@datasets.command(name="list")
+def data_list(*, json: Flag = False) -> int:
+    """List the named sets and whether they are on this machine.
+
+    Parameters
+    ----------
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.datasets import run_list
+
+    return run_list(json=json)
+
+
+@datasets.command(name="get")
+def data_get(name: str, /, *, json: Flag = False) -> int:
+    """Download a named set into the cache.
+
+    Parameters
+    ----------
+    name
+        digits, breast-cancer, mnist or cifar10.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.datasets import run_get
+
+    return run_get(name, json=json)

@@ -1,0 +1,57 @@
+"""`splitpu evaluate`."""
+
+from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.config import EngineConfig
+from splitpu.data import NAMED_SETS, HeldOut, load_named
+from splitpu.data.npz import read_labelled
+from splitpu.engine.hardware import Hardware
+from splitpu.errors import InputError
+from splitpu.metrics import evaluate_scores
+from splitpu.models import Model
+from splitpu.runs.folder import RunFolder
+
+_COLUMNS = ("model", "accuracy", "f1", "roc_auc", "average_precision", "positive_rate")
+
+
+def run_evaluate(run: str, data: str | None, *, device: str, json: bool) -> int:
+    """Figures of base and final model on rows whose truth is known."""
+    folder = RunFolder.find(run)
+    model = Model.load(folder.path)
+    held_out, source = _test_rows(folder, data)
+    model.preprocessing.check(held_out.features, "X_test")
+    hardware = Hardware.choose(device, EngineConfig())
+    rows = [
+        {
+            "model": which,
+            **evaluate_scores(
+                held_out.truth, model.decision(held_out.features, hardware, which=which), prior=model.prior
+            ),
+        }
+        for which in ("base", "final")
+    ]
+    true_rate = float(held_out.truth.mean())
+    if json:
+        content = {"run": str(folder.path), "data": source, "rows": len(held_out), "prior": model.prior}
+        print_json({**content, "models": rows})
+        return 0
+    print_table(rows, _COLUMNS)
+    print_facts(
+        {
+            "data": f"{source}, {len(held_out):,} test rows",
+            "prior": f"{model.prior:.4g}; {100 * true_rate:.1f} % of the test rows are positive",
+        }
+    )
+    return 0
+
+
+def _test_rows(folder: RunFolder, data: str | None) -> tuple[HeldOut, str]:
+    """The rows that were named, or the test rows of the data that the run was trained on."""
+    if data is None:
+        source = folder.request().source
+        data = source.npz or str(source.named)
+    if data in NAMED_SETS:
+        named = load_named(data)
+        return HeldOut.from_arrays(named.features_test, named.truth_test, channels="last"), data
+    if not data.endswith(".npz"):
+        raise InputError(f"{data!r} is neither a .npz file nor one of {', '.join(NAMED_SETS)}.")
+    return HeldOut.from_arrays(*read_labelled(data)), data

@@ -1,0 +1,155 @@
+"""`splitpu fit` and `splitpu demo`."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.progress import ProgressDisplay, choose_display
+from splitpu.cli.signals import RunStopped, StopRequest
+from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
+from splitpu.errors import InputError, Interrupted
+from splitpu.runs.fitting import begin_run, carry_out
+from splitpu.runs.folder import RunFolder
+from splitpu.runs.observers import Everyone, StopWhen
+from splitpu.runs.request import Request
+from splitpu.runs.sources import LoadedData, load_request, load_source, parse_source
+from splitpu.training import profile_of
+
+DEMO_SET, DEMO_POSITIVES = "digits", 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What was written on the command line; None = not given."""
+
+    data: str | None = None
+    prior: float | None = None
+    positives: int | None = None
+    out: Path | None = None
+    preset: str | None = None
+    config: Path | None = None
+    settings: list[str] | None = None
+    rounds: int | None = None
+    backbone: str | None = None
+    scenario: Scenario | None = None
+    seed: int | None = None
+    device: str | None = None
+
+    def given(self) -> list[str]:
+        """The options that were given, as they are written."""
+        spelling = {"data": "DATA", "settings": "--set"}
+        chosen = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
+        return [spelling.get(name, f"--{name}") for name in chosen]
+
+
+def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
+    """The quickest way to see the method at work, through the same code as any other run."""
+    return run_fit(FitOptions(data=DEMO_SET, positives=DEMO_POSITIVES, out=out), quiet=quiet, json=json)
+
+
+def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
+    """Begin a new run and bring it to its end."""
+    if asked.data is None:
+        raise InputError("fit needs DATA: a .npz file, the name of a set, or --resume with a run folder.")
+    seed = asked.seed or 0
+    if seed < 0:
+        raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
+    scenario = asked.scenario or "single-training-set"
+    source = parse_source(asked.data, positives=asked.positives, seed=seed, scenario=scenario)
+    path = RunFolder.free_path(asked.out, source.title)
+    display = choose_display(quiet=quiet)
+    loaded = load_source(source, display.say)
+    folder, request = begin_run(
+        path,
+        source,
+        loaded,
+        resolved_config(asked, loaded),
+        prior=_prior(asked, loaded, display),
+        preset=asked.preset or "default",
+        backbone=asked.backbone or "auto",
+        seed=seed,
+        device=asked.device or "auto",
+        keep_checkpoints=keep_checkpoints,
+    )
+    return _train_and_show(folder, request, loaded, display, json=json)
+
+
+def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
+    """Continue a run as it was asked for; one that is finished already only says so."""
+    if asked.given():
+        raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(asked.given())}.")
+    folder = RunFolder.find(run)
+    display = choose_display(quiet=quiet)
+    request = folder.request()
+    if folder.finished:
+        if not quiet:
+            display.say(f"{folder.path} is finished already; there is nothing to resume.")
+        folder.tidy(keep_checkpoints=request.keep_checkpoints)
+        show_result(folder, folder.read_result(), json=json)
+        return 0
+    return _train_and_show(folder, request, load_request(request, display.say), display, json=json)
+
+
+def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
+    """Preset, then configuration file, then single settings: the later ones win."""
+    config = preset(asked.preset or "default", profile_of(loaded.data))
+    if asked.config is not None:
+        config = read_config(asked.config, config)
+    config = apply_overrides(config, asked.settings or [])
+    if asked.rounds is not None:
+        config = apply_overrides(config, [f"rounds={asked.rounds}"])
+    return config
+
+
+def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> None:
+    """The figures of every model, the splits, and where everything is."""
+    if json:
+        print_json({"run": str(folder.path), "report": str(folder.report), **result})
+        return
+    rows = [{**model, **(model["test"] or {})} for model in result["models"]]
+    tested = ["accuracy", "f1", "roc_auc", "average_precision"] if result["test_rows"] else []
+    print_table(rows, ["model", *tested, "positive_rate_unlabelled"])
+    if result["rounds"]:
+        print_table(
+            [{**r, "round": str(r["round"]), "noise": _noise(r["noise"])} for r in result["rounds"]],
+            ["round", "easy", "hard", "agreement", *(["noise"] if result["rounds"][0]["noise"] else [])],
+            title="split of the unlabelled",
+        )
+    expected = result["expected_positive_rate_unlabelled"]
+    print_facts(
+        {
+            "prior": f"{result['prior']:.4g} (expects {100 * expected:.1f} % positives among the unlabelled)",
+            "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
+            "run": folder.path,
+            "report": folder.report,
+        }
+    )
+
+
+def _train_and_show(
+    folder: RunFolder, request: Request, loaded: LoadedData, display: ProgressDisplay, *, json: bool
+) -> int:
+    with StopRequest() as stop:
+        try:
+            with display:
+                observer = Everyone([display, StopWhen(stop.wanted)])
+                result = carry_out(folder, request, loaded, observer=observer, note=display.note)
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            raise RunStopped(folder.path, stop.exit_code) from stopped
+    show_result(folder, result, json=json)
+    return 0
+
+
+def _prior(asked: FitOptions, loaded: LoadedData, display: ProgressDisplay) -> float:
+    if asked.prior is not None:
+        return asked.prior
+    if loaded.true_prior is None:
+        raise InputError(f"--prior is needed for {asked.data}: the share of positives in the population.")
+    display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in {asked.data} (--prior not given)")
+    return loaded.true_prior
+
+
+def _noise(noise: dict[str, float] | None) -> str:
+    return "-" if noise is None else ", ".join(f"{part} {100 * share:.1f} %" for part, share in noise.items())

@@ -1,0 +1,153 @@
+"""Showing how training goes: bars on a terminal, a few plain lines elsewhere, nothing when asked to be quiet."""
+
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from splitpu.cli.output import print_note
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+
+_LINES_A_STAGE = 10
+_REDRAW_SECONDS = 0.1  # a step may take only milliseconds
+
+
+class ProgressDisplay(Observer):
+    """Shows nothing but notes."""
+
+    def note(self, text: str) -> None:
+        """Say a warning in one line."""
+        print_note(text)
+
+    def say(self, text: str) -> None:
+        """Say what is being done; only to those who watch."""
+
+    def __enter__(self) -> "ProgressDisplay":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+def choose_display(*, quiet: bool) -> ProgressDisplay:
+    """What suits the place that standard error goes to."""
+    if quiet:
+        return ProgressDisplay()
+    return BarDisplay() if sys.stderr.isatty() else LineDisplay()
+
+
+class LineDisplay(ProgressDisplay):
+    """At most ten lines a stage and its last one, for log files."""
+
+    def __init__(self) -> None:
+        self._replayed = 0
+        self._shown = 0
+
+    def say(self, text: str) -> None:
+        """One line."""
+        print(text, file=sys.stderr, flush=True)
+
+    def stage_started(self, stage: Stage, done: int) -> None:
+        """Say what need not be done again."""
+        self._replayed, self._shown = done, 0
+        if done:
+            self.say(f"{stage.name}: {done} of {stage.epochs} epochs restored")
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """Print every tenth part of the stage."""
+        tenth = -(-record.epochs // _LINES_A_STAGE)
+        if record.epoch > self._replayed and (record.epoch % tenth == 0 or record.epoch == record.epochs):
+            self._line(record)
+
+    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
+        """Print the last epoch of a stage that ended before its time."""
+        if outcome.history and outcome.history[-1].epoch > max(self._shown, self._replayed):
+            self._line(outcome.history[-1])
+
+    def _line(self, record: EpochRecord) -> None:
+        self._shown = record.epoch
+        left = record.seconds * (record.epochs - record.epoch)
+        ending = f"  ({left:.0f} s left)" if left >= 1 else ""
+        self.say(f"{record.stage}: epoch {record.epoch}/{record.epochs}  {terms_in_words(record)}{ending}")
+
+
+class BarDisplay(ProgressDisplay):
+    """One bar a stage, and under them the terms of the last epoch."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True, highlight=False)
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}", markup=False),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            expand=True,
+        )
+        self._terms = Text("", no_wrap=True, overflow="ellipsis", style="dim")
+        # The terms come and go with the bars; notes are printed above them.
+        self._live = Live(Group(self._bars, self._terms), console=console, refresh_per_second=8)
+        self._task: TaskID | None = None
+        self._drawn = 0.0
+
+    def __enter__(self) -> "BarDisplay":
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.update(self._bars)
+        self._live.stop()
+
+    def note(self, text: str) -> None:
+        """Above the bars."""
+        self._live.console.print(f"note: {' '.join(text.split())}", markup=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Above the bars."""
+        self._live.console.print(text, markup=False, soft_wrap=True)
+
+    def stage_started(self, stage: Stage, done: int) -> None:
+        """A new bar."""
+        self._task = self._bars.add_task(stage.name, total=stage.epochs, epoch=done, epochs=stage.epochs)
+        self._bars.update(self._task, completed=done)
+
+    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        """Move the bar between epochs, too."""
+        now = time.monotonic()
+        if self._task is not None and now - self._drawn > _REDRAW_SECONDS:
+            self._drawn = now
+            self._bars.update(self._task, completed=epoch + (step + 1) / steps)
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """The terms of the epoch."""
+        if self._task is not None:
+            self._bars.update(self._task, completed=record.epoch, epoch=record.epoch)
+        self._terms.plain = f"{record.stage}  {terms_in_words(record)}"
+
+    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
+        """A stage that ended before its time is complete, too."""
+        if self._task is not None:
+            done = len(outcome.history)
+            self._bars.update(self._task, total=done, completed=done, epoch=done)
+
+
+def terms_in_words(record: EpochRecord) -> str:
+    """Every term of an epoch.
+
+    >>> terms_in_words(EpochRecord("base", 1, 2, 0.1, 1e-3, {"loss": 0.51234, "recall": 0.9}))
+    'loss 0.512  recall 0.9'
+    """
+    terms: Mapping[str, Any] = record.terms
+    if record.agreement is not None:
+        terms = {**terms, "agreement": record.agreement}
+    return "  ".join(f"{name} {value:.3g}" for name, value in terms.items())

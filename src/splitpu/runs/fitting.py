@@ -1,0 +1,126 @@
+"""A whole run: begin or continue it, train, and leave a complete folder behind."""
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from splitpu.config import Config
+from splitpu.data import check_prior
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.stage import Observer
+from splitpu.errors import InputError, SplitPUWarning
+from splitpu.files import write_text
+from splitpu.networks import build_network
+from splitpu.report import write_report
+from splitpu.runs.folder import RunFolder
+from splitpu.runs.observers import Everyone, MetricsFile
+from splitpu.runs.page import report_data
+from splitpu.runs.request import Request, Source
+from splitpu.runs.sources import LoadedData
+from splitpu.runs.summary import figures_of, result_of, write_split
+from splitpu.training import Training, train
+
+Note = Callable[[str], None]
+
+
+def begin_run(
+    path: Path,
+    source: Source,
+    loaded: LoadedData,
+    config: Config,
+    *,
+    prior: float,
+    preset: str,
+    backbone: str,
+    seed: int,
+    device: str,
+    keep_checkpoints: bool = False,
+) -> tuple[RunFolder, Request]:
+    """Check everything that can be wrong before training, then make the run's folder."""
+    prior = check_prior(prior, loaded.data)
+    hardware = Hardware.choose(device, config.engine)
+    build_network(backbone, tuple(loaded.data.features.shape[1:]))
+    # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
+    config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, threads=hardware.threads))
+    request = Request(
+        source=source,
+        fingerprint=loaded.data.fingerprint(),
+        prior=prior,
+        preset=preset,
+        backbone=backbone,
+        seed=seed,
+        device=str(hardware.device),
+        keep_checkpoints=keep_checkpoints,
+    )
+    return RunFolder.create(path, request, config), request
+
+
+def carry_out(
+    folder: RunFolder, request: Request, loaded: LoadedData, *, observer: Observer, note: Note
+) -> dict[str, Any]:
+    """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result."""
+    with folder.locked(), collected_warnings(note) as given:
+        folder.sweep()
+        metrics = MetricsFile(folder.metrics)
+        try:
+            training = train(
+                loaded.data,
+                prior=request.prior,
+                config=folder.config(),
+                backbone=request.backbone,
+                seed=request.seed,
+                device=request.device,
+                checkpoints=folder.checkpoints,
+                observer=Everyone([metrics, observer]),
+                classes=loaded.classes,
+            )
+        except InputError:
+            if metrics.epochs == 0 and not folder.checkpoints.exists():
+                folder.discard()
+            raise
+        result = _write_everything(folder, training, loaded, request, given)
+    folder.tidy(keep_checkpoints=request.keep_checkpoints)
+    return result
+
+
+@contextmanager
+def collected_warnings(note: Note) -> Iterator[list[str]]:
+    """Tell and collect what the package warns of inside the block; other warnings go their usual way."""
+    given: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", SplitPUWarning)
+        show_others = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, SplitPUWarning):
+                given.append(str(message))
+                note(str(message))
+            else:
+                show_others(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        yield given
+
+
+def _write_everything(
+    folder: RunFolder, training: Training, loaded: LoadedData, request: Request, given: list[str]
+) -> dict[str, Any]:
+    """The result comes last: a folder that has it is complete."""
+    figures = figures_of(training, loaded, request.prior)
+    training.model.save(folder.path)
+    write_split(folder.split, training, loaded.data)
+    write_report(folder.report, report_data(training, loaded, request, figures, given))
+    result = result_of(training, loaded, request, figures, given)
+    write_text(folder.result, json.dumps(result, indent=2))
+    return result

@@ -1,0 +1,169 @@
+"""The run folder: which file is where, whether the run is finished, and who may write to it."""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from splitpu.config import Config, config_to_toml, read_config
+from splitpu.errors import InputError
+from splitpu.files import disk_errors_in_words, remove_leftovers, write_text
+from splitpu.runs.request import Request
+
+RUNS = Path("runs")
+
+
+class RunFolder:
+    """One run on disk. `request.json` makes a folder a run; `result.json`, written last, makes the run finished."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.request_file = path / "request.json"
+        self.metrics = path / "metrics.jsonl"
+        self.split = path / "split.csv"
+        self.result = path / "result.json"
+        self.report = path / "report.html"
+        self.checkpoints = path / "checkpoints"
+        self.lock_file = path / ".lock"
+
+    # ----------------------------------------------------------------------------------------------- finding and making
+
+    @classmethod
+    def find(cls, name: str | Path) -> "RunFolder":
+        """The run at a path, or of that name inside `runs/`."""
+        given = Path(name)
+        path = given if given.exists() or given.is_absolute() else RUNS / given
+        if not path.is_dir():
+            raise InputError(f"there is no run folder {given}; 'splitpu fit' makes one and says where.")
+        return cls(path)
+
+    @classmethod
+    def free_path(cls, out: Path | None, title: str) -> Path:
+        """The path for a new run, refused when something is there already: a run is never overwritten."""
+        if out is None:
+            return RUNS / f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
+        folder = cls(out)
+        if folder.finished:
+            raise InputError(f"{out} holds a finished run, which is never overwritten; choose another --out.")
+        if folder.request_file.exists():
+            raise InputError(f"{out} holds an unfinished run; continue it with --resume {out} or choose another --out.")
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise InputError(f"{out} exists and is not an empty folder; choose another --out.")
+        return out
+
+    @classmethod
+    def create(cls, path: Path, request: Request, config: Config) -> "RunFolder":
+        """Make the folder with what was asked for, in one move, so that there is never a run without its request."""
+        draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
+        parent_is_new = not path.parent.exists()
+        try:
+            with disk_errors_in_words(path):
+                draft.path.mkdir(parents=True)
+                write_text(draft.config_file, config_to_toml(config))
+                write_text(draft.request_file, request.to_json())
+                os.rename(draft.path, path)
+        except OSError as error:
+            reason = f"{path} cannot be made into a run folder ({error.strerror}); choose another --out."
+            raise InputError(reason) from error
+        finally:
+            if not path.exists() or draft.path.exists():
+                shutil.rmtree(draft.path, ignore_errors=True)
+                if parent_is_new:
+                    _remove_if_empty(path.parent)
+        return cls(path)
+
+    def discard(self) -> None:
+        """Remove a run that turned out to be impossible before anything was trained."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.path.parent == RUNS:
+            _remove_if_empty(RUNS)
+
+    # ------------------------------------------------------------------------------------------------------------ state
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.result.exists()
+
+    @property
+    def state(self) -> str:
+        """One word for people."""
+        if self.finished:
+            return "finished"
+        return "unfinished" if self.request_file.exists() else "no run"
+
+    def request(self) -> Request:
+        """What was asked for."""
+        try:
+            return Request.from_json(self.request_file.read_text(encoding="utf-8"), self.request_file)
+        except FileNotFoundError:
+            raise InputError(f"{self.path} is not a run folder: it has no {self.request_file.name}.") from None
+
+    def config(self) -> Config:
+        """The configuration of the run, down to the number of threads."""
+        return read_config(self.config_file)
+
+    def read_result(self) -> dict[str, Any]:
+        """The content of `result.json`."""
+        try:
+            stored: dict[str, Any] = json.loads(self.result.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            message = f"{self.path} holds no finished run; continue it with 'splitpu fit --resume {self.path}'."
+            raise InputError(message) from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.result} cannot be read ({error}); copy the run folder again.") from error
+        return stored
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The lines of `metrics.jsonl`; a last line that a killed process left unfinished does not count."""
+        lines: list[dict[str, Any]] = []
+        if not self.metrics.exists():
+            return lines
+        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return lines
+
+    # ---------------------------------------------------------------------------------------------------------- writing
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run alone; the system lets go of the lock when the process dies, however it dies."""
+        try:
+            import fcntl
+        except ImportError:  # no such locks on Windows
+            yield
+            return
+        with disk_errors_in_words(self.path):
+            file = self.lock_file.open("w")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None
+            yield
+
+    def sweep(self) -> None:
+        """Clear away what killed processes left half written."""
+        remove_leftovers(self.path)
+        remove_leftovers(self.checkpoints)
+
+    def tidy(self, *, keep_checkpoints: bool) -> None:
+        """Remove what a finished run no longer needs."""
+        self.sweep()
+        self.lock_file.unlink(missing_ok=True)
+        if not keep_checkpoints:
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # which is what a folder with something in it gives
+        folder.rmdir()

@@ -1,0 +1,159 @@
+"""From a finished training to what the report page shows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config import config_to_toml
+from splitpu.data import Preprocessing
+from splitpu.report import ReportData, RoundReport, Sample
+from splitpu.runs.environment import source_commit, versions
+from splitpu.runs.request import Request
+from splitpu.runs.sources import LoadedData
+from splitpu.runs.summary import Floats, ModelFigures, expected_positive_share, row_probabilities
+from splitpu.training import Training
+
+SHOWN = 24  # samples in a gallery
+VALUES_SHOWN = 8  # features of a sample
+_COLUMNS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision", "positive_rate")
+
+
+def report_data(
+    training: Training,
+    loaded: LoadedData,
+    request: Request,
+    figures: Sequence[ModelFigures],
+    warnings: Sequence[str],
+) -> ReportData:
+    """Gather everything that the page shows."""
+    data, result = loaded.data, training.result
+    easiest, hardest = galleries(training, loaded)
+    return ReportData(
+        title=_title(request, loaded),
+        asked=_asked(training, loaded, request),
+        figures=[_figure_row(model) for model in figures],
+        rounds=tuple(
+            RoundReport(
+                number=r.number,
+                tau=r.split.tau,
+                agreement=r.split.agreement,
+                stopped_epoch=r.split.epoch,
+                reached=r.split.reached,
+                easy=int(r.split.easy.sum()),
+                hard=int((~r.split.easy).sum()),
+                noise=r.split.noise(data.truth),
+            )
+            for r in result.rounds
+        ),
+        history=[record.to_dict() for record in result.history],
+        probabilities=row_probabilities(result.final)[data.unlabelled],
+        prior=request.prior,
+        expected_positive_share=expected_positive_share(data, request.prior),
+        threshold=0.5,  # probabilities are relative to the model's threshold
+        easiest=easiest,
+        hardest=hardest,
+        warnings=tuple(warnings),
+        config_text=config_to_toml(training.model.config),
+        environment=_environment(training),
+    )
+
+
+def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
+    """The easy samples that the final student is surest of, and the hard ones that give most reason to doubt."""
+    if not training.result.rounds:
+        return (), ()
+    last = training.result.rounds[-1]
+    split, teacher = last.split, last.split.teacher_probability
+    student = row_probabilities(last.student)[split.rows]
+    chosen = surest(student, split.easy, SHOWN), most_doubtful(teacher, student, ~split.easy, SHOWN)
+    easiest, hardest = (
+        tuple(
+            _sample(int(split.rows[i]), teacher[i], student[i], loaded, training.model.preprocessing) for i in positions
+        )
+        for positions in chosen
+    )
+    return easiest, hardest
+
+
+def surest(student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
+    """Positions of the surest ones, half of them positive as long as there are enough of both.
+
+    >>> surest(np.array([0.9, 0.8, 0.1, 0.6]), np.array([True, True, True, True]), 2).tolist()
+    [0, 2]
+    """
+    ranked = np.flatnonzero(among)[np.argsort(-np.abs(student[among] - 0.5), kind="stable")]
+    positive, negative = ranked[student[ranked] > 0.5], ranked[student[ranked] <= 0.5]
+    from_positive = min(len(positive), max(count // 2, count - len(negative)))
+    return np.concatenate([positive[:from_positive], negative[: count - from_positive]])
+
+
+def most_doubtful(teacher: Floats, student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
+    """Positions where the student is unsure or contradicts its teacher, the worst first.
+
+    >>> most_doubtful(np.array([0.9, 0.5, 1.0]), np.array([0.9, 0.5, 0.0]), np.array([True, True, True]), 2).tolist()
+    [2, 1]
+    """
+    doubt = np.abs(teacher - student) + (0.5 - np.abs(student - 0.5))
+    candidates = np.flatnonzero(among)
+    return candidates[np.argsort(-doubt[candidates], kind="stable")][:count]
+
+
+def _sample(row: int, teacher: float, student: float, loaded: LoadedData, preprocessing: Preprocessing) -> Sample:
+    data = loaded.data
+    name = data.names[row] if data.names else f"row {row}"
+    raw = np.asarray(data.features[row])
+    if preprocessing.kind == "images":
+        unit = (raw.astype(np.float64) - preprocessing.offset) * preprocessing.scale
+        pixels = (np.clip(unit, 0, 1) * 255).round().astype(np.uint8)
+        return Sample(name, float(teacher), float(student), pixels=pixels)
+    return Sample(name, float(teacher), float(student), values=_telling_values(raw, loaded, preprocessing))
+
+
+def _telling_values(
+    raw: npt.NDArray[Any], loaded: LoadedData, preprocessing: Preprocessing
+) -> tuple[tuple[str, float], ...]:
+    """The features that lie furthest from their mean, as the user knows them: not standardised."""
+    distance = np.abs((raw - np.array(preprocessing.mean)) / np.array(preprocessing.std))
+    furthest = np.argsort(-distance, kind="stable")[:VALUES_SHOWN]
+    names = loaded.feature_names
+    return tuple((names[i] if names else f"feature {i}", float(raw[i])) for i in furthest.tolist())
+
+
+def _title(request: Request, loaded: LoadedData) -> str:
+    return f"{request.source.title}, {len(loaded.data.positives)} labelled positives"
+
+
+def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str, str]:
+    data = loaded.data
+    shape = " x ".join(str(side) for side in data.features.shape[1:])
+    return {
+        "Data": loaded.description,
+        "Rows": f"{len(data):,} {data.kind} ({shape})",
+        "Labelled": f"{len(data.positives):,}",
+        "Unlabelled": f"{len(data.unlabelled):,}",
+        "Test rows": f"{len(loaded.held_out):,}" if loaded.held_out else "none",
+        "Scenario": data.scenario,
+        "Prior": f"{request.prior:.4g}",
+        "Network": training.model.network_name,
+        "Preset": request.preset,
+        "Seed": str(request.seed),
+    }
+
+
+def _figure_row(model: ModelFigures) -> dict[str, Any]:
+    if model.test is None:
+        return {"model": model.name, "positive_rate_on_the_unlabelled": model.unlabelled_rate}
+    return {"model": model.name, **{column: model.test[column] for column in _COLUMNS}}
+
+
+def _environment(training: Training) -> dict[str, str]:
+    seconds = sum(record.seconds for record in training.result.history)
+    return {
+        **versions(),
+        "Device": training.hardware.describe(),
+        "Engine": training.engine,
+        "Commit": source_commit() or "unknown",
+        "Seconds of training": f"{seconds:.1f}",
+    }

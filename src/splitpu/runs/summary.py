@@ -1,0 +1,158 @@
+"""What came of a training, in figures: `result.json` and `split.csv`."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.data import HeldOut, PUData
+from splitpu.engine.inference import predict_logits
+from splitpu.files import replacing
+from splitpu.methods.context import Teacher
+from splitpu.methods.splitpu import Round
+from splitpu.metrics import Figures, evaluate_scores, finite_or_none
+from splitpu.runs.environment import source_commit, versions
+from splitpu.runs.request import Request
+from splitpu.runs.sources import LoadedData
+from splitpu.training import Training
+from splitpu.views import Views
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFigures:
+    """One of the models that a run made, and how it does."""
+
+    name: str  # "base", "round 1 student", ...
+    threshold: float  # the logit above which it says positive
+    unlabelled_rate: float  # share of the unlabelled rows it calls positive
+    test: Figures | None
+
+
+def expected_positive_share(data: PUData, prior: float) -> float:
+    """Share of positives that the prior expects among the unlabelled rows; the labelled ones may be part of the count.
+
+    >>> data = PUData.from_arrays(np.zeros((10, 1)), [1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+    >>> expected_positive_share(data, 0.6)
+    0.5
+    """
+    if data.scenario == "case-control":
+        return prior
+    return (prior * len(data) - len(data.positives)) / len(data.unlabelled)
+
+
+def models_of(training: Training) -> list[tuple[str, Teacher]]:
+    """Every model of the run by name, the base first."""
+    students = [(f"round {r.number} student", r.student) for r in training.result.rounds]
+    return [("base", training.result.base), *students]
+
+
+def figures_of(training: Training, loaded: LoadedData, prior: float) -> list[ModelFigures]:
+    """The figures of every model, on the test rows where there are any."""
+    return [
+        ModelFigures(
+            name,
+            teacher.threshold,
+            float((row_probabilities(teacher)[loaded.data.unlabelled] > 0.5).mean()),
+            _test_figures(training, teacher, loaded.held_out, prior),
+        )
+        for name, teacher in models_of(training)
+    ]
+
+
+def row_probabilities(teacher: Teacher) -> Floats:
+    """Probabilities for all training rows."""
+    probabilities: Floats = teacher.probabilities.double().cpu().numpy()
+    return probabilities
+
+
+def result_of(
+    training: Training,
+    loaded: LoadedData,
+    request: Request,
+    figures: Sequence[ModelFigures],
+    warnings: Sequence[str],
+) -> dict[str, Any]:
+    """The content of `result.json`."""
+    data, result = loaded.data, training.result
+    seconds: dict[str, float] = {}
+    for record in result.history:
+        seconds[record.stage] = round(seconds.get(record.stage, 0.0) + record.seconds, 4)
+    content = {
+        "data": loaded.description,
+        "rows": len(data),
+        "labelled": len(data.positives),
+        "unlabelled": len(data.unlabelled),
+        "test_rows": len(loaded.held_out) if loaded.held_out else 0,
+        "scenario": data.scenario,
+        "prior": request.prior,
+        "expected_positive_rate_unlabelled": expected_positive_share(data, request.prior),
+        "preset": request.preset,
+        "network": training.model.network_name,
+        "seed": request.seed,
+        "models": [
+            {
+                "model": model.name,
+                "threshold": model.threshold,
+                "positive_rate_unlabelled": model.unlabelled_rate,
+                "test": model.test,
+            }
+            for model in figures
+        ],
+        "rounds": [_round_figures(r, data) for r in result.rounds],
+        "warnings": list(warnings),
+        "seconds": seconds,
+        "seconds_total": round(sum(seconds.values()), 4),
+        "device": training.hardware.describe(),
+        "engine": training.engine,
+        "versions": versions(),
+        "commit": source_commit(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    cleaned: dict[str, Any] = finite_or_none(content)
+    return cleaned
+
+
+def write_split(path: Path, training: Training, data: PUData) -> None:
+    """Say of every unlabelled sample, round by round, where it went and why."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["round", "index", "name", "teacher_probability", "student_probability", "set"])
+        for found in training.result.rounds:
+            writer.writerows(_split_lines(found, data))
+
+
+def _split_lines(found: Round, data: PUData) -> Iterator[tuple[object, ...]]:
+    split, student = found.split, row_probabilities(found.student)
+    for row, taught, easy in zip(split.rows.tolist(), split.teacher_probability.tolist(), split.easy, strict=True):
+        name = data.names[row] if data.names else ""
+        yield found.number, row, name, f"{taught:.6g}", f"{student[row]:.6g}", "easy" if easy else "hard"
+
+
+def _test_figures(training: Training, teacher: Teacher, held_out: HeldOut | None, prior: float) -> Figures | None:
+    if held_out is None:
+        return None
+    hardware, model = training.hardware, training.model
+    views = Views(model.preprocessing, model.config.views, hardware.device)
+    logits = predict_logits(teacher.network, held_out.features, views, hardware)
+    return evaluate_scores(held_out.truth, logits - teacher.threshold, prior)
+
+
+def _round_figures(found: Round, data: PUData) -> dict[str, Any]:
+    split = found.split
+    return {
+        "round": found.number,
+        "tau": split.tau,
+        "reached": split.reached,
+        "epoch": split.epoch,
+        "agreement": max(split.agreement, default=None),
+        "easy": int(split.easy.sum()),
+        "hard": int((~split.easy).sum()),
+        "noise": split.noise(data.truth),
+    }

@@ -1,0 +1,194 @@
+"""A run that is killed at any moment goes on to bitwise the same model; one that is asked to stop does so cleanly."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_tools import run_cli, tiny_arrays, write_npz
+
+from splitpu.cli import main
+
+SETTINGS = [
+    *("--prior", "0.5", "--quiet"),
+    *("--set", "base.epochs=5"),
+    *("--set", "split.max_epochs=4"),
+    *("--set", "split.tau=1.0"),
+    *("--set", "student.epochs=5"),
+    *("--set", "student.optimiser.average=0.9"),  # the weight average has to survive as well
+    *("--set", "engine.threads=1"),
+]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+PATIENCE = 60  # seconds
+
+Moment = Callable[[Path], bool]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows enough that an epoch takes some tens of milliseconds."""
+    return write_npz(tmp_path_factory.mktemp("data") / "rows.npz", **tiny_arrays(rows=4000, features=16))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    assert main(["fit", str(data), "--out", str(out), *SETTINGS]) == 0
+    return out
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "splitpu", *map(str, words)]
+    return subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_for(moment: Moment, out: Path, process: subprocess.Popen[str]) -> bool:
+    """Whether the moment came before the process ended."""
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None:
+        if moment(out):
+            return True
+        assert time.monotonic() < deadline, "the moment never came"
+        time.sleep(0.0005)
+    return False
+
+
+def epochs_done(stage: str, count: int) -> Moment:
+    """After `count` epochs of a stage have been noted."""
+
+    def reached(out: Path) -> bool:
+        try:
+            return (out / "metrics.jsonl").read_text().count(f'"stage": "{stage}"') >= count
+        except OSError:
+            return False
+
+    return reached
+
+
+def writing_checkpoint(stage: str) -> Moment:
+    """While the stage's checkpoint is half written, after it has been there once."""
+
+    def reached(out: Path) -> bool:
+        names = [path.name for path in (out / "checkpoints").glob("*")] if (out / "checkpoints").exists() else []
+        return any(n.startswith(stage) for n in names) and any(n.startswith(".") for n in names)
+
+    return reached
+
+
+def folder_made(out: Path) -> bool:
+    return (out / "request.json").exists()
+
+
+def same_model(one: Path, other: Path) -> bool:
+    files = ("model.safetensors", "model.json", "split.csv")
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in files)
+
+
+def test_killed_again_and_again_it_ends_with_the_same_model(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    moments = [
+        folder_made,
+        epochs_done("base", 2),
+        writing_checkpoint("base"),
+        epochs_done("round1.split", 2),
+        writing_checkpoint("round1.student"),
+        epochs_done("round2.student", 3),
+    ]
+    hits = 0
+    words: list[object] = ["fit", data, "--out", out, *SETTINGS]
+    for moment in moments:
+        process = start(*words)
+        if wait_for(moment, out, process):
+            time.sleep(random.uniform(0, 0.02))
+            process.kill()
+            hits += 1
+        process.communicate(timeout=PATIENCE)
+        if hits:
+            words = ["fit", "--resume", out, "--quiet"]
+    assert hits >= 4 and not (out / "result.json").exists()
+    process = start(*words)
+    _, complaints = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, complaints
+    assert same_model(out, uninterrupted)
+    assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in uninterrupted.iterdir())
+    assert _without_times(out) == _without_times(uninterrupted)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_asked_to_stop_it_says_how_to_go_on(
+    data: Path, uninterrupted: Path, tmp_path: Path, sent: signal.Signals, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    process = start("fit", data, "--out", out, *SETTINGS)
+    assert wait_for(epochs_done("round1.student", 1), out, process)
+    process.send_signal(sent)
+    printed, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code and printed == ""
+    assert said.splitlines()[-1] == f"stopped; continue with: splitpu fit --resume {out}"
+    assert "Traceback" not in said and not list(out.rglob(".*tmp*"))
+    code, shown, _ = run_cli(capsys, "info", out)
+    assert code == 0 and "unfinished" in shown and "round1.student" in shown
+    assert run_cli(capsys, "fit", data, "--out", out, *SETTINGS)[0] == 2  # never overwritten
+    assert run_cli(capsys, "fit", "--resume", out, "--quiet")[0] == 0
+    assert same_model(out, uninterrupted)
+
+
+def test_finished_but_killed_before_the_result_was_written(
+    data: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr("splitpu.runs.fitting.write_report", die)
+        with pytest.raises(Killed):
+            main(["fit", str(data), "--out", str(out), *SETTINGS])
+    assert main(["fit", "--resume", str(out), "--quiet"]) == 0
+    assert same_model(out, uninterrupted)
+
+
+def test_a_damaged_checkpoint_is_trained_again(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start("fit", data, "--out", out, *SETTINGS)
+    assert wait_for(epochs_done("round1.split", 1), out, process)
+    process.kill()
+    process.communicate()
+    (checkpoint,) = (out / "checkpoints").glob("base-*.safetensors")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    assert main(["fit", "--resume", str(out), "--quiet"]) == 0
+    assert same_model(out, uninterrupted)
+
+
+def test_changed_data_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, out = write_npz(tmp_path / "rows.npz", **tiny_arrays(rows=6000)), tmp_path / "run"
+    process = start("fit", rows, "--out", out, *SETTINGS)
+    assert wait_for(epochs_done("base", 1), out, process)
+    process.kill()
+    process.communicate()
+    write_npz(rows, **tiny_arrays(rows=6000, seed=1))
+    code, _, said = run_cli(capsys, "fit", "--resume", out)
+    assert code == 2 and "changed since the run began" in said
+
+
+def test_the_seed_decides(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    words = ["fit", str(data), *SETTINGS]
+    assert main([*words, "--out", str(tmp_path / "again")]) == 0
+    assert main([*words, "--out", str(tmp_path / "other"), "--seed", "1"]) == 0
+    assert same_model(tmp_path / "again", uninterrupted)
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (tmp_path / "other", uninterrupted)]
+    assert weights[0] != weights[1]
+
+
+def _without_times(run: Path) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
