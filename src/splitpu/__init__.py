@@ -12,7 +12,19 @@ if TYPE_CHECKING:
     from splitpu.config import Config, preset
     from splitpu.data import PUData, load_named, make_pu
     from splitpu.errors import InputError, ModelFileError, SplitPUError, SplitPUWarning
-    from splitpu.estimators import SplitPUClassifier
+    from splitpu.estimators import (
+        DANClassifier,
+        DistPUClassifier,
+        NaivePUClassifier,
+        NNPUClassifier,
+        P3MixClassifier,
+        PUbNClassifier,
+        PUUPLClassifier,
+        SelfPUClassifier,
+        SplitPUClassifier,
+        UPUClassifier,
+        VPUClassifier,
+    )
     from splitpu.models import Model
     from splitpu.training import train
 
@@ -21,13 +33,23 @@ if TYPE_CHECKING:
 # Where each name lives. It is imported when first asked for, so that `import splitpu` itself costs nothing.
 _HOMES = {
     "Config": "splitpu.config",
+    "DANClassifier": "splitpu.estimators",
+    "DistPUClassifier": "splitpu.estimators",
     "InputError": "splitpu.errors",
     "Model": "splitpu.models",
     "ModelFileError": "splitpu.errors",
+    "NNPUClassifier": "splitpu.estimators",
+    "NaivePUClassifier": "splitpu.estimators",
+    "P3MixClassifier": "splitpu.estimators",
     "PUData": "splitpu.data",
+    "PUUPLClassifier": "splitpu.estimators",
+    "PUbNClassifier": "splitpu.estimators",
+    "SelfPUClassifier": "splitpu.estimators",
     "SplitPUClassifier": "splitpu.estimators",
     "SplitPUError": "splitpu.errors",
     "SplitPUWarning": "splitpu.errors",
+    "UPUClassifier": "splitpu.estimators",
+    "VPUClassifier": "splitpu.estimators",
     "load_named": "splitpu.data",
     "make_pu": "splitpu.data",
     "preset": "splitpu.config",
@@ -36,13 +58,23 @@ _HOMES = {
 
 __all__ = [
     "Config",
+    "DANClassifier",
+    "DistPUClassifier",
     "InputError",
     "Model",
     "ModelFileError",
+    "NNPUClassifier",
+    "NaivePUClassifier",
+    "P3MixClassifier",
     "PUData",
+    "PUUPLClassifier",
+    "PUbNClassifier",
+    "SelfPUClassifier",
     "SplitPUClassifier",
     "SplitPUError",
     "SplitPUWarning",
+    "UPUClassifier",
+    "VPUClassifier",
     "__version__",
     "load_named",
     "make_pu",

@@ -9,6 +9,7 @@ Four rules hold for all of them.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from splitpu.errors import InputError
+
+# What one sample costs under a risk, given its logit and the sign of its class.
+Surrogate = Callable[[Tensor, int], Tensor]
 
 # A feature vector no longer than the square root of this has no direction worth comparing.
 _SMALLEST_SQUARED_LENGTH = 1e-12
@@ -45,6 +49,28 @@ def sigmoid_loss(logit: Tensor, sign: int) -> Tensor:
     return torch.sigmoid(-sign * _as_logit(logit, "logit"))
 
 
+def logistic_loss(logit: Tensor, sign: int) -> Tensor:
+    """Return `log(1 + exp(-sign * logit))` per sample: unbounded, but its minimiser is the logit of a probability.
+
+    >>> logistic_loss(torch.tensor([0.0, 100.0]), +1)
+    tensor([0.6931, 0.0000])
+    """
+    if sign not in (+1, -1):
+        raise InputError(f"The sign of the logistic loss is {sign}; give +1 (positive) or -1 (negative).")
+    return functional.softplus(-sign * _as_logit(logit, "logit"))
+
+
+def prediction_entropy(logit: Tensor) -> Tensor:
+    """Return the mean entropy of predictions in nats, which to minimise makes a network decide.
+
+    >>> prediction_entropy(torch.tensor([0.0, 1e4]))
+    tensor(0.3466)
+    """
+    logit = _as_logit(logit, "logit")
+    log_p, log_not_p = functional.logsigmoid(logit), functional.logsigmoid(-logit)
+    return _mean(-(log_p.exp() * log_p + log_not_p.exp() * log_not_p))
+
+
 def upu_risk(positive_logit: Tensor, population_logit: Tensor, prior: float) -> PURisk:
     """Return the unbiased PU risk, which a flexible network can drive far below zero.
 
@@ -57,12 +83,20 @@ def upu_risk(positive_logit: Tensor, population_logit: Tensor, prior: float) -> 
 
 
 def nnpu_risk(
-    positive_logit: Tensor, population_logit: Tensor, prior: float, *, beta: float = 0.0, gamma: float = 1.0
+    positive_logit: Tensor,
+    population_logit: Tensor,
+    prior: float,
+    *,
+    beta: float = 0.0,
+    gamma: float = 1.0,
+    surrogate: Surrogate = sigmoid_loss,
+    weight: Tensor | None = None,
 ) -> PURisk:
     """Return the non-negative PU risk, which steps back when the risk on negatives falls below `-beta`.
 
     A true risk on negatives cannot be negative, so there the network is overfitting: the objective becomes
-    `-gamma * negative` *alone*, and only the reported value is clamped.
+    `-gamma * negative` *alone*, and only the reported value is clamped. With a `weight` for each row of the population,
+    their mean is a weighted one.
 
     >>> risk = nnpu_risk(torch.tensor([9.0]), torch.tensor([-9.0]), prior=0.5)
     >>> bool(risk.negative < 0), bool(risk.objective > 0)
@@ -70,7 +104,7 @@ def nnpu_risk(
     """
     if beta < 0 or gamma < 0:
         raise InputError(f"nnPU was given beta = {beta} and gamma = {gamma}; give two numbers that are not negative.")
-    positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior)
+    positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior, surrogate, weight)
     objective = torch.where(negative >= -beta, positive + negative, -gamma * negative)
     value = (positive + negative.clamp_min(-beta)).detach()
     return PURisk(value=value, objective=objective, positive=positive, negative=negative)
@@ -168,7 +202,11 @@ def feature_consistency(predicted_first: Tensor, predicted_second: Tensor, first
 
 
 def _positive_and_negative_risk(
-    positive_logit: Tensor, population_logit: Tensor, prior: float
+    positive_logit: Tensor,
+    population_logit: Tensor,
+    prior: float,
+    surrogate: Surrogate = sigmoid_loss,
+    weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     if not 0 <= prior <= 1:
         raise InputError(f"The class prior is {prior}; give the share of positives in the population, from 0 to 1.")
@@ -178,8 +216,8 @@ def _positive_and_negative_risk(
         # Half a risk estimates nothing: without a population, nnPU would step back from positives that are well placed.
         nothing = 0 * (positive_logit.sum() + population_logit.sum())
         return nothing, nothing
-    positive = prior * _mean(sigmoid_loss(positive_logit, +1))
-    negative = _mean(sigmoid_loss(population_logit, -1)) - prior * _mean(sigmoid_loss(positive_logit, -1))
+    positive = prior * _mean(surrogate(positive_logit, +1))
+    negative = _mean(surrogate(population_logit, -1), weight) - prior * _mean(surrogate(positive_logit, -1))
     return positive, negative
 
 

@@ -20,7 +20,8 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError, ModelFileError
 from splitpu.files import replacing, write_text
-from splitpu.networks import build_network, network_names
+from splitpu.networks import Backbone, build_network, network_names
+from splitpu.networks.ensemble import Ensemble, member_count
 from splitpu.views import Views
 
 FORMAT = 1
@@ -44,7 +45,7 @@ class Model:
     network_name: str
     preprocessing: Preprocessing
     config: Config
-    prior: float
+    prior: float | None  # None if the method did without
     classes: tuple[Any, Any]  # what 'not positive' and 'positive' were called in the training labels
 
     def decision(
@@ -79,7 +80,7 @@ class Model:
         write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
 
     @classmethod
-    def load(cls, folder: Path, own: Callable[[Preprocessing], nn.Module] | None = None) -> "Model":
+    def load(cls, folder: Path, own: Callable[[Preprocessing], Backbone] | None = None) -> "Model":
         """Read a model back. `own` makes the user's own network, when it is not one of ours."""
         description = _read_description(folder / DESCRIPTION)
         tensors = _read_weights(folder / WEIGHTS)
@@ -104,18 +105,22 @@ def _filled(
     tensors: dict[str, torch.Tensor],
     part: str,
     folder: Path,
-    own: Callable[[Preprocessing], nn.Module] | None,
+    own: Callable[[Preprocessing], Backbone] | None,
 ) -> nn.Module:
-    if own is not None:
-        network = own(preprocessing)
-    elif name in network_names():
-        with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced; the user's generator stays put
-            network = build_network(name, preprocessing.shape)
-    else:
+    weights = {key.removeprefix(f"{part}/"): t for key, t in tensors.items() if key.startswith(f"{part}/")}
+
+    def build() -> Backbone:
+        if own is not None:
+            return own(preprocessing)
+        if name in network_names():
+            return build_network(name, preprocessing.shape)
         raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
+
+    with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced; the user's generator stays put
+        members = member_count(list(weights))
+        network = Ensemble([build() for _ in range(members)]) if members else build()
     if preprocessing.kind == "images":  # as in training, so that the same arithmetic gives the same digits
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    weights = {key.removeprefix(f"{part}/"): t for key, t in tensors.items() if key.startswith(f"{part}/")}
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:

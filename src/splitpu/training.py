@@ -18,8 +18,10 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Observer
+from splitpu.errors import InputError
 from splitpu.methods.context import Context, NetworkRecipe
-from splitpu.methods.splitpu import SplitPUResult, run_split_pu
+from splitpu.methods.registry import find_method
+from splitpu.methods.result import MethodResult
 from splitpu.models import Model, ScoringNetwork
 from splitpu.networks import as_backbone, build_network, choose_network
 from splitpu.views import Views
@@ -32,7 +34,7 @@ class Training:
     """A finished training: the model to keep and everything that was found on the way."""
 
     model: Model
-    result: SplitPUResult
+    result: MethodResult
     hardware: Hardware
     engine: str  # how the arithmetic was done, e.g. graph/bf16/resident
 
@@ -45,7 +47,7 @@ def profile_of(data: PUData) -> DataProfile:
 def train(
     data: PUData,
     *,
-    prior: float,
+    prior: float | None,
     config: Config,
     backbone: Backbone = "auto",
     seed: int = 0,
@@ -55,8 +57,8 @@ def train(
     layers: tuple[str, str] | None = None,
     classes: tuple[Any, Any] = (0, 1),
 ) -> Training:
-    """Run Split-PU on the data. With a `checkpoints` folder, a run that was stopped goes on where it was."""
-    check_prior(prior, data)
+    """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was."""
+    check_needs(config, data, prior)
     hardware = Hardware.choose(device, config.engine)
     config = replace(config, engine=replace(config.engine, threads=hardware.threads))
     preprocessing = Preprocessing.fit(data.features)
@@ -71,10 +73,29 @@ def train(
         checkpoint_every=config.engine.checkpoint_every,
     )
     data_key = data.fingerprint() if checkpoints is not None else ""
-    result = run_split_pu(Context(data, prior, config, recipe, engine, data_key))
+    result = find_method(config.method).run(Context(data, prior, config, recipe, engine, data_key))
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
     model = Model(final, base, recipe.name, preprocessing, config, prior, classes)
     return Training(model, result, hardware, engine.describe())
+
+
+def check_needs(config: Config, data: PUData, prior: float | None) -> None:
+    """Refuse, before anything is trained, a method that lacks its prior or the truth it learns from."""
+    method = find_method(config.method)
+    names = {method.name} | ({config.base.method} - {"risk"} if method.name == "split-pu" else set())
+    asking = [one.name for one in map(find_method, names) if one.needs_truth]
+    if asking and data.truth is None:
+        raise InputError(
+            f"method '{asking[0]}' learns from the true label of every training row, and these data have none: "
+            "give them as 'truth', or choose another method"
+        )
+    if prior is not None:
+        check_prior(prior, data)
+    elif method.needs_prior:
+        raise InputError(
+            f"method '{method.name}' needs the prior, the share of positives in the population: give it, or choose a "
+            "method that does without, such as 'vpu'"
+        )
 
 
 def network_recipe(

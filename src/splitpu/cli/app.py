@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter, Token
 
+from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
 
 app = App(
@@ -17,6 +18,7 @@ app = App(
 )
 datasets = App(name="data", help="Named public sets: list them, download them.")
 app.command(datasets)
+app.command(reproduce)
 
 
 def _whole_number(_: object, tokens: Sequence[Token]) -> int:
@@ -52,7 +54,8 @@ def fit(
     data: str | None = None,
     /,
     *,
-    prior: float | None = None,
+    method: str | None = None,
+    prior: float | Literal["auto"] | None = None,
     positives: Whole = None,
     out: Path | None = None,
     preset: str | None = None,
@@ -68,15 +71,18 @@ def fit(
     quiet: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Train Split-PU and leave a run folder with the model, its figures and a report page.
+    """Train Split-PU, or another method, and leave a run folder with the model, its figures and a report page.
 
     Parameters
     ----------
     data
         A .npz file with X and s (1 = labelled positive, 0 = unlabelled), if you have them also X_test and y_test,
         names and truth; or the name of a public set (see `splitpu data list`).
+    method
+        split-pu if not given; `splitpu methods` lists the others.
     prior
-        Share of positives in the population; for a named set its true one if not given.
+        Share of positives in the population, or auto to estimate it; if not given, the true one of a named set, else
+        auto. Methods that do without it only let their threshold follow it.
     positives
         How many positives of a named set are labelled.
     out
@@ -111,6 +117,7 @@ def fit(
 
     asked = FitOptions(
         data=data,
+        method=method,
         prior=prior,
         positives=positives,
         out=out,
@@ -185,6 +192,20 @@ def info(run: str | None = None, /, *, json: Flag = False) -> int:
     from splitpu.cli.info import run_info
 
     return run_info(run, json=json)
+
+
+@app.command
+def methods(*, json: Flag = False) -> int:
+    """List the methods: when to use which, what each assumes, and where it comes from.
+
+    Parameters
+    ----------
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.methods import run_methods
+
+    return run_methods(json=json)
 
 
 @datasets.command(name="list")

@@ -6,6 +6,7 @@ from splitpu.data import NAMED_SETS, HeldOut, load_named
 from splitpu.data.npz import read_labelled
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
+from splitpu.methods.registry import find_method
 from splitpu.metrics import evaluate_scores
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
@@ -22,12 +23,12 @@ def run_evaluate(run: str, data: str | None, *, device: str, json: bool) -> int:
     hardware = Hardware.choose(device, EngineConfig())
     rows = [
         {
-            "model": which,
+            "model": name,
             **evaluate_scores(
                 held_out.truth, model.decision(held_out.features, hardware, which=which), prior=model.prior
             ),
         }
-        for which in ("base", "final")
+        for name, which in _models(model)
     ]
     true_rate = float(held_out.truth.mean())
     if json:
@@ -38,10 +39,21 @@ def run_evaluate(run: str, data: str | None, *, device: str, json: bool) -> int:
     print_facts(
         {
             "data": f"{source}, {len(held_out):,} test rows",
-            "prior": f"{model.prior:.4g}; {100 * true_rate:.1f} % of the test rows are positive",
+            "prior": f"{_prior(model)}; {100 * true_rate:.1f} % of the test rows are positive",
         }
     )
     return 0
+
+
+def _models(model: Model) -> list[tuple[str, str]]:
+    """What to call each model of the run, and which one it is."""
+    if model.config.method == "split-pu":
+        return [("base", "base"), ("final", "final")]
+    return [(find_method(model.config.method).title, "final")]
+
+
+def _prior(model: Model) -> str:
+    return "not given" if model.prior is None else f"{model.prior:.4g}"
 
 
 def _test_rows(folder: RunFolder, data: str | None) -> tuple[HeldOut, str]:

@@ -10,7 +10,9 @@ from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
 from splitpu.errors import InputError, Interrupted
-from splitpu.runs.fitting import begin_run, carry_out
+from splitpu.methods.registry import find_method
+from splitpu.prior.resolve import ResolvedPrior, resolve_prior
+from splitpu.runs.fitting import begin_run, carry_out, collected_warnings
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request
@@ -25,7 +27,8 @@ class FitOptions:
     """What was written on the command line; None = not given."""
 
     data: str | None = None
-    prior: float | None = None
+    method: str | None = None
+    prior: float | str | None = None  # a share or "auto"
     positives: int | None = None
     out: Path | None = None
     preset: str | None = None
@@ -61,12 +64,13 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
     loaded = load_source(source, display.say)
+    config = resolved_config(asked, loaded)
     folder, request = begin_run(
         path,
         source,
         loaded,
-        resolved_config(asked, loaded),
-        prior=_prior(asked, loaded, display),
+        config,
+        prior=_prior(asked, config, loaded, seed, display),
         preset=asked.preset or "default",
         backbone=asked.backbone or "auto",
         seed=seed,
@@ -98,6 +102,8 @@ def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
     if asked.config is not None:
         config = read_config(asked.config, config)
     config = apply_overrides(config, asked.settings or [])
+    if asked.method is not None:
+        config = apply_overrides(config, [f"method={find_method(asked.method).name}"])
     if asked.rounds is not None:
         config = apply_overrides(config, [f"rounds={asked.rounds}"])
     return config
@@ -117,10 +123,9 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             ["round", "easy", "hard", "agreement", *(["noise"] if result["rounds"][0]["noise"] else [])],
             title="split of the unlabelled",
         )
-    expected = result["expected_positive_rate_unlabelled"]
     print_facts(
         {
-            "prior": f"{result['prior']:.4g} (expects {100 * expected:.1f} % positives among the unlabelled)",
+            "prior": _prior_in_words(result),
             "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
             "run": folder.path,
             "report": folder.report,
@@ -142,13 +147,31 @@ def _train_and_show(
     return 0
 
 
-def _prior(asked: FitOptions, loaded: LoadedData, display: ProgressDisplay) -> float:
-    if asked.prior is not None:
-        return asked.prior
-    if loaded.true_prior is None:
-        raise InputError(f"--prior is needed for {asked.data}: the share of positives in the population.")
-    display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in {asked.data} (--prior not given)")
-    return loaded.true_prior
+def _prior(
+    asked: FitOptions, config: Config, loaded: LoadedData, seed: int, display: ProgressDisplay
+) -> ResolvedPrior | None:
+    prior = asked.prior
+    if prior is None and not find_method(config.method).needs_prior:
+        return None
+    if prior is None and loaded.true_prior is not None:
+        display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in {asked.data} (--prior not given)")
+        prior = loaded.true_prior
+    with collected_warnings(display.note):
+        found = resolve_prior("auto" if prior is None else prior, loaded.data, seed=seed, device=asked.device or "auto")
+    if found.interval is not None:
+        low, high = found.interval
+        display.say(f"prior: {found.value:.4g} (95 % interval {low:.3g} to {high:.3g}), {found.source}")
+    return found
+
+
+def _prior_in_words(result: dict[str, Any]) -> str:
+    if result["prior"] is None:
+        return "not given"
+    expected = result["expected_positive_rate_unlabelled"]
+    given = f"{result['prior']:.4g}"
+    if result.get("prior_interval"):
+        given += " ({:.3g} to {:.3g}, {})".format(*result["prior_interval"], result["prior_source"])
+    return f"{given} (expects {100 * expected:.1f} % positives among the unlabelled)"
 
 
 def _noise(noise: dict[str, float] | None) -> str:

@@ -46,6 +46,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
         "state": folder.state,
         "data": source.npz or f"{source.named}, {source.positives} positives labelled",
         "scenario": source.scenario,
+        "method": folder.config().method,
         "prior": request.prior,
         "preset": request.preset,
         "backbone": request.backbone,
@@ -59,7 +60,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
     if json:
         print_json({**asked, "result": folder.read_result() if folder.finished else None})
         return 0
-    print_facts(asked)
+    print_facts({name: "not given" if value is None else value for name, value in asked.items()})
     if folder.finished:
         show_result(folder, folder.read_result(), json=False)
     else:

@@ -1,5 +1,6 @@
 """Everything a run can be told: the dataclasses, the presets, and reading and writing them. Imports no torch."""
 
+from splitpu.config.methods import MethodName, PassesConfig, TeacherName
 from splitpu.config.parse import (
     apply_overrides,
     config_differences,
@@ -27,10 +28,13 @@ __all__ = [
     "Config",
     "DataProfile",
     "EngineConfig",
+    "MethodName",
     "OptimiserConfig",
+    "PassesConfig",
     "Scenario",
     "SplitConfig",
     "StudentConfig",
+    "TeacherName",
     "ViewsConfig",
     "apply_overrides",
     "config_differences",

@@ -160,9 +160,11 @@ def read_config(path: str | Path, base: Config | None = None) -> Config:
         raise InputError(f"configuration file '{path}': {error}") from None
 
 
-def config_to_toml(config: Config) -> str:
-    """Write every setting as TOML that `read_config` turns back into the same configuration."""
-    return "\n\n".join(_toml_tables(config_to_dict(validate_config(config)), "")) + "\n"
+def config_to_toml(config: Config, *sections: str) -> str:
+    """Write every setting, or those of some top-level keys, as TOML that `read_config` turns back into the same."""
+    settings = config_to_dict(validate_config(config))
+    chosen = {key: value for key, value in settings.items() if not sections or key in sections}
+    return "\n\n".join(_toml_tables(chosen, "")) + "\n"
 
 
 def _toml_tables(section: Mapping[str, Any], name: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from splitpu.config.keys import nearest, quoted_list
 from splitpu.config.schema import BaseConfig, Config, OptimiserConfig, SplitConfig, StudentConfig
+from splitpu.config.small import methods_fitted_to
 from splitpu.errors import InputError
 
 
@@ -25,7 +26,8 @@ def preset(name: str, profile: DataProfile | None = None) -> Config:
     0.0001
     """
     if name in _PRESETS:
-        return _PRESETS[name](profile)
+        config = _PRESETS[name](profile)
+        return config if name == "paper" or profile is None else methods_fitted_to(config, profile.rows)
     meant = nearest(name, _PRESETS)
     if meant is not None:
         raise InputError(f"unknown preset '{name}'; did you mean '{meant}'?")

@@ -37,8 +37,51 @@ _OPTIMISER = {
     "rate": Range(low=0, low_included=False),
     "weight_decay": _WEIGHT,
     "momentum": _DECAY,
+    "beta1": _DECAY,
+    "beta2": _DECAY,
+    "halvings": _WEIGHT,
     "warmup": _SHARE,
     "average": _DECAY,
+}
+
+_POSITIVE = Range(low=0, low_included=False)
+_INSIDE = Range(low=0, high=1, low_included=False, high_included=False)
+
+_PASSES = {"epochs": _COUNT, "batch_size": _BATCH, "positives_per_batch": _COUNT_OR_NONE}
+_METHODS = ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")
+_OPTIMISERS = (*(f"{stage}.optimiser" for stage in ("base", "split", "student", *_METHODS)), "dist_pu.warmup_optimiser")
+
+_METHOD_RANGES = {
+    "vpu.mix_weight": _WEIGHT,
+    "vpu.mix_concentration": _POSITIVE,
+    "dan.anchor": _WEIGHT,
+    "pubn.score_epochs": _COUNT,
+    "pubn.tau": _INSIDE,
+    "self_pu.trust_from": _SHARE,
+    "self_pu.trust_until": _SHARE,
+    "self_pu.trust_every": Range(low=0, high=1, low_included=False),
+    "self_pu.trust_share": _DECAY,  # below 1: some rows have to stay under the risk
+    "self_pu.teacher_from": _SHARE,
+    "self_pu.teacher_average": _DECAY,
+    "self_pu.teacher_weight": _WEIGHT,
+    "self_pu.agreement_limit": _WEIGHT,
+    "p3mix.warmup": _SHARE,
+    "p3mix.pool": _COUNT,
+    "p3mix.confident": Range(low=0.5, high=1),
+    "p3mix.mix_concentration": _POSITIVE,
+    "p3mix.entropy_weight": _WEIGHT,
+    "puupl.rounds": _COUNT,
+    "puupl.members": Range(low=2),  # one network alone is never at odds with itself
+    "puupl.per_round": Range(low=2),
+    "puupl.certain": _WEIGHT,
+    "puupl.doubtful": _WEIGHT,
+    "puupl.risk_weight": _SHARE,
+    "dist_pu.warmup_epochs": _COUNT,
+    "dist_pu.warmup_entropy": _WEIGHT,
+    "dist_pu.entropy_weight": _WEIGHT,
+    "dist_pu.mix_weight": _WEIGHT,
+    "dist_pu.mix_entropy": _WEIGHT,
+    "dist_pu.mix_concentration": _POSITIVE,
 }
 
 RANGES: dict[str, Range] = {
@@ -71,5 +114,7 @@ RANGES: dict[str, Range] = {
     "views.dropout": _DECAY,
     "engine.threads": _COUNT_OR_NONE,
     "engine.checkpoint_every": _COUNT,
-    **{f"{stage}.optimiser.{name}": r for stage in ("base", "split", "student") for name, r in _OPTIMISER.items()},
+    **_METHOD_RANGES,
+    **{f"{method}.{name}": r for method in _METHODS for name, r in _PASSES.items()},
+    **{f"{stage}.{name}": r for stage in _OPTIMISERS for name, r in _OPTIMISER.items()},
 }

@@ -3,26 +3,27 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from splitpu.config.methods import (
+    DANConfig,
+    DistPUConfig,
+    MethodName,
+    P3MixConfig,
+    PUbNConfig,
+    PUUPLConfig,
+    SelfPUConfig,
+    TeacherName,
+    VPUConfig,
+)
+from splitpu.config.optimiser import OptimiserConfig as OptimiserConfig  # at home here for everybody else
+
 Scenario = Literal["single-training-set", "case-control"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimiserConfig:
-    """How one stage's weights move."""
-
-    name: Literal["adam", "adamw", "sgd"] = "adam"
-    rate: float = 1e-3
-    weight_decay: float = 0.0  # coupled L2 for adam and sgd, decoupled for adamw
-    momentum: float = 0.0  # sgd only
-    schedule: Literal["constant", "cosine"] = "cosine"
-    warmup: float = 0.0  # share of the steps over which the rate rises linearly from zero
-    average: float = 0.0  # decay of the weight average per step; 0 = keep the last weights
-
-
-@dataclass(frozen=True, kw_only=True)
 class BaseConfig:
-    """The base model, first teacher: a PU risk on all data."""
+    """The base model, first teacher: a PU risk on all data, unless another method is to be the teacher."""
 
+    method: TeacherName = "risk"  # "risk": as this section says; another method is trained as its own section says
     risk: Literal["nnpu", "upu"] = "nnpu"
     epochs: int = 50
     batch_size: int = 512  # population rows a step
@@ -100,13 +101,22 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """A whole run of Split-PU."""
+    """A whole run: of Split-PU, unless `method` names another one, which reads its own section only."""
 
+    method: MethodName = "split-pu"
     rounds: int = 2
-    # Where the decision is cut: where the predicted positive rate on the population sample meets the prior, or at 1/2.
+    # Where the decision is cut: where the predicted positive rate on the population sample meets the prior, if there is
+    # one, or where the method itself says, which is at 1/2 for nearly all.
     threshold: Literal["prior", "half"] = "prior"
     base: BaseConfig = field(default_factory=BaseConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     student: StudentConfig = field(default_factory=StudentConfig)
+    vpu: VPUConfig = field(default_factory=VPUConfig)
+    dan: DANConfig = field(default_factory=DANConfig)
+    pubn: PUbNConfig = field(default_factory=PUbNConfig)
+    self_pu: SelfPUConfig = field(default_factory=SelfPUConfig)
+    p3mix: P3MixConfig = field(default_factory=P3MixConfig)
+    puupl: PUUPLConfig = field(default_factory=PUUPLConfig)
+    dist_pu: DistPUConfig = field(default_factory=DistPUConfig)
     views: ViewsConfig = field(default_factory=ViewsConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -32,7 +32,7 @@ class PUData:
     labelled: Mask
     scenario: Scenario
     names: tuple[str, ...] | None = None  # of the rows: file names, say
-    truth: Mask | None = None  # true labels of the training rows: only ever reported, never trained on
+    truth: Mask | None = None  # true labels of the training rows: reported, and learned by the `supervised` oracle alone
 
     @classmethod
     def from_arrays(

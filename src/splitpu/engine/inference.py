@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import RowStore
+from splitpu.networks.ensemble import Ensemble
 from splitpu.networks.mlp import MLP
 from splitpu.views import Views
 
@@ -46,12 +47,13 @@ def predict_logits(
 
 
 def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
-    """Whether double precision is cheap and safe: our own vector network on the CPU.
+    """Whether double precision is cheap and safe: our own vector network, or several, on the CPU.
 
     A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
     does not visibly depend on the rows it is asked with. A network of the user's may not be made for it.
     """
-    return isinstance(network, MLP) and hardware.device.type == "cpu" and not hardware.bf16
+    networks = network.members if isinstance(network, Ensemble) else [network]
+    return all(isinstance(one, MLP) for one in networks) and hardware.device.type == "cpu" and not hardware.bf16
 
 
 def _chunks(count: int, row_values: int, device: torch.device) -> Iterator[tuple[int, int]]:

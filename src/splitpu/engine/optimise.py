@@ -18,7 +18,8 @@ def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.de
     if config.name == "sgd":
         return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=config.momentum, fused=fused)
     kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=rate, weight_decay=decay, fused=fused, capturable=on_gpu)
+    betas = (config.beta1, config.beta2)
+    return kind(parameters, lr=rate, betas=betas, weight_decay=decay, fused=fused, capturable=on_gpu)
 
 
 def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
@@ -26,13 +27,20 @@ def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
 
     >>> rate_at(OptimiserConfig(rate=1.0), 0, 100), round(rate_at(OptimiserConfig(rate=1.0), 50, 100), 3)
     (1.0, 0.5)
+    >>> halving = OptimiserConfig(rate=1.0, schedule="halving", halvings=2.5)
+    >>> [rate_at(halving, step, 100) for step in (39, 40, 79, 80)]
+    [1.0, 0.5, 0.5, 0.25]
     """
     warmup = config.warmup * steps
     if step < warmup:
         return config.rate * (step + 1) / warmup
     if config.schedule == "constant":
         return config.rate
-    return config.rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1.0, steps - warmup)))
+    progress = (step - warmup) / max(1.0, steps - warmup)
+    if config.schedule == "halving":
+        # The small number makes up for rounding: a halving that is due at this step must not wait for the next.
+        return config.rate * 0.5 ** math.floor(progress * config.halvings + 1e-9)
+    return config.rate * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def average_weight_at(decay: float, step: int) -> float:

@@ -1,6 +1,8 @@
-"""The base model: a network trained with a PU risk. It is the first teacher."""
+"""The base model: a network trained with a PU risk. It is the first teacher, and alone it is nnPU or uPU."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -9,16 +11,19 @@ from torch import Tensor, nn
 from splitpu.config.schema import BaseConfig
 from splitpu.engine.batches import Pool, Rows, proportional_count
 from splitpu.engine.stage import Batch, Stage
-from splitpu.losses import nnpu_risk, upu_risk
+from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, upu_risk
 from splitpu.methods.context import Context, Teacher
+from splitpu.methods.registry import find_method
 from splitpu.views import Views
 
 
 class BaseTask:
     """Minimise the nnPU or uPU risk of labelled positives against the population sample."""
 
-    def __init__(self, network: nn.Module, prior: float, config: BaseConfig) -> None:
-        self.module, self.prior, self.config = network, prior, config
+    def __init__(
+        self, network: nn.Module, prior: float, config: BaseConfig, surrogate: Surrogate = sigmoid_loss
+    ) -> None:
+        self.module, self.prior, self.config, self.surrogate = network, prior, config, surrogate
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups, so that they share their batch-norm statistics."""
@@ -29,8 +34,14 @@ class BaseTask:
         if self.config.risk == "upu":
             risk = upu_risk(logit[:positives], logit[positives:], self.prior)
         else:
-            beta, gamma = self.config.nn_beta, self.config.nn_gamma
-            risk = nnpu_risk(logit[:positives], logit[positives:], self.prior, beta=beta, gamma=gamma)
+            risk = nnpu_risk(
+                logit[:positives],
+                logit[positives:],
+                self.prior,
+                beta=self.config.nn_beta,
+                gamma=self.config.nn_gamma,
+                surrogate=self.surrogate,
+            )
         recall = (logit[:positives] > 0).float().mean()
         return {
             "loss": risk.objective,
@@ -42,17 +53,37 @@ class BaseTask:
 
 
 def train_base(context: Context) -> Teacher:
-    """Train the base model on all data."""
+    """Train the first teacher on all data: with the risk this section names, or by another method."""
     config = context.config.base
-    network = context.fresh_network("base")
+    return _train_risk(context) if config.method == "risk" else find_method(config.method).train(context)
+
+
+def train_nnpu(context: Context) -> Teacher:
+    """The nnPU risk alone."""
+    return _train_risk(_with_risk(context, "nnpu"))
+
+
+def train_upu(context: Context) -> Teacher:
+    """The uPU risk alone."""
+    return _train_risk(_with_risk(context, "upu"))
+
+
+def base_pools(context: Context) -> dict[str, Pool]:
+    """Labelled positives and population, as the base section says."""
+    config, positives = context.config.base, context.data.positives
     population = _population(context)
     batch = min(config.batch_size, len(population))
-    positives = context.data.positives
     per_batch = config.positives_per_batch or proportional_count(len(positives), len(population), batch)
+    return {"positives": Pool(positives, per_batch), "population": Pool(population, batch)}
+
+
+def _train_risk(context: Context) -> Teacher:
+    config = context.config.base
+    network = context.fresh_network("base")
     stage = Stage(
         name="base",
-        task=BaseTask(network, context.prior, config),
-        pools={"positives": Pool(positives, per_batch), "population": Pool(population, batch)},
+        task=BaseTask(network, context.known_prior, config),
+        pools=base_pools(context),
         leading="population",
         epochs=config.epochs,
         optimiser=config.optimiser,
@@ -60,6 +91,12 @@ def train_base(context: Context) -> Teacher:
     )
     context.engine.run(stage)
     return context.as_teacher(network, stage.key)
+
+
+def _with_risk(context: Context, risk: Literal["nnpu", "upu"]) -> Context:
+    # The same section as for Split-PU, so that its base model and this one are the same stage and share a checkpoint.
+    base = replace(context.config.base, method="risk", risk=risk)
+    return replace(context, config=replace(context.config, base=base))
 
 
 def _population(context: Context) -> Rows:

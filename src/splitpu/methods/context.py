@@ -13,6 +13,7 @@ from splitpu.data.pudata import PUData
 from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.seeds import derive_seed, seeded
+from splitpu.errors import InputError
 from splitpu.networks import Backbone
 
 
@@ -44,7 +45,7 @@ class Context:
     """Data, prior, configuration and engine of one run."""
 
     data: PUData
-    prior: float
+    prior: float | None  # None only for methods that do without
     config: Config
     recipe: NetworkRecipe
     engine: Engine
@@ -78,16 +79,32 @@ class Context:
             **upstream,
         }
 
+    @property
+    def known_prior(self) -> float:
+        """The prior, for a method that cannot do without."""
+        if self.prior is None:
+            raise InputError(f"method '{self.config.method}' needs the prior: give the share of positives.")
+        return self.prior
+
     def rows(self, numbers: Any) -> Tensor:
         """Row numbers as a tensor on the device."""
         return torch.as_tensor(numbers, device=self.engine.hardware.device)
 
-    def as_teacher(self, network: Backbone, key: str) -> Teacher:
-        """Score every training row and place the threshold as the configuration says."""
+    def logits_of(self, network: nn.Module) -> Tensor:
+        """Logits of every training row, on the device."""
         engine = self.engine
-        logits = training_logits(network, engine.rows, engine.views, engine.hardware)
-        threshold = 0.0
-        if self.config.threshold == "prior":
+        return training_logits(network, engine.rows, engine.views, engine.hardware)
+
+    def as_teacher(
+        self, network: Backbone, key: str, own_threshold: Callable[[Tensor], float] | None = None
+    ) -> Teacher:
+        """Score every training row and place the threshold as the configuration says.
+
+        Where it does not ask for the prior, or there is none, a method may have a rule of its own for the logits.
+        """
+        logits = self.logits_of(network)
+        threshold = own_threshold(logits) if own_threshold is not None else 0.0
+        if self.config.threshold == "prior" and self.prior is not None:
             threshold = matched_threshold(logits[self.rows(self.data.population)], self.prior)
         return Teacher(network, threshold, logits, key)
 

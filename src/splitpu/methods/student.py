@@ -121,7 +121,7 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     pools = _pools(context, split)
     stage = Stage(
         name=name,
-        task=StudentTask(network, predictor, teacher, context.prior, config),
+        task=StudentTask(network, predictor, teacher, context.known_prior, config),
         pools=pools,
         leading=next(name for name in ("easy", "consistent", "positives") if name in pools),
         epochs=config.epochs,

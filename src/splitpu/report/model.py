@@ -51,3 +51,6 @@ class ReportData:
     warnings: tuple[str, ...]
     config_text: str  # TOML
     environment: Mapping[str, str]
+    method: str = "Split-PU"
+    prior_table: Sequence[Mapping[str, Any]] = ()  # name, value, low, high of every estimator, the used one first
+    reliability: Sequence[Mapping[str, float]] = ()  # low, high, share, promised, estimated of every bin

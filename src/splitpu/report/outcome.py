@@ -32,7 +32,8 @@ def headline(report: ReportData) -> str:
     """Say in a sentence or two what came of the run; the rest of the page is the evidence for it."""
     share = called_positive(report)
     rounds = count(len(report.rounds), "round")
-    who = f"After {rounds} the student" if report.rounds else "The base model"
+    alone = "The base model" if report.method == "Split-PU" else f"The {escape(report.method)} model"
+    who = f"After {rounds} the student" if report.rounds else alone
     expected = report.expected_positive_share
     aside = f" (expected from the prior: {percent(expected)})" if math.isfinite(expected) else ""
     answer = f"{who} calls <strong>{percent(share)}</strong> of the unlabelled positive{aside}."

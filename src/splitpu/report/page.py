@@ -46,7 +46,7 @@ def _sections(report: ReportData) -> list[tuple[str, str, str]]:
     configuration = (
         f"<details><summary>Show the configuration (TOML)</summary><pre>{escape(report.config_text)}</pre></details>"
     )
-    return [
+    sections = [
         ("question", "What was asked", outcome.asked(report)),
         ("outcome", "What came out", outcome.figures(report.figures)),
         ("split", "Easy and hard", splits or "<p>No round was run: the base model is the result.</p>"),
@@ -56,6 +56,9 @@ def _sections(report: ReportData) -> list[tuple[str, str, str]]:
         ("configuration", "Configuration", configuration),
         ("environment", "Environment", environment),
     ]
+    # Only Split-PU tells easy from hard samples.
+    others_lack = () if report.method == "Split-PU" else ("split", "samples")
+    return [section for section in sections if section[0] not in others_lack]
 
 
 def _galleries(report: ReportData) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from splitpu.config import Config
-from splitpu.data import check_prior
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.stage import Observer
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.files import write_text
 from splitpu.networks import build_network
+from splitpu.prior.resolve import ResolvedPrior
 from splitpu.report import write_report
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, MetricsFile
@@ -22,7 +22,7 @@ from splitpu.runs.page import report_data
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.summary import figures_of, result_of, write_split
-from splitpu.training import Training, train
+from splitpu.training import Training, check_needs, train
 
 Note = Callable[[str], None]
 
@@ -33,7 +33,7 @@ def begin_run(
     loaded: LoadedData,
     config: Config,
     *,
-    prior: float,
+    prior: ResolvedPrior | None,
     preset: str,
     backbone: str,
     seed: int,
@@ -41,7 +41,8 @@ def begin_run(
     keep_checkpoints: bool = False,
 ) -> tuple[RunFolder, Request]:
     """Check everything that can be wrong before training, then make the run's folder."""
-    prior = check_prior(prior, loaded.data)
+    value = None if prior is None else prior.value
+    check_needs(config, loaded.data, value)
     hardware = Hardware.choose(device, config.engine)
     build_network(backbone, tuple(loaded.data.features.shape[1:]))
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
@@ -49,12 +50,13 @@ def begin_run(
     request = Request(
         source=source,
         fingerprint=loaded.data.fingerprint(),
-        prior=prior,
+        prior=value,
         preset=preset,
         backbone=backbone,
         seed=seed,
         device=str(hardware.device),
         keep_checkpoints=keep_checkpoints,
+        prior_estimate=None if prior is None else prior.to_dict(),
     )
     return RunFolder.create(path, request, config), request
 
@@ -64,6 +66,7 @@ def carry_out(
 ) -> dict[str, Any]:
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result."""
     with folder.locked(), collected_warnings(note) as given:
+        given += (request.prior_estimate or {}).get("verdicts", [])
         folder.sweep()
         metrics = MetricsFile(folder.metrics)
         try:

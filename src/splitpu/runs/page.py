@@ -1,5 +1,6 @@
 """From a finished training to what the report page shows."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,11 +9,12 @@ import numpy.typing as npt
 
 from splitpu.config import config_to_toml
 from splitpu.data import Preprocessing
+from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData
-from splitpu.runs.summary import Floats, ModelFigures, expected_positive_share, row_probabilities
+from splitpu.runs.summary import Floats, ModelFigures, expected_positive_share, prior_source, row_probabilities
 from splitpu.training import Training
 
 SHOWN = 24  # samples in a gallery
@@ -49,14 +51,17 @@ def report_data(
         ),
         history=[record.to_dict() for record in result.history],
         probabilities=row_probabilities(result.final)[data.unlabelled],
-        prior=request.prior,
-        expected_positive_share=expected_positive_share(data, request.prior),
+        prior=_number(request.prior),
+        expected_positive_share=_number(expected_positive_share(data, request.prior)),
         threshold=0.5,  # probabilities are relative to the model's threshold
         easiest=easiest,
         hardest=hardest,
         warnings=tuple(warnings),
-        config_text=config_to_toml(training.model.config),
+        config_text=config_to_toml(training.model.config, *sections_in_use(training.model.config), "engine"),
+        method=find_method(training.model.config.method).title,
         environment=_environment(training),
+        prior_table=tuple((request.prior_estimate or {}).get("table", ())),
+        reliability=_reliability(training, loaded, request),
     )
 
 
@@ -121,6 +126,19 @@ def _telling_values(
     return tuple((names[i] if names else f"feature {i}", float(raw[i])) for i in furthest.tolist())
 
 
+def _prior_in_words(request: Request) -> str:
+    if request.prior is None:
+        return "not given"
+    if request.prior_estimate is None:
+        return f"{request.prior:.4g}"
+    low, high = request.prior_estimate["interval"]
+    return f"{request.prior:.4g} (95 % interval {low:.3g} to {high:.3g}), {prior_source(request)}"
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
 def _title(request: Request, loaded: LoadedData) -> str:
     return f"{request.source.title}, {len(loaded.data.positives)} labelled positives"
 
@@ -135,7 +153,8 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Unlabelled": f"{len(data.unlabelled):,}",
         "Test rows": f"{len(loaded.held_out):,}" if loaded.held_out else "none",
         "Scenario": data.scenario,
-        "Prior": f"{request.prior:.4g}",
+        "Prior": _prior_in_words(request),
+        "Method": find_method(training.model.config.method).title,
         "Network": training.model.network_name,
         "Preset": request.preset,
         "Seed": str(request.seed),

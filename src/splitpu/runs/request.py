@@ -36,12 +36,13 @@ class Request:
 
     source: Source
     fingerprint: str  # of the training data
-    prior: float
+    prior: float | None  # None if the method does without
     preset: str
     backbone: str
     seed: int
     device: str  # as chosen, not "auto": a checkpoint is only good for the kind of device it was made on
     keep_checkpoints: bool = False
+    prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
 
     def to_json(self) -> str:
         """The text of `request.json`."""

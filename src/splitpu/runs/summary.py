@@ -14,7 +14,8 @@ from splitpu.data import HeldOut, PUData
 from splitpu.engine.inference import predict_logits
 from splitpu.files import replacing
 from splitpu.methods.context import Teacher
-from splitpu.methods.splitpu import Round
+from splitpu.methods.registry import find_method
+from splitpu.methods.result import Round
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions
 from splitpu.runs.request import Request
@@ -35,25 +36,37 @@ class ModelFigures:
     test: Figures | None
 
 
-def expected_positive_share(data: PUData, prior: float) -> float:
+def expected_positive_share(data: PUData, prior: float | None) -> float | None:
     """Share of positives that the prior expects among the unlabelled rows; the labelled ones may be part of the count.
+
+    Without a prior nothing is expected.
 
     >>> data = PUData.from_arrays(np.zeros((10, 1)), [1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
     >>> expected_positive_share(data, 0.6)
     0.5
     """
-    if data.scenario == "case-control":
+    if prior is None or data.scenario == "case-control":
         return prior
     return (prior * len(data) - len(data.positives)) / len(data.unlabelled)
 
 
+def prior_source(request: Request) -> str:
+    """Where the prior comes from, in words."""
+    if request.prior is None:
+        return "not used"
+    return f"estimated by {request.prior_estimate['method']}" if request.prior_estimate else "given"
+
+
 def models_of(training: Training) -> list[tuple[str, Teacher]]:
-    """Every model of the run by name, the base first."""
+    """Every model of the run by name, the base first; a method that makes one model lends it its own name."""
+    config = training.model.config
+    if config.method != "split-pu":
+        return [(find_method(config.method).title, training.result.base)]
     students = [(f"round {r.number} student", r.student) for r in training.result.rounds]
     return [("base", training.result.base), *students]
 
 
-def figures_of(training: Training, loaded: LoadedData, prior: float) -> list[ModelFigures]:
+def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> list[ModelFigures]:
     """The figures of every model, on the test rows where there are any."""
     return [
         ModelFigures(
@@ -92,7 +105,11 @@ def result_of(
         "test_rows": len(loaded.held_out) if loaded.held_out else 0,
         "scenario": data.scenario,
         "prior": request.prior,
+        "prior_source": prior_source(request),
+        "prior_interval": (request.prior_estimate or {}).get("interval"),
+        "prior_estimate": request.prior_estimate,
         "expected_positive_rate_unlabelled": expected_positive_share(data, request.prior),
+        "method": training.model.config.method,
         "preset": request.preset,
         "network": training.model.network_name,
         "seed": request.seed,
@@ -135,7 +152,9 @@ def _split_lines(found: Round, data: PUData) -> Iterator[tuple[object, ...]]:
         yield found.number, row, name, f"{taught:.6g}", f"{student[row]:.6g}", "easy" if easy else "hard"
 
 
-def _test_figures(training: Training, teacher: Teacher, held_out: HeldOut | None, prior: float) -> Figures | None:
+def _test_figures(
+    training: Training, teacher: Teacher, held_out: HeldOut | None, prior: float | None
+) -> Figures | None:
     if held_out is None:
         return None
     hardware, model = training.hardware, training.model

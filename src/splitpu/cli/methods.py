@@ -1,0 +1,35 @@
+"""`splitpu methods`. Needs no torch."""
+
+from splitpu.cli.output import print_json
+from splitpu.methods.registry import METHODS, Method
+
+
+def run_methods(*, json: bool) -> int:
+    """Which methods there are, and when to use which."""
+    if json:
+        print_json({"methods": [_facts(method) for method in METHODS.values()]})
+        return 0
+    width = max(len(name) for name in METHODS)
+    for method in METHODS.values():
+        facts = _facts(method)
+        print(f"{method.name:<{width}}  {method.summary}")
+        for what in ("assumes", "needs", "settings", "citation"):
+            value = facts[what]
+            print(f"{'':<{width}}    {what}: {', '.join(value) if isinstance(value, list) else value}")
+    print("\nChoose one with: splitpu fit DATA --method NAME")
+    return 0
+
+
+def _facts(method: Method) -> dict[str, str | list[str]]:
+    needs = [
+        word for word, needed in (("prior", method.needs_prior), ("true labels", method.needs_truth)) if needed
+    ] or ["nothing besides the data"]
+    return {
+        "name": method.name,
+        "title": method.title,
+        "when": method.summary,
+        "assumes": method.assumes,
+        "needs": needs,
+        "settings": [section for section in method.sections if section not in ("rounds", "threshold")],
+        "citation": method.citation,
+    }

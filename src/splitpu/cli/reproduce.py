@@ -1,0 +1,81 @@
+"""`splitpu reproduce`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+_Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+
+
+def reproduce(
+    name: str | None = None,
+    /,
+    *,
+    recipe: str | None = None,
+    seeds: str | None = None,
+    positives: str | None = None,
+    minutes: float | None = None,
+    results: Path = Path("results"),
+    cache: Path | None = None,
+    datasets: Path | None = None,
+    docs: Path = Path("docs"),
+    device: str = "auto",
+    only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
+    smoke: _Flag = False,
+    render: _Flag = False,
+) -> int:
+    """Run a table or figure of the paper unit by unit, or write the result pages.
+
+    Units that are done are skipped, an interrupted one goes on, and results of several machines merge by copying files.
+
+    Parameters
+    ----------
+    name
+        main, early-stop, rho, ... (see `--list` with `all`); several with commas, or all.
+    recipe
+        paper, default or record; all that the experiment declares if not given.
+    seeds
+        Whole numbers with commas, such as 0,1,2.
+    positives
+        Numbers of labelled positives with commas, such as 500,1000.
+    minutes
+        Stop cleanly before so many minutes are over; the same command goes on later.
+    results
+        The folder of the result lines.
+    cache
+        The folder of finished stages, which all experiments share.
+    datasets
+        The cache of the data sets.
+    docs
+        The folder that --render writes to.
+    device
+        auto, cpu or cuda.
+    only_list
+        List the units and whether they are done.
+    smoke
+        Run every experiment for one tiny unit on the CPU.
+    render
+        Write RESULTS.md and results.html from the lines that are there.
+    """
+    from splitpu.cli.signals import StopRequest
+    from splitpu.experiments.command import Order, carry_out, parse_numbers
+
+    order = Order(
+        names=name,
+        recipe=recipe,
+        positives=parse_numbers(positives, "--positives") if positives is not None else None,
+        seeds=parse_numbers(seeds, "--seeds") if seeds is not None else None,
+        minutes=minutes,
+        results=results,
+        cache=cache,
+        datasets=datasets,
+        docs=docs,
+        device=device,
+        only_list=only_list,
+        smoke=smoke,
+        render=render,
+    )
+    with StopRequest() as stop:
+        code = carry_out(order, stop.wanted)
+        return stop.exit_code if stop.wanted() else code

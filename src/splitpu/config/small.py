@@ -1,0 +1,32 @@
+"""The other methods' settings for small data: published ones are for tens of thousands of rows."""
+
+from splitpu.config.parse import config_from_dict
+from splitpu.config.schema import Config
+
+FEWEST_ROWS_FOR_PUBLISHED = 5000
+_METHODS = ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")
+_SMALL = {"epochs": 60, "batch_size": 128, "positives_per_batch": 16, "optimiser.rate": 1e-3}
+
+
+def methods_fitted_to(config: Config, rows: int) -> Config:
+    """Give small data smaller batches and a larger rate, so that there are steps enough for anything to be learned.
+
+    Only the methods beside Split-PU: its own sections are the presets' business.
+
+    >>> methods_fitted_to(Config(), 1000).vpu.optimiser.rate, methods_fitted_to(Config(), 50_000).vpu.optimiser.rate
+    (0.001, 3e-05)
+    """
+    if rows >= FEWEST_ROWS_FOR_PUBLISHED:
+        return config
+    settings = {f"{method}.{key}": value for method in _METHODS for key, value in _SMALL.items()}
+    special = {
+        "pubn.score_epochs": 60,
+        "puupl.epochs": 40,
+        "puupl.rounds": 3,
+        "puupl.per_round": max(2, rows // 8),
+        "dist_pu.epochs": 40,
+        "dist_pu.warmup_epochs": 40,
+        "dist_pu.warmup_optimiser.rate": 1e-3,
+        "dist_pu.optimiser.rate": 1e-4,  # the second part only refines the first
+    }
+    return config_from_dict(settings | special, config)

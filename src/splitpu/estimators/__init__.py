@@ -1,0 +1,30 @@
+"""The scikit-learn face: one classifier a method, each of which fits, predicts, clones, searches and pickles."""
+
+from splitpu.estimators.methods import (
+    DANClassifier,
+    DistPUClassifier,
+    NaivePUClassifier,
+    NNPUClassifier,
+    P3MixClassifier,
+    PUbNClassifier,
+    PUUPLClassifier,
+    SelfPUClassifier,
+    UPUClassifier,
+    VPUClassifier,
+)
+from splitpu.estimators.splitpu import RoundSummary, SplitPUClassifier
+
+__all__ = [
+    "DANClassifier",
+    "DistPUClassifier",
+    "NNPUClassifier",
+    "NaivePUClassifier",
+    "P3MixClassifier",
+    "PUUPLClassifier",
+    "PUbNClassifier",
+    "RoundSummary",
+    "SelfPUClassifier",
+    "SplitPUClassifier",
+    "UPUClassifier",
+    "VPUClassifier",
+]

@@ -1,0 +1,119 @@
+"""`SplitPUClassifier`: the method this package is about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from splitpu.config import Config, Scenario, config_from_dict, preset
+from splitpu.data import PUData
+from splitpu.errors import InputError
+from splitpu.estimators.base import PUEstimator
+from splitpu.estimators.inputs import laid_over
+from splitpu.methods.split import SplitResult
+from splitpu.methods.splitpu import Round
+from splitpu.models import Model
+from splitpu.predictor import Array, Predictor, Scores
+from splitpu.training import Backbone, Training, profile_of
+
+
+@dataclass(frozen=True)
+class RoundSummary:
+    """What one round did: how it split the unlabelled rows, and what its student says of the training rows."""
+
+    number: int
+    split: SplitResult
+    student_probabilities: Scores  # of being positive, one for each training row
+
+
+class SplitPUClassifier(PUEstimator):
+    """A binary classifier learned with Split-PU from some known positives and many unlabelled rows.
+
+    Parameters and attributes are those of every classifier here (see `PUEstimator`) and these:
+
+    Parameters
+    ----------
+    rounds : int or None
+        Rounds of split and student; 0 keeps the base model alone, None takes what the configuration says.
+
+    Attributes
+    ----------
+    split_ : SplitResult or None
+        Which unlabelled rows the last round found easy and hard, and why; None if there were no rounds.
+    rounds_ : list of RoundSummary
+        Number, split and the student's probabilities on the training rows, for every round.
+    base_ : Predictor
+        The base model before any round, with predict, predict_proba and decision_function, for comparison.
+
+    A loaded estimator lacks `split_`, `rounds_`, `history_` and `engine_`: they belong to the training.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    >>> y = (X[:, 0] > 0) & (X[:, 1] > 0)
+    >>> quick = {"base.epochs": 2, "student.epochs": 2, "split.tau": 0.1}
+    >>> fitted = SplitPUClassifier(prior=0.5, config=quick, rounds=1, random_state=0).fit(X, y)
+    >>> fitted.predict_proba(X).shape
+    (60, 2)
+    """
+
+    method = "split-pu"
+
+    def __init__(
+        self,
+        *,
+        prior: float | str | None = "auto",
+        backbone: Backbone = "auto",
+        preset: str = "default",
+        config: Config | Mapping[str, Any] | str | Path | None = None,
+        rounds: int | None = 2,
+        scenario: Scenario = "single-training-set",
+        pos_label: Any = None,
+        layers: tuple[str, str] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            prior=prior,
+            backbone=backbone,
+            preset=preset,
+            config=config,
+            scenario=scenario,
+            pos_label=pos_label,
+            layers=layers,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.rounds = rounds
+
+    def _whole_config(self, data: PUData) -> Config:
+        start = preset(self.preset, profile_of(data))
+        config = laid_over(start, self.config)
+        if self.rounds is None:
+            return config
+        if config.rounds not in (start.rounds, self.rounds):
+            raise InputError(
+                f"config sets rounds = {config.rounds} but rounds={self.rounds} was given as well: pass "
+                f"rounds={config.rounds}, or rounds=None to take what config says"
+            )
+        return config_from_dict({"rounds": self.rounds}, config)
+
+    def _adopt(self, model: Model, classes: Array) -> None:
+        super()._adopt(model, classes)
+        self.base_ = Predictor(model, "base", classes, self.device)
+
+    def _keep_findings(self, training: Training) -> None:
+        super()._keep_findings(training)
+        self.rounds_ = [_summary(one) for one in training.result.rounds]
+        self.split_ = self.rounds_[-1].split if self.rounds_ else None
+
+    @classmethod
+    def _parameters_of(cls, model: Model) -> dict[str, Any]:
+        return {"rounds": model.config.rounds}
+
+
+def _summary(one: Round) -> RoundSummary:
+    return RoundSummary(one.number, one.split, one.student.probabilities.double().cpu().numpy())

@@ -1,0 +1,170 @@
+"""Probabilities that mean what they say, learned and judged from held-out P and U."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+CalibrationMethod = Literal["temperature", "platt", "isotonic"]
+
+_STEEPEST, _FLATTEST = 20.0, 0.02  # how far a temperature may go: separable held-out rows would ask for infinity
+_STEPS = 100
+
+
+@dataclass(frozen=True)
+class PUCalibrator:
+    """A rising map from decisions to probabilities of being positive; make one with `PUCalibrator.fit`."""
+
+    method: CalibrationMethod
+    slope: float = 1.0
+    offset: float = 0.0
+    knots: Floats | None = None  # of the isotonic map
+    heights: Floats | None = None
+
+    @classmethod
+    def fit(
+        cls,
+        decision_positive: npt.ArrayLike,
+        decision_unlabelled: npt.ArrayLike,
+        prior: float,
+        *,
+        method: CalibrationMethod = "platt",
+        scenario: Scenario = "single-training-set",
+    ) -> "PUCalibrator":
+        """Fit on rows that the model was not trained on.
+
+        Temperature and Platt minimise the unbiased PU estimate of the log loss, -prior * mean_P z + mean_population
+        log(1 + exp z), which is convex. Isotonic estimates prior * density of P / density of the population directly,
+        rising with the decision; it needs hundreds of positives.
+        """
+        positive, population = _checked(decision_positive, decision_unlabelled, scenario)
+        if method == "isotonic":
+            return cls(method, knots=(fitted := _isotonic(positive, population, prior))[0], heights=fitted[1])
+        if method not in ("temperature", "platt"):
+            raise InputError(f"method={method!r} is unknown: choose temperature, platt or isotonic")
+        slope, offset = _logistic(positive, population, prior, with_offset=method == "platt")
+        return cls(method, slope, offset)
+
+    def probability(self, decision: npt.ArrayLike) -> Floats:
+        """Probabilities of being positive."""
+        scores = np.asarray(decision, dtype=np.float64)
+        if self.knots is not None and self.heights is not None:
+            interpolated: Floats = np.interp(scores, self.knots, self.heights)
+            return interpolated
+        return _sigmoid(self.slope * scores + self.offset)
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The rows whose probability lies in one range: what was promised, and what P and U say came true."""
+
+    low: float
+    high: float
+    share: float  # of the population
+    promised: float
+    estimated: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How far probabilities are from frequencies."""
+
+    bins: tuple[ReliabilityBin, ...]
+    error: float  # expected calibration error: mean distance, weighted by the share of rows
+
+
+def reliability(
+    probability_positive: npt.ArrayLike,
+    probability_unlabelled: npt.ArrayLike,
+    prior: float,
+    *,
+    scenario: Scenario = "single-training-set",
+    bins: int = 10,
+) -> Reliability:
+    """Compare probabilities with the share of positives that P, U and the prior imply, bin by bin.
+
+    In a bin that holds a share p of the labelled positives and a share q of the population, prior * p / q of the rows
+    are positive. Bins hold equal numbers of rows where probabilities pile up at the ends.
+    """
+    positive, population = _checked(probability_positive, probability_unlabelled, scenario)
+    edges = np.unique(np.quantile(population, np.linspace(0, 1, bins + 1)))
+    edges[0], edges[-1] = 0.0, 1.0
+    if len(edges) < 2:
+        edges = np.array([0.0, 1.0])
+    found = []
+    for number, (low, high) in enumerate(pairwise(edges)):
+        last = number == len(edges) - 2
+        of_population, of_positive = (
+            (values >= low) & ((values <= high) if last else (values < high)) for values in (population, positive)
+        )
+        if not of_population.any():
+            continue
+        share = float(of_population.mean())
+        estimated = float(np.clip(prior * of_positive.mean() / share, 0.0, 1.0))
+        promised = float(population[of_population].mean())
+        found.append(ReliabilityBin(float(low), float(high), share, promised, estimated))
+    return Reliability(tuple(found), float(sum(one.share * abs(one.promised - one.estimated) for one in found)))
+
+
+def _checked(positive: npt.ArrayLike, unlabelled: npt.ArrayLike, scenario: Scenario) -> tuple[Floats, Floats]:
+    """Flat arrays, and the sample that stands for the population."""
+    known, other = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (positive, unlabelled))
+    if len(known) == 0 or len(other) == 0:
+        raise InputError("calibration needs held-out positives and held-out unlabelled rows, and one of them is empty")
+    return known, np.concatenate([known, other]) if scenario == "single-training-set" else other
+
+
+def _logistic(positive: Floats, population: Floats, prior: float, *, with_offset: bool) -> tuple[float, float]:
+    """Newton's steps on slope and offset, halved until the loss falls."""
+    design = np.stack([population, np.ones_like(population)], axis=1)
+    pull = prior * np.array([positive.mean(), 1.0])
+    ridge = 1e-6 * max(float((population**2).mean()), 1.0)
+    theta = np.array([1.0, 0.0])
+    free = np.array([True, with_offset])
+
+    def loss(at: Floats) -> float:
+        return float(np.logaddexp(0, design @ at).mean() - pull @ at)
+
+    for _ in range(_STEPS):
+        probability = _sigmoid(design @ theta)
+        gradient = (probability @ design / len(design) - pull)[free]
+        weight = probability * (1 - probability)
+        curvature = (design.T * weight @ design / len(design))[np.ix_(free, free)] + ridge * np.eye(int(free.sum()))
+        step = np.zeros(2)
+        step[free] = np.linalg.solve(curvature, gradient)
+        size = 1.0
+        while size > 1e-4 and loss(_bounded(theta - size * step)) > loss(theta):
+            size /= 2
+        moved = _bounded(theta - size * step)
+        if np.abs(moved - theta).max() < 1e-8:
+            break
+        theta = moved
+    return float(theta[0]), float(theta[1])
+
+
+def _bounded(theta: Floats) -> Floats:
+    return np.array([np.clip(theta[0], _FLATTEST, _STEEPEST), theta[1]])
+
+
+def _isotonic(positive: Floats, population: Floats, prior: float) -> tuple[Floats, Floats]:
+    """Weigh P by the prior against the population: the odds of being from P are then the posterior itself."""
+    from sklearn.isotonic import IsotonicRegression
+
+    scores = np.concatenate([positive, population])
+    from_positive = np.arange(len(scores)) < len(positive)
+    weight = np.where(from_positive, prior / len(positive), 1 / len(population))
+    knots = np.unique(scores)
+    share = IsotonicRegression(out_of_bounds="clip").fit(scores, from_positive, sample_weight=weight).predict(knots)
+    heights: Floats = np.clip(share / np.maximum(1 - share, 1e-9), 0.0, 1.0)
+    return knots, heights
+
+
+def _sigmoid(values: Floats) -> Floats:
+    squashed: Floats = 0.5 * (1 + np.tanh(0.5 * values))
+    return squashed

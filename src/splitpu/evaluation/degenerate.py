@@ -1,0 +1,97 @@
+"""Models that look good on P and are worth nothing: all positive, all negative, one constant, P learned by heart."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.evaluation.pu_metrics import among_unlabelled, auc_against_unlabelled
+
+Kind = Literal["constant", "all positive", "all negative", "memorised positives"]
+
+NEARLY_ALL = 0.98
+_SIGMAS = 3.0
+
+
+@dataclass(frozen=True)
+class Degeneracy:
+    """What is wrong with a model, and the sentence that says so."""
+
+    kind: Kind
+    sentence: str
+
+
+def find_degeneracies(
+    decision_positive: npt.ArrayLike,
+    decision_unlabelled: npt.ArrayLike,
+    prior: float,
+    *,
+    scenario: Scenario = "single-training-set",
+    held_out_positive: npt.ArrayLike | None = None,
+) -> list[Degeneracy]:
+    """Look at decisions on the training rows (above 0 = positive); an empty list means that nothing was found.
+
+    Memorised positives show without held-out ones, too: even a perfect model cannot rank labelled positives above
+    unlabelled ones, so its AUC of P against U stays at 1 - s / 2 with s the share of positives among U. A model above
+    that knows which rows were labelled.
+
+    >>> [found.kind for found in find_degeneracies([2.0, 3.0], [1.0, 1.5, 2.5, 3.5], 0.6)]
+    ['all positive']
+    """
+    positive, unlabelled = (np.asarray(values, dtype=np.float64) for values in (decision_positive, decision_unlabelled))
+    everything = np.concatenate([positive, unlabelled])
+    if np.ptp(everything) < 1e-9:
+        return [
+            Degeneracy("constant", "the model gives every row the same score: it has learned nothing; train longer")
+        ]
+    recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
+    if rate >= NEARLY_ALL:
+        sentence = (
+            f"the model calls {100 * rate:.1f} % of the unlabelled rows positive where the prior expects far fewer: "
+            "lower the prior or train longer; its recall says nothing"
+        )
+        return [Degeneracy("all positive", sentence)] if _expected(prior, positive, unlabelled, scenario) < 0.9 else []
+    if recall <= 1 - NEARLY_ALL and rate <= 1 - NEARLY_ALL:
+        sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
+        return [Degeneracy("all negative", sentence)]
+    return _memorised(positive, unlabelled, prior, scenario, held_out_positive)
+
+
+def _memorised(
+    positive: npt.NDArray[np.float64],
+    unlabelled: npt.NDArray[np.float64],
+    prior: float,
+    scenario: Scenario,
+    held_out_positive: npt.ArrayLike | None,
+) -> list[Degeneracy]:
+    if held_out_positive is not None:
+        held_out = np.asarray(held_out_positive, dtype=np.float64)
+        seen, unseen = float((positive > 0).mean()), float((held_out > 0).mean())
+        middle = (seen * len(positive) + unseen * len(held_out)) / (len(positive) + len(held_out))
+        error = np.sqrt(max(middle * (1 - middle), 1e-9) * (1 / len(positive) + 1 / len(held_out)))
+        if seen - unseen > max(_SIGMAS * error, 0.05):
+            sentence = (
+                f"the model finds {100 * seen:.0f} % of the positives it was trained on but {100 * unseen:.0f} % of "
+                "new ones: it has learned them by heart; train for fewer epochs, or augment or regularise more"
+            )
+            return [Degeneracy("memorised positives", sentence)]
+        return []
+    share = _expected(prior, positive, unlabelled, scenario)
+    ceiling = 1 - share / 2
+    auc, error = auc_against_unlabelled(positive, unlabelled)
+    if auc - ceiling > max(_SIGMAS * error, 0.02):
+        sentence = (
+            f"the model ranks labelled positives above nearly everything unlabelled (AUC {auc:.3f}, where "
+            f"{ceiling:.3f} is the most that a model without knowledge of the labelling can reach): it has learned "
+            "them by heart, or the prior is too high"
+        )
+        return [Degeneracy("memorised positives", sentence)]
+    return []
+
+
+def _expected(
+    prior: float, positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64], scenario: Scenario
+) -> float:
+    return float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0.0, 1.0))

@@ -1,0 +1,66 @@
+"""Model selection inside scikit-learn, without a single negative label."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.errors import InputError
+from splitpu.evaluation.pu_metrics import evaluate_pu
+from splitpu.labels import labelled_mask
+
+Scorer = Callable[[Any, Any, npt.ArrayLike], float]
+
+CHOICES = ("accuracy", "f1", "precision", "roc_auc", "average_precision", "nnpu")
+
+
+def make_pu_scorer(
+    metric: str = "accuracy",
+    *,
+    prior: float | None = None,
+    scenario: Scenario = "single-training-set",
+    positive: object = None,
+) -> Scorer:
+    """A scorer for `GridSearchCV`, `cross_val_score` and the like, computed from held-out P and U; greater is better.
+
+    Give the `prior`, one for all candidates; without it each fitted model's own `prior_` is taken, which is not fair
+    when candidates differ in it. Recall is refused: a model that calls everything positive has the best one.
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X, s = rng.normal(size=(60, 2)), np.arange(60) % 3 == 0
+    >>> 0 <= make_pu_scorer("accuracy", prior=0.5)(LogisticRegression().fit(X, s), X, s) <= 1
+    True
+    """
+    if metric == "recall":
+        raise InputError("metric='recall' is best for a model that calls everything positive: use 'accuracy' or 'f1'")
+    if metric not in CHOICES:
+        raise InputError(f"metric={metric!r} is unknown: choose one of {', '.join(CHOICES)}")
+
+    def score(estimator: Any, X: Any, y: npt.ArrayLike) -> float:
+        labelled = labelled_mask(y, name="y", positive=_positive_label(estimator, positive))
+        decision = decisions(estimator, X)
+        population_prior = prior if prior is not None else getattr(estimator, "prior_", None)
+        if population_prior is None:
+            raise InputError(f"{type(estimator).__name__} has no prior_ of its own: give make_pu_scorer a prior")
+        found = evaluate_pu(decision[labelled], decision[~labelled], population_prior, scenario=scenario)
+        return -found.nnpu if metric == "nnpu" else found[metric].value
+
+    return score
+
+
+def decisions(estimator: Any, X: Any) -> npt.NDArray[np.float64]:
+    """How clearly an estimator calls each row positive; above nought = positive."""
+    if hasattr(estimator, "decision_function"):
+        scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
+    else:
+        scores = np.asarray(estimator.predict_proba(X), dtype=np.float64)[:, 1] - 0.5
+    classes = getattr(estimator, "classes_", None)
+    turned = classes is not None and getattr(estimator, "pos_label_", classes[1]) == classes[0]
+    return -scores if turned else scores
+
+
+def _positive_label(estimator: Any, positive: object) -> object:
+    return positive if positive is not None else getattr(estimator, "pos_label_", None)

@@ -1,0 +1,100 @@
+"""What `splitpu reproduce` and `python -m splitpu.experiments` have in common: all but the reading of options."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from splitpu.errors import InputError
+from splitpu.experiments.declared import chosen_experiments
+from splitpu.experiments.harness import Say, Session, run_units, say, smoke
+from splitpu.experiments.store import ResultStore
+from splitpu.experiments.units import Unit, planned_units
+
+RESULTS, DOCS = Path("results"), Path("docs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What was asked for; None = as the experiment declares."""
+
+    names: str | None = None  # one, several with commas, or `all`
+    recipe: str | None = None
+    positives: Sequence[int] | None = None
+    seeds: Sequence[int] | None = None
+    minutes: float | None = None
+    results: Path = RESULTS
+    cache: Path | None = None  # of stages
+    datasets: Path | None = None  # of data sets
+    docs: Path = DOCS
+    device: str = "auto"
+    commit: str | None = None
+    only_list: bool = False
+    smoke: bool = False
+    render: bool = False
+
+
+def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say = say) -> int:
+    """Run, list or render; 0 if nothing failed."""
+    if order.smoke:
+        with tempfile.TemporaryDirectory(prefix="splitpu-smoke-") as folder:
+            return _exit_code(smoke(Path(folder), "cpu", tell))
+    if order.names is None and not order.render:
+        raise InputError("name an experiment, such as 'main', or 'all', or ask for --render")
+    if order.minutes is not None and order.minutes <= 0:
+        raise InputError(f"--minutes {order.minutes:g} leaves no time; give a number above 0")
+    # Rendering takes what is there; to run more and then render, both are said one after the other.
+    if order.render:
+        from splitpu.experiments.rendering import render
+
+        for path in render(ResultStore(order.results), order.docs):
+            tell(f"wrote {path}")
+        return 0
+    return _list(order) if order.only_list else _run(order, stop, tell)
+
+
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read whole numbers with commas between them.
+
+    >>> parse_numbers("0,1, 2", "--seeds")
+    (0, 1, 2)
+    """
+    try:
+        numbers = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 0:
+        raise InputError(f"{option} {text!r} cannot be used; give whole numbers with commas, such as 0,1,2")
+    return numbers
+
+
+def _list(order: Order) -> int:
+    store = ResultStore(order.results)
+    for unit in _planned(order):
+        print(f"{'done' if store.find(unit) else 'open'}  {unit}")
+    return 0
+
+
+def _run(order: Order, stop: Callable[[], bool], tell: Say) -> int:
+    began = time.monotonic()  # before the imports, which take their time on a machine that has just started
+    from splitpu.data import cache_folder
+    from splitpu.experiments.running import Workplace
+
+    for experiment in chosen_experiments(order.names or ""):
+        if experiment.unavailable:
+            tell(f"{experiment.name} is not run: {experiment.unavailable}.")
+    cache = order.cache or cache_folder(order.datasets) / "stages"
+    workplace = Workplace(cache, order.device, order.datasets, order.commit)
+    units, store = _planned(order), ResultStore(order.results)
+    minutes = None if order.minutes is None else order.minutes - (time.monotonic() - began) / 60
+    return _exit_code(run_units(units, store, workplace, minutes=minutes, stop=stop, tell=tell))
+
+
+def _planned(order: Order) -> list[Unit]:
+    chosen = chosen_experiments(order.names or "")
+    return planned_units(chosen, recipe=order.recipe, positives=order.positives, seeds=order.seeds)
+
+
+def _exit_code(session: Session) -> int:
+    return 1 if session.failed else 0

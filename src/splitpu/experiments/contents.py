@@ -1,0 +1,159 @@
+"""The content of the results page: every table and sweep as blocks, read from the result lines."""
+
+from collections.abc import Callable, Sequence
+
+from splitpu.experiments.blocks import Block, Charts, Grid, Heading, Paragraph, Part
+from splitpu.experiments.declared import Experiment, Recipe, Row, experiments, recipes
+from splitpu.experiments.drawing import setting_chart
+from splitpu.experiments.figure_contents import FIGURE_CONTENTS
+from splitpu.experiments.store import ResultStore
+from splitpu.experiments.summary import NOT_RUN, Cell, cells, deviation, figure_lines, mean_of, with_deviation
+from splitpu.report.charts import Series
+from splitpu.report.text import MISSING
+
+HOW_TO_READ = (
+    "Every accuracy is in percent, on the test images, after the last epoch, at the model's own threshold, as mean ± "
+    "standard deviation over n seeds. No epoch, setting or threshold was chosen by test labels. Times are the training "
+    "time of a whole run on the device named beside them, stages taken from the cache included. Every figure is read "
+    "from the lines in results/ by `splitpu reproduce --render`; what has no line yet says 'not run'."
+)
+
+
+def page_parts(store: ResultStore, *, smoke: bool = False) -> list[Part]:
+    """Every section in the order of the page."""
+    tables = [Part(name, one.title, _section(one, store, smoke)) for name, one in experiments().items()]
+    return [Part("reading", "How to read this", _introduction(store)), *tables]
+
+
+def headline(store: ResultStore, *, smoke: bool = False) -> str:
+    """One sentence: how far the main result has come."""
+    main, size = experiments()["main"], 1000
+    row = next(row for row in main.rows if row.value == "accuracy")
+    found = []
+    for recipe in main.recipes:
+        cell = next((c for c in cells(main, recipe, store, smoke=smoke) if c.row is row and c.positives == size), None)
+        if cell is not None and cell.mean is not None:
+            found.append(f"{recipe} {cell.ours}")
+    ours = "; ".join(found) or NOT_RUN
+    return f"CIFAR-10 with {size} labelled positives: the paper says {row.paper[size]:.2f}, ours is {ours}."
+
+
+def _introduction(store: ResultStore) -> list[Block]:
+    rows = [[r.title, r.about, r.chosen_by or MISSING, r.unavailable or "yes"] for r in recipes().values()]
+    outdated = len(store.lines) - len(store.used)
+    counted = f"{len(store.used)} results are shown."
+    if outdated:
+        counted += f" {outdated} more were made with earlier settings of a recipe and are left out."
+    if store.unreadable:
+        counted += f" {store.unreadable} lines could not be read."
+    return [
+        Paragraph(HOW_TO_READ),
+        Paragraph(counted),
+        Grid(["recipe", "what it is", "chosen by", "can be run"], rows, words=4),
+    ]
+
+
+def _section(experiment: Experiment, store: ResultStore, smoke: bool) -> list[Block]:
+    chosen = recipes()
+    blocks: list[Block] = [Paragraph(f"{experiment.place}. {experiment.about}")]
+    if experiment.paper_says:
+        blocks.append(Paragraph(f"The paper says: {experiment.paper_says}"))
+    if experiment.unavailable:
+        blocks.append(Paragraph(f"Not run: {experiment.unavailable}."))
+    if experiment.chosen_by:
+        blocks.append(Paragraph(f"Chosen by: {experiment.chosen_by}."))
+    write: dict[str, Callable[[Experiment, Recipe, ResultStore, bool], list[Block]]]
+    write = {"figure": _figure, "choice": _choice}
+    for recipe in experiment.recipes:
+        blocks.append(Heading(f"Recipe: {chosen[recipe].title}"))
+        blocks += write.get(experiment.kind, _table)(experiment, chosen[recipe], store, smoke)
+    if experiment.kind == "sweep":
+        blocks.append(sweep_charts(experiment, store, smoke=smoke))
+    if experiment.published:
+        blocks += [Heading("Other methods as the paper quotes them"), _published(experiment.published)]
+    return blocks
+
+
+def _table(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:
+    rows = [
+        [c.row.label, str(c.positives), c.paper, c.ours, c.difference, c.time, c.device]
+        for c in cells(experiment, recipe.name, store, smoke=smoke)
+    ]
+    columns = [experiment.what, "positives", "paper", "ours", "difference", "time a run", "device"]
+    return [Grid(columns, rows)]
+
+
+def _published(rows: Sequence[Row]) -> Grid:
+    lines = [[row.label, str(size), Cell(row, size).paper] for row in rows for size in row.paper]
+    return Grid(["method", "positives", "published"], lines)
+
+
+def _choice(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:
+    """Candidates by what chose between them; the accuracy on the test rows stands last."""
+    found = cells(experiment, recipe.name, store, smoke=smoke)
+    rows = []
+    for cell in found:
+        estimate = mean_of(cell.lines, "selection", "pu_accuracy")
+        rivals = [mean_of(c.lines, "selection", "pu_accuracy") for c in found if c.positives == cell.positives]
+        best = max((rival for rival in rivals if rival is not None), default=None)
+        risk = mean_of(cell.lines, "selection", "nnpu_value")
+        spread = deviation([line["selection"]["pu_accuracy"] for line in cell.lines])
+        rows.append(
+            [
+                cell.row.label,
+                str(cell.positives),
+                with_deviation(estimate, spread) if estimate is not None else NOT_RUN,
+                "chosen" if estimate is not None and estimate == best else "",
+                f"{risk:.4f}" if risk is not None else MISSING,
+                cell.ours,
+                cell.time,
+            ]
+        )
+    columns = [experiment.what, "positives", "estimated on PU data", "", "nnPU value", "test accuracy", "time a run"]
+    return [Grid(columns, rows)]
+
+
+def _figure(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:
+    lines = figure_lines(experiment, recipe.name, store, smoke=smoke)
+    if not lines:
+        return [Paragraph(f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}.")]
+    ran = f"{len(lines)} seed{'s' if len(lines) > 1 else ''}, {lines[0]['positives']} positives, {lines[0]['device']}."
+    blocks = [Paragraph(ran), *FIGURE_CONTENTS[experiment.name](lines)]
+    if experiment.name == "noise-by-tau":
+        blocks.append(sweep_charts(experiments()["tau"], store, smoke=smoke, only=recipe.name))
+    return blocks
+
+
+def sweep_charts(experiment: Experiment, store: ResultStore, *, smoke: bool = False, only: str | None = None) -> Charts:
+    """Accuracy against the setting that is swept, one drawing for every number of positives."""
+    sizes = dict.fromkeys(cell.positives for cell in cells(experiment, experiment.recipes[0], store, smoke=smoke))
+    drawings = []
+    for size in sizes:
+        series = []
+        theirs = [(row.x, row.paper[size]) for row in experiment.rows if row.x is not None and size in row.paper]
+        if theirs:
+            series.append(_sweep_line("paper", theirs))
+        for recipe in [only] if only else experiment.recipes:
+            found = [c for c in cells(experiment, recipe, store, smoke=smoke) if c.positives == size]
+            ours = [(c.row.x, c.mean) for c in found if c.row.x is not None and c.mean is not None]
+            if ours:
+                series.append(_sweep_line(f"ours, {recipe}", ours))
+        if series:
+            drawings.append((f"{size} positives", _sweep_drawing(experiment, size, series)))
+    return Charts(drawings)
+
+
+def _sweep_line(name: str, points: Sequence[tuple[float, float]]) -> Series:
+    # Settings between 0 and 1 are drawn in percent, because the charts write whole numbers at their lower edge.
+    scale = 1 if all(float(x).is_integer() for x, _ in points) else 100
+    return Series(name, [scale * x for x, _ in points], [y for _, y in points])
+
+
+def _sweep_drawing(experiment: Experiment, size: int, series: list[Series]) -> str:
+    counted = all(float(row.x or 0).is_integer() for row in experiment.rows)
+    return setting_chart(
+        series,
+        f"Accuracy against {experiment.what} with {size} positives",
+        x_label=experiment.what if counted else f"{experiment.what}, in %",
+        y_label="accuracy, in %",
+    )

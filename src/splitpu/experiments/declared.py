@@ -1,0 +1,143 @@
+"""What the TOML files declare: recipes, and for each table or figure its rows, the paper's figures, and what to run."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from splitpu.config.keys import nearest
+from splitpu.errors import InputError
+
+Kind = Literal["table", "sweep", "figure", "choice"]
+
+# In the order of the page; a file that is not named here is appended.
+ORDER = (
+    *("main", "medical", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
+    *("rho", "alpha", "beta", "tau", "base-upu"),
+    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery", "recipe-choice"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a run is trained before a table changes anything."""
+
+    name: str
+    title: str
+    about: str
+    preset: str
+    backbone: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    chosen_by: str = ""
+    unavailable: str = ""  # why it cannot be run, if it cannot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of a table: what it changes, which figure of the run it shows, and what the paper has there."""
+
+    label: str
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    value: str = "accuracy"  # accuracy, base_accuracy, gain (of the student over its base), rounds.1, rounds.2, ...
+    x: float | None = None  # where the row lies on the axis of a sweep
+    data: str = ""  # another data set than that of the table
+    paper: Mapping[int, float] = field(default_factory=dict)  # by number of labelled positives
+    paper_sd: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A table or figure."""
+
+    name: str
+    title: str
+    place: str  # where it is in the paper
+    kind: Kind
+    about: str
+    what: str = "setting"  # heading of the rows
+    data: str = "cifar10"
+    recipes: tuple[str, ...] = ("default",)
+    positives: tuple[int, ...] = (1000,)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    common: Mapping[str, Any] = field(default_factory=dict)  # settings of every row
+    rows: tuple[Row, ...] = (Row(label=""),)
+    published: tuple[Row, ...] = ()  # figures of others that the paper quotes
+    paper_says: str = ""
+    chosen_by: str = ""
+    held_out: float = 0.0  # share of P and U kept from training; choices only
+    unavailable: str = ""  # why it cannot be run, if it cannot
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Every recipe by name.
+
+    >>> recipes()["paper"].backbone
+    'cnn13'
+    """
+    return {name: Recipe(name=name, **content) for name, content in _read("recipes.toml").items()}
+
+
+@cache
+def experiments() -> dict[str, Experiment]:
+    """Every table and figure by name, in the order of the page.
+
+    >>> list(experiments())[:2]
+    ['main', 'medical']
+    """
+    folder = files("splitpu.experiments") / "tables"
+    found = {path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml")}
+    ordered = [name for name in ORDER if name in found] + sorted(found - set(ORDER))
+    return {name: _experiment(name, _read(f"tables/{name}.toml")) for name in ordered}
+
+
+def chosen_experiments(names: str) -> list[Experiment]:
+    """The experiments a user named: one, several with commas, or `all`.
+
+    >>> [experiment.name for experiment in chosen_experiments("tau,rho")]
+    ['tau', 'rho']
+    """
+    known = experiments()
+    if names == "all":
+        return list(known.values())
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if name not in known:
+            raise _unknown("experiment", name, known)
+    return [known[name] for name in dict.fromkeys(wanted)]
+
+
+def chosen_recipe(name: str) -> Recipe:
+    """The recipe a user named."""
+    if name not in recipes():
+        raise _unknown("recipe", name, recipes())
+    return recipes()[name]
+
+
+def _unknown(what: str, name: str, known: Mapping[str, Any]) -> InputError:
+    meant = nearest(name, known)
+    advice = f"did you mean '{meant}'?" if meant else f"choose one of {', '.join(known)}"
+    return InputError(f"there is no {what} named '{name}'; {advice}")
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((files("splitpu.experiments") / name).read_text(encoding="utf-8"))
+
+
+def _experiment(name: str, content: dict[str, Any]) -> Experiment:
+    lists = ("recipes", "positives", "seeds")
+    converted: dict[str, Any] = {key: tuple(content[key]) for key in lists if key in content}
+    converted |= {key: tuple(_row(row) for row in content[key]) for key in ("rows", "published") if key in content}
+    return Experiment(name=name, **(content | converted))
+
+
+def _row(content: dict[str, Any]) -> Row:
+    # TOML keys are text; the number of positives is a number.
+    sizes: dict[str, Any] = {
+        key: {int(size): float(figure) for size, figure in content[key].items()}
+        for key in ("paper", "paper_sd")
+        if key in content
+    }
+    return Row(**(content | sizes))

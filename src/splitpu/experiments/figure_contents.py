@@ -1,0 +1,191 @@
+"""How each figure of the paper is shown: from the series in its result lines to tables and drawings."""
+
+from collections.abc import Callable
+from statistics import fmean
+
+from splitpu.experiments.blocks import Block, Charts, Grid, Pictures
+from splitpu.experiments.drawing import setting_chart
+from splitpu.experiments.store import Line
+from splitpu.report.charts import Mark, Series, line_chart
+from splitpu.report.text import MISSING
+
+TAUS = (0.70, 0.75, 0.80, 0.82, 0.84, 0.86, 0.88, 0.90, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96)
+PARTS = ("easy", "hard")
+_NEVER = "never reached"
+
+
+def noise_by_tau(lines: list[Line]) -> list[Block]:
+    """The split at each tau is that of the first epoch whose agreement lies above it."""
+    found = [(tau, _splits_at(lines, tau)) for tau in TAUS]
+    rows = [
+        [
+            f"{tau:.2f}",
+            *([_mean(split, "epoch", 1), _mean(split, "easy", 0), _mean(split, "hard", 0)] if split else [_NEVER] * 3),
+            *([_share(split, "easy"), _share(split, "hard")] if split else [MISSING] * 2),
+        ]
+        for tau, split in found
+    ]
+    reached = [(100 * tau, split) for tau, split in found if split]
+    xs = [x for x, _ in reached]
+    noise_all = fmean(line["series"]["noise_all"] for line in lines)
+    sizes = [Series(part, xs, [fmean(s[f"noisy_{part}"] for s in split) for _, split in reached]) for part in PARTS]
+    rates = [Series(part, xs, [100 * _rate(split, part) for _, split in reached]) for part in PARTS]
+    together = Mark(100 * noise_all, "all unlabelled")
+    drawings = [
+        (
+            "noisy samples among easy and hard ones",
+            setting_chart(sizes, "Noisy samples against tau", x_label="tau, in %", y_label="samples"),
+        ),
+        (
+            "share of noise among easy and hard ones",
+            setting_chart(
+                rates, "Noise rate against tau", x_label="tau, in %", y_label="noise, in %", level=together
+            ),
+        ),
+    ]
+    columns = ["tau", "epoch", "easy", "hard", "noise in easy", "noise in hard"]
+    return [Grid(columns, rows), Charts(drawings)]
+
+
+def learning_of_noise(lines: list[Line]) -> list[Block]:
+    """Training accuracy of clean and noisy easy samples; one seed is drawn, the first."""
+    series = lines[0]["series"]
+    epochs = series["epoch"]
+    rows = [
+        [
+            f"{epochs[i]:.0f}",
+            _percent(series["clean"][i]),
+            _percent(series["noisy"][i]),
+            f"{series['clean_missed'][i]:.0f}",
+            f"{series['noisy_missed'][i]:.0f}",
+            _percent(_part(series["noisy_missed"][i], series["clean_missed"][i])),
+        ]
+        for i in _some_of(len(epochs))
+    ]
+    curves = [Series(part, epochs, [_hundred(y) for y in series[part]]) for part in ("clean", "noisy")]
+    drawing = line_chart(
+        curves, description="Training accuracy of easy samples", x_label="epoch", y_label="as their label says, in %"
+    )
+    columns = ["epoch", "clean learned", "noisy learned", "clean missed", "noisy missed", "noise among missed"]
+    return [Grid(columns, rows), Charts([("clean and noisy easy samples", drawing)])]
+
+
+def spr(lines: list[Line]) -> list[Block]:
+    """Noise among the most suspected samples, beside the noise of the whole set."""
+    series = lines[0]["series"]
+    shares = [_part(n, s - n) for n, s in zip(series["selected_noisy"], series["selected"], strict=True)]
+    all_noise = _percent(series["noise_easy"])
+    found = zip(series["epoch"], series["selected"], series["selected_noisy"], shares, series["auc"], strict=True)
+    rows = [
+        [f"{epoch:.0f}", f"{size - noisy:.0f}", f"{noisy:.0f}", _percent(share), all_noise, _auc(auc)]
+        for epoch, size, noisy, share, auc in found
+    ]
+    drawing = line_chart(
+        [Series("among the suspected", series["epoch"], [_hundred(share) for share in shares])],
+        description="Noise among the samples that SPR suspects",
+        x_label="epoch",
+        y_label="noise, in %",
+        level=Mark(100 * series["noise_easy"], "all easy samples"),
+    )
+    columns = ["epoch", "suspected, clean", "suspected, noisy", "noise among suspected", "noise among all", "ROC AUC"]
+    return [Grid(columns, rows), Charts([("noise among the tenth that SPR suspects most", drawing)])]
+
+
+def cgh(lines: list[Line]) -> list[Block]:
+    """Gradients of clean and noisy easy samples."""
+    series = lines[0]["series"]
+    keys = ("count", "mean", "sd", "quarter", "median", "three_quarters")
+    rows = [
+        [f"{what}, {part}", *(_short(series[source][part].get(key)) for key in keys)]
+        for what, source in (("gradient", "statistics"), ("coherence", "coherence"))
+        for part in ("clean", "noisy")
+    ]
+    found = [
+        [
+            _percent(_part(series["selected_noisy"], series["selected"] - series["selected_noisy"])),
+            _percent(series["noise_easy"]),
+            _auc(series["auc"]),
+        ]
+    ]
+    widest = max(abs(x) for x in series["middle"])
+    places = [100 * x / widest for x in series["middle"]]
+    curves = [Series(part, places, [100 * y for y in series[f"{part}_share"]]) for part in ("clean", "noisy")]
+    drawing = setting_chart(
+        curves, "Gradients of single samples", x_label=f"gradient, in % of {widest:.3g}", y_label="samples, in %"
+    )
+    return [
+        Grid(["", "samples", "mean", "sd", "lower quarter", "median", "upper quarter"], rows),
+        Grid(["noise among the least coherent tenth", "noise among all", "ROC AUC"], found, words=0),
+        Charts([("gradient of the first convolution's first weight", drawing)]),
+    ]
+
+
+def gallery(lines: list[Line]) -> list[Block]:
+    """The pictures themselves."""
+    return [
+        Pictures(
+            group[0].upper() + group[1:],
+            [(s["png"], f"row {s['row']}: teacher {s['teacher']:.2f}, student {s['student']:.2f}") for s in samples],
+        )
+        for group, samples in lines[0]["series"].items()
+    ]
+
+
+FIGURE_CONTENTS: dict[str, Callable[[list[Line]], list[Block]]] = {
+    "noise-by-tau": noise_by_tau,
+    "learning-of-noise": learning_of_noise,
+    "spr": spr,
+    "cgh": cgh,
+    "gallery": gallery,
+}
+
+
+def _splits_at(lines: list[Line], tau: float) -> list[dict[str, float]]:
+    """The split of every seed at this tau; none if one of them never came so far."""
+    found = []
+    for line in lines:
+        series = line["series"]
+        above = [i for i, agreement in enumerate(series["agreement"]) if agreement > tau]
+        if not above:
+            return []
+        keys = ("epoch", "easy", "hard", "noisy_easy", "noisy_hard")
+        found.append({key: series[key][above[0]] for key in keys})
+    return found
+
+
+def _mean(splits: list[dict[str, float]], key: str, decimals: int) -> str:
+    return f"{fmean(split[key] for split in splits):,.{decimals}f}"
+
+
+def _rate(splits: list[dict[str, float]], part: str) -> float:
+    return fmean(split[f"noisy_{part}"] / max(split[part], 1) for split in splits)
+
+
+def _share(splits: list[dict[str, float]], part: str) -> str:
+    return _percent(_rate(splits, part))
+
+
+def _part(some: float, others: float) -> float | None:
+    return some / (some + others) if some + others else None
+
+
+def _percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.1f} %"
+
+
+def _hundred(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _auc(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.3f}"
+
+
+def _short(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.4g}"
+
+
+def _some_of(count: int, rows: int = 12) -> list[int]:
+    """About this many positions, first and last among them."""
+    step = max(1, -(-count // rows))
+    return sorted({*range(0, count, step), count - 1}) if count else []

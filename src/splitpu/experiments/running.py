@@ -1,0 +1,243 @@
+"""From a unit to its result line: load the data, train, compare with the truth of the test rows, write down how."""
+
+import gc
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from splitpu.config import config_to_dict
+from splitpu.data import HeldOut, NamedSet, PUData, load_named, make_pu, true_prior
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.inference import predict_logits
+from splitpu.engine.stage import EpochRecord, Observer
+from splitpu.experiments.figures import FIGURES
+from splitpu.experiments.units import WHAT_IS_COMPUTED, Unit
+from splitpu.experiments.watching import open_context
+from splitpu.methods.context import Teacher
+from splitpu.methods.splitpu import Round
+from splitpu.metrics import Figures, evaluate_scores, finite_or_none
+from splitpu.runs.environment import source_commit, versions
+from splitpu.runs.fitting import Note, collected_warnings
+from splitpu.selection import hold_out, nnpu_value, pu_criterion
+from splitpu.training import profile_of, train
+from splitpu.views import Views
+
+
+@dataclass
+class Workplace:
+    """Where and with what units are run; keeps the last data set, which the next unit mostly needs again."""
+
+    cache: Path  # of stages, shared by all experiments
+    device: str = "auto"
+    datasets: Path | None = None  # cache of the data sets
+    commit: str | None = None  # to be noted where the code is not a checkout
+    _named: dict[str, NamedSet] = field(default_factory=dict)
+    _drawn: dict[tuple[str, int, int], tuple[PUData, HeldOut, float]] = field(default_factory=dict)
+
+    def draw(self, name: str, positives: int, seed: int) -> tuple[PUData, HeldOut, float]:
+        """PU data, test rows and the true prior; the seed draws which positives are labelled."""
+        key = (name, positives, seed)
+        if key not in self._drawn:
+            if name not in self._named:
+                self._named[name] = load_named(name, self.datasets)
+            self._drawn.clear()
+            named = self._named[name]
+            self._drawn[key] = (*make_pu(named, positives, seed), true_prior(named))
+        return self._drawn[key]
+
+    def noted_commit(self) -> str | None:
+        """The commit that results are made with."""
+        return self.commit or source_commit()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a unit found, before it is written down."""
+
+    base: Figures
+    rounds: list[dict[str, Any]]
+    history: Iterable[EpochRecord]
+    hardware: Hardware
+    engine: str
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -> dict[str, Any]:
+    """Run one unit to its end, going on from whatever stages the cache holds; give its result line."""
+    started = time.perf_counter()
+    data, held_out, prior = workplace.draw(unit.data, unit.positives, unit.seed)
+    run = {"figure": _figure, "choice": _choice}.get(unit.experiment.kind, _table)
+    with collected_warnings(note) as warnings:
+        outcome = run(unit, workplace, observer, data, held_out, prior)
+    free_memory()
+    return _line(unit, workplace, outcome, warnings, time.perf_counter() - started)
+
+
+def free_memory() -> None:
+    """Captured graphs keep their memory until they are collected."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _table(
+    unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
+) -> Outcome:
+    """The whole method, as any user runs it."""
+    _check_profile(unit, data)
+    training = train(
+        data,
+        prior=prior,
+        config=unit.config,
+        backbone=unit.network,
+        seed=unit.seed,
+        device=workplace.device,
+        checkpoints=workplace.cache,
+        observer=observer,
+    )
+    hardware = training.hardware
+    views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
+    result = training.result
+    return Outcome(
+        base=_test_figures(result.base, held_out, views, hardware, prior),
+        rounds=[_round(r, data, _test_figures(r.student, held_out, views, hardware, prior)) for r in result.rounds],
+        history=result.history,
+        hardware=hardware,
+        engine=training.engine,
+    )
+
+
+def _choice(
+    unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
+) -> Outcome:
+    """Train without a part of P and U, and judge every model on that part as well as, for comparison, on the test."""
+    left, positives, population = hold_out(data, unit.experiment.held_out, unit.seed)
+    training = train(
+        left,
+        prior=prior,
+        config=unit.config,
+        backbone=unit.network,
+        seed=unit.seed,
+        device=workplace.device,
+        checkpoints=workplace.cache,
+        observer=observer,
+    )
+    hardware, result = training.hardware, training.result
+    views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
+
+    def judged(teacher: Teacher) -> dict[str, float]:
+        on_positives, on_population = (
+            predict_logits(teacher.network, data.features[rows], views, hardware) - teacher.threshold
+            for rows in (positives, population)
+        )
+        return {
+            "pu_accuracy": 100 * pu_criterion(on_positives, on_population, prior),
+            "nnpu_value": nnpu_value(on_positives, on_population, prior),
+        }
+
+    rounds = [
+        {**_round(r, left, _test_figures(r.student, held_out, views, hardware, prior)), **judged(r.student)}
+        for r in result.rounds
+    ]
+    more = {
+        "base_selection": judged(result.base),
+        "selection": judged(result.final),
+        "held_out_positives": len(positives),
+        "held_out_population": len(population),
+    }
+    base = _test_figures(result.base, held_out, views, hardware, prior)
+    return Outcome(base, rounds, result.history, hardware, training.engine, more)
+
+
+def _figure(
+    unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
+) -> Outcome:
+    """The part of the method that the figure looks at."""
+    context, engine = open_context(
+        data,
+        prior=prior,
+        config=unit.config,
+        backbone=unit.network,
+        seed=unit.seed,
+        device=workplace.device,
+        checkpoints=workplace.cache,
+        observer=observer,
+    )
+    found = FIGURES[unit.experiment.name](context, engine)
+    views, hardware = engine.views, engine.hardware
+    rounds = []
+    if found.student is not None and found.split is not None:
+        figures = _test_figures(found.student, held_out, views, hardware, prior)
+        rounds.append(_round(Round(1, found.split, found.student), data, figures))
+    base = _test_figures(found.base, held_out, views, hardware, prior)
+    return Outcome(base, rounds, engine.history, hardware, engine.describe(), {"series": found.series})
+
+
+def _check_profile(unit: Unit, data: PUData) -> None:
+    """The unit was planned without the data; its configuration must be the one these data lead to."""
+    if profile_of(data) != unit.profile:
+        raise ValueError(f"{unit.data} was planned as {unit.profile} but is {profile_of(data)}")
+
+
+def _test_figures(teacher: Teacher, held_out: HeldOut, views: Views, hardware: Hardware, prior: float) -> Figures:
+    logits = predict_logits(teacher.network, held_out.features, views, hardware)
+    return evaluate_scores(held_out.truth, logits - teacher.threshold, prior)
+
+
+def _round(found: Round, data: PUData, figures: Figures) -> dict[str, Any]:
+    split = found.split
+    return {
+        "round": found.number,
+        "accuracy": _percent(figures["accuracy"]),
+        "easy": int(split.easy.sum()),
+        "hard": int((~split.easy).sum()),
+        "noise": split.noise(data.truth),
+        "split_epoch": split.epoch,
+        "reached": split.reached,
+        "metrics": figures,
+    }
+
+
+def _line(
+    unit: Unit, workplace: Workplace, outcome: Outcome, warnings: list[str], wall_seconds: float
+) -> dict[str, Any]:
+    """Everything that is known about the result. The accuracy is that of the last epoch, in percent."""
+    settings = config_to_dict(unit.config)
+    stage_seconds: dict[str, float] = {}
+    for record in outcome.history:
+        stage_seconds[record.stage] = round(stage_seconds.get(record.stage, 0.0) + record.seconds, 3)
+    final = outcome.rounds[-1] if outcome.rounds else None
+    line = {
+        **unit.identity,
+        "accuracy": final["accuracy"] if final else _percent(outcome.base["accuracy"]),
+        "base_accuracy": _percent(outcome.base["accuracy"]),
+        "metrics": final["metrics"] if final else outcome.base,
+        "base_metrics": outcome.base,
+        "rounds": [{key: value for key, value in r.items() if key != "metrics"} for r in outcome.rounds],
+        **outcome.more,
+        "seconds": round(sum(stage_seconds.values()), 3),  # of all its stages, whether trained here or found cached
+        "wall_seconds": round(wall_seconds, 3),  # that this unit took here
+        "stage_seconds": stage_seconds,
+        "device": outcome.hardware.describe(),
+        "engine": outcome.engine,
+        "work": unit.work,
+        "data": unit.data,
+        "network": unit.network,
+        "config_hash": unit.config_hash,
+        "config": {section: settings[section] for section in WHAT_IS_COMPUTED},
+        "warnings": warnings,
+        "versions": versions(),
+        "commit": workplace.noted_commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    cleaned: dict[str, Any] = finite_or_none(line)
+    return cleaned
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 4)

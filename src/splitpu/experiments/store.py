@@ -1,0 +1,67 @@
+"""Results on disk: one JSON line a unit, in any number of files below one folder, merged by copying files."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from splitpu.config import config_from_dict, config_hash
+from splitpu.errors import InputError
+from splitpu.experiments.units import WHAT_IS_COMPUTED, Unit, work_key
+from splitpu.files import disk_errors_in_words
+
+Line = Mapping[str, Any]
+
+
+class ResultStore:
+    """All result lines below a folder; of several with the same key the first one counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: dict[str, Line] = {}
+        self.unreadable = 0  # lines cut short by a kill, or of settings that no longer exist
+        self.used: set[str] = set()
+        for path in sorted(folder.rglob("*.jsonl")) if folder.is_dir() else ():
+            self._read(path)
+
+    def find(self, unit: Unit) -> Line | None:
+        """The unit's result, whichever experiment it was made for, if its settings are still what they were."""
+        key = unit.work_key
+        if key not in self.lines:
+            return None
+        self.used.add(key)
+        return self.lines[key]
+
+    def add(self, unit: Unit, line: Line) -> None:
+        """Append a line in one write and have it on disk before going on."""
+        path = self.folder / f"{unit.experiment.name}.jsonl"
+        with disk_errors_in_words(path):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with path.open("ab+") as file:
+                # A line that a kill cut short must not swallow this one.
+                if file.tell() and not _ends_with_newline(path):
+                    file.write(b"\n")
+                file.write(json.dumps(line).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self.lines.setdefault(unit.work_key, line)
+
+    def _read(self, path: Path) -> None:
+        for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if not text.strip():
+                continue
+            try:
+                line = json.loads(text)
+                # Hashed anew: a setting that was added since, at a default that changes nothing, must not make a
+                # result out of date.
+                name = config_hash(config_from_dict(line["config"]), *WHAT_IS_COMPUTED)
+                self.lines.setdefault(work_key(line, name), line)
+            except (json.JSONDecodeError, KeyError, TypeError, InputError):
+                self.unreadable += 1
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

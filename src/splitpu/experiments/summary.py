@@ -1,0 +1,149 @@
+"""From result lines to the cells of a table: the paper's figure, ours, and what it took."""
+
+import statistics
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from splitpu.experiments.declared import Experiment, Row
+from splitpu.experiments.store import Line, ResultStore
+from splitpu.experiments.units import SMOKE_POSITIVES, Unit, known_set
+from splitpu.report.text import MISSING
+
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a table at one number of positives."""
+
+    row: Row
+    positives: int
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[float]:
+        """The figure of every seed."""
+        found = (reading(line, self.row.value) for line in self.lines)
+        return [value for value in found if value is not None]
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds."""
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def paper(self) -> str:
+        """The paper's figure as text; a dash where it gives none."""
+        mean = self.row.paper.get(self.positives)
+        return with_deviation(mean, self.row.paper_sd.get(self.positives)) if mean is not None else MISSING
+
+    @property
+    def ours(self) -> str:
+        """Mean, standard deviation and number of seeds."""
+        if self.mean is None:
+            return NOT_RUN
+        sign = "+" if self.row.value == "gain" and self.mean > 0 else ""
+        return f"{sign}{with_deviation(self.mean, deviation(self.values))} (n = {len(self.values)})"
+
+    @property
+    def difference(self) -> str:
+        """Ours less the paper's, in points."""
+        theirs = self.row.paper.get(self.positives)
+        return f"{self.mean - theirs:+.2f}" if self.mean is not None and theirs is not None else MISSING
+
+    @property
+    def time(self) -> str:
+        """Mean training time of a run."""
+        seconds = [line["seconds"] for line in self.lines]
+        return f"{statistics.fmean(seconds):.0f} s" if seconds else MISSING
+
+    @property
+    def device(self) -> str:
+        """What it ran on."""
+        return ", ".join(sorted({line["device"] for line in self.lines})) or MISSING
+
+
+def reading(line: Line, value: str) -> float | None:
+    """Read one figure from a result line.
+
+    >>> reading({"accuracy": 91.5, "base_accuracy": 90.5, "rounds": [{"accuracy": 91.0}]}, "gain")
+    1.0
+    >>> reading({"rounds": [{"accuracy": 91.0}]}, "rounds.1")
+    91.0
+    """
+    if value.startswith("rounds."):
+        number = int(value.removeprefix("rounds."))
+        accuracy: float | None = line["rounds"][number - 1]["accuracy"] if len(line["rounds"]) >= number else None
+        return accuracy
+    if value == "gain":
+        return float(line["accuracy"] - line["base_accuracy"])
+    return float(line[value])
+
+
+def deviation(values: list[float]) -> float | None:
+    """The standard deviation between seeds; one seed has none."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def with_deviation(mean: float, deviation: float | None) -> str:
+    """Write a figure.
+
+    >>> with_deviation(90.513, 0.1), with_deviation(89.28, None)
+    ('90.51 ± 0.10', '89.28')
+    """
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+
+
+def cells(experiment: Experiment, recipe: str, store: ResultStore, *, smoke: bool = False) -> list[Cell]:
+    """Every cell that the paper or the declaration has, whether it was run or not, size by size."""
+    sizes = _sizes(experiment, store, smoke)
+    return [
+        Cell(row, positives, found_lines(experiment, recipe, row, positives, store, smoke=smoke))
+        for positives in sizes
+        for row in experiment.rows
+    ]
+
+
+def found_lines(
+    experiment: Experiment, recipe: str, row: Row, positives: int, store: ResultStore, *, smoke: bool = False
+) -> list[Line]:
+    """The results of a row, seed by seed."""
+    if experiment.unavailable or not (smoke or known_set(row.data or experiment.data)):
+        return []
+    seeds = sorted({*experiment.seeds, *(line["seed"] for line in store.lines.values())})
+    unit = Unit(experiment, recipe, row, positives, 0, smoke)
+    found = (store.find(replace(unit, seed=seed)) for seed in seeds)
+    return [line for line in found if line is not None]
+
+
+def figure_lines(experiment: Experiment, recipe: str, store: ResultStore, *, smoke: bool = False) -> list[Line]:
+    """The lines of a figure at the first number of positives that has any."""
+    for positives in _sizes(experiment, store, smoke):
+        lines = found_lines(experiment, recipe, experiment.rows[0], positives, store, smoke=smoke)
+        if lines:
+            return lines
+    return []
+
+
+def mean_of(lines: list[Line], *path: str) -> float | None:
+    """The mean of a figure that lies deeper in the lines.
+
+    >>> mean_of([{"selection": {"nnpu_value": 0.25}}, {"selection": {"nnpu_value": 0.75}}], "selection", "nnpu_value")
+    0.5
+    """
+    values = []
+    for line in lines:
+        value: Any = line
+        for key in path:
+            value = value[key]
+        if value is not None:
+            values.append(float(value))
+    return statistics.fmean(values) if values else None
+
+
+def _sizes(experiment: Experiment, store: ResultStore, smoke: bool) -> list[int]:
+    if smoke:
+        return [SMOKE_POSITIVES]
+    in_paper = {size for row in experiment.rows for size in row.paper}
+    run = {line["positives"] for line in store.lines.values() if line["experiment"] == experiment.name}
+    return sorted({*experiment.positives, *in_paper, *run})

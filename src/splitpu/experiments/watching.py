@@ -1,0 +1,91 @@
+"""Looking over the shoulder of a stage: figures taken after each of its epochs, without changing what it learns."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from splitpu.config.schema import Config
+from splitpu.data.preprocess import Preprocessing
+from splitpu.data.pudata import PUData
+from splitpu.engine.checkpoint import CheckpointStore
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.loop import Engine
+from splitpu.engine.rows import RowStore
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.methods.context import Context
+from splitpu.training import network_recipe
+from splitpu.views import Views
+
+# Figures of one epoch, given the stage's module and the epoch's number; an empty list leaves the epoch out.
+Look = Callable[[Any, int], list[float]]
+
+
+class WatchingEngine(Engine):
+    """An engine that takes figures after the epochs of chosen stages and keeps them with the stage's checkpoint."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.seen: dict[str, list[list[float]]] = {}  # by stage: one row an epoch, its number first
+        self._looks: dict[str, tuple[str, Look]] = {}
+
+    def watch(self, stage: str, purpose: str, look: Look) -> None:
+        """Look at the stage of this name. The purpose becomes part of the checkpoint's name."""
+        self._looks[stage] = (purpose, look)
+
+    def run(self, stage: Stage) -> StageOutcome:
+        """Train as always, with a look after each epoch."""
+        if stage.name not in self._looks:
+            return super().run(stage)
+        purpose, look = self._looks[stage.name]
+        # Under a name of its own: a checkpoint of the same stage that nobody watched holds no figures.
+        stage.identity = {**stage.identity, "watched for": purpose}
+        stage.after_epoch = _looking(stage, look)
+        outcome = super().run(stage)
+        self.seen[stage.name] = outcome.memory["seen"].tolist()
+        return outcome
+
+
+def _looking(stage: Stage, look: Look) -> Callable[[EpochRecord, dict[str, Tensor]], bool]:
+    before = stage.after_epoch
+
+    def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+        stopped = before(record, memory) if before is not None else False
+        row = look(stage.task.module, record.epoch)
+        if row:
+            new = torch.tensor([[float(record.epoch), *row]], dtype=torch.float64)
+            memory["seen"] = torch.cat([memory["seen"].cpu(), new]) if "seen" in memory else new
+        return stopped
+
+    return after_epoch
+
+
+def open_context(
+    data: PUData,
+    *,
+    prior: float,
+    config: Config,
+    backbone: str,
+    seed: int,
+    device: str,
+    checkpoints: Path,
+    observer: Observer,
+) -> tuple[Context, WatchingEngine]:
+    """What `splitpu.training.train` sets up, with an engine that can be watched; its stages share checkpoints."""
+    hardware = Hardware.choose(device, config.engine)
+    config = replace(config, engine=replace(config.engine, threads=hardware.threads))
+    preprocessing = Preprocessing.fit(data.features)
+    engine = WatchingEngine(
+        RowStore(data.features, hardware.device, config.engine.residence),
+        Views(preprocessing, config.views, hardware.device),
+        hardware,
+        seed=seed,
+        store=CheckpointStore(checkpoints),
+        observer=observer,
+        checkpoint_every=config.engine.checkpoint_every,
+    )
+    recipe = network_recipe(backbone, preprocessing)
+    return Context(data, prior, config, recipe, engine, data.fingerprint()), engine

@@ -1,0 +1,65 @@
+"""Cross-entropy with given labels: the two ends of the scale that every PU method lies on.
+
+`naive` takes unlabelled rows for negatives, `supervised` is told the truth. Both are trained as `base` says.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from splitpu.engine.batches import Pool
+from splitpu.engine.stage import Batch, Stage
+from splitpu.errors import InputError
+from splitpu.losses import soft_cross_entropy
+from splitpu.methods.context import Context, Teacher
+from splitpu.methods.parts import labelled_as_numbers, seen
+from splitpu.views import Views
+
+
+class LabelTask:
+    """Learn one label a row with cross-entropy."""
+
+    def __init__(self, network: nn.Module, labels: Tensor, *, augment: bool) -> None:
+        self.module, self.labels, self.augment = network, labels, augment
+
+    def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """Cross-entropy against the labels."""
+        rows, raw = batch["rows"]
+        logit = self.module(seen(raw, views, generator, augment=self.augment)).logit.float()
+        labels = self.labels[rows]
+        accuracy = ((logit > 0) == (labels > 0.5)).float().mean()
+        return {"loss": soft_cross_entropy(logit, labels), "accuracy": accuracy}
+
+
+def train_naive(context: Context) -> Teacher:
+    """Labelled rows against all others."""
+    return _train_on(context, "naive", labelled_as_numbers(context))
+
+
+def train_supervised(context: Context) -> Teacher:
+    """True labels for every row: an oracle, not a PU method."""
+    truth = context.data.truth
+    if truth is None:
+        raise InputError("method 'supervised' needs the true labels of the training rows, and these data have none.")
+    key = hashlib.sha256(np.packbits(truth).tobytes()).hexdigest()  # the data's own key leaves the truth out
+    return _train_on(context, "supervised", context.rows(truth).float(), truth=key)
+
+
+def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> Teacher:
+    config = context.config.base
+    network = context.fresh_network(name)
+    rows = np.arange(len(context.data))
+    stage = Stage(
+        name=name,
+        task=LabelTask(network, labels, augment=config.augment),
+        pools={"rows": Pool(rows, max(2, min(config.batch_size, len(rows))))},
+        leading="rows",
+        epochs=config.epochs,
+        optimiser=config.optimiser,
+        identity=context.identity(name, "base", "views", **upstream),
+    )
+    context.engine.run(stage)
+    return context.as_teacher(network, stage.key)

@@ -1,0 +1,94 @@
+"""What several methods are built of: pools of rows, views, mixing, and state that changes while a stage runs."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.methods import PassesConfig
+from splitpu.engine.batches import Pool, Rows, proportional_count
+from splitpu.engine.stage import Batch
+from splitpu.methods.context import Context
+from splitpu.views import Views
+
+
+class Carrier(nn.Module):
+    """Networks together with tensors that a stage changes as it goes: labels, trusted rows, ramps.
+
+    As buffers they are part of the checkpoint, so a stage goes on with what it had; and since they are only ever
+    written in place, a captured step sees the new values.
+    """
+
+    def __init__(self, networks: Mapping[str, nn.Module], **state: Tensor) -> None:
+        super().__init__()
+        self.networks = nn.ModuleDict(networks)
+        for name, tensor in state.items():
+            self.register_buffer(name, tensor.clone())  # never the caller's own memory, such as an array of row numbers
+
+    def state(self, name: str) -> Tensor:
+        """One of the tensors, to be read or written in place."""
+        return self.get_buffer(name)
+
+
+def two_pools(context: Context, settings: PassesConfig, population: Rows | None = None) -> dict[str, Pool]:
+    """Labelled positives and the population sample, as many of each a step as the settings say and the data have."""
+    positives = context.data.positives
+    population = context.data.population if population is None else population
+    batch = max(2, min(settings.batch_size, len(population)))  # batch normalisation needs two rows
+    asked = settings.positives_per_batch or proportional_count(len(positives), len(population), batch)
+    return {"positives": Pool(positives, min(asked, len(positives))), "population": Pool(population, batch)}
+
+
+def positives_first(batch: Mapping[str, Batch]) -> tuple[Batch, int]:
+    """Both pools as one batch, so that they share their batch-norm statistics, and how many positives lead it."""
+    both = (batch["positives"], batch["population"])
+    joined = Batch(torch.cat([one.rows for one in both]), torch.cat([one.raw for one in both]))
+    return joined, len(both[0].rows)
+
+
+def seen(raw: Tensor, views: Views, generator: torch.Generator, *, augment: bool) -> Tensor:
+    """Weak views where the settings ask for them, else plain ones."""
+    return views.weak(raw, generator) if augment else views.plain(raw)
+
+
+class MixingWeights:
+    """Draws weights from a symmetric Beta distribution on the device, without waiting for it."""
+
+    def __init__(self, concentration: float, device: torch.device) -> None:
+        both = torch.tensor(concentration, device=device)
+        # Checking its arguments would make the host wait; the configuration's ranges have checked them.
+        self._distribution = torch.distributions.Beta(both, both, validate_args=False)
+
+    def draw(self, count: int) -> Tensor:
+        """As many weights, from torch's own generator, which the engine seeds for every epoch."""
+        weights: Tensor = self._distribution.sample((count,))
+        return weights
+
+
+def mixed(first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
+    """`weight * first + (1 - weight) * second`, each row with its own weight.
+
+    >>> mixed(torch.ones(2, 3), torch.zeros(2, 3), torch.tensor([1.0, 0.5]))[:, 0]
+    tensor([1.0000, 0.5000])
+    """
+    return torch.lerp(second, first, weight.view(-1, *(1 for _ in first.shape[1:])))
+
+
+def shuffled(count: int, device: torch.device, generator: torch.Generator) -> Tensor:
+    """A random order, by a sort of random numbers: unlike `randperm` this never asks the host."""
+    return torch.rand(count, device=device, generator=generator).argsort()
+
+
+def half_of_largest(logits: Tensor) -> float:
+    """The logit at which a probability is half of the largest one: the rule of methods that know it up to a factor.
+
+    >>> round(half_of_largest(torch.tensor([-3.0, 0.0])), 4)
+    -1.0986
+    """
+    half = torch.sigmoid(logits.double()).max() / 2
+    return float(torch.logit(half))
+
+
+def labelled_as_numbers(context: Context) -> Tensor:
+    """One for labelled positives, zero for the rest, on the device."""
+    return context.rows(context.data.labelled).float()

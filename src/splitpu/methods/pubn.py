@@ -1,0 +1,96 @@
+r"""PUbN\N: a first network finds where negatives are certain, the second one takes its negatives from there."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.methods import PUbNConfig
+from splitpu.config.schema import BaseConfig
+from splitpu.engine.stage import Batch, Stage
+from splitpu.losses import logistic_loss
+from splitpu.methods.base import BaseTask
+from splitpu.methods.context import Context, Teacher
+from splitpu.methods.parts import positives_first, seen, two_pools
+from splitpu.views import Views
+
+_SMALLEST_SCORE = 1e-3  # a score that rounds to zero must not become an endless weight
+
+
+def pubn_risk(
+    positive_logit: Tensor,
+    population_logit: Tensor,
+    positive_score: Tensor,
+    population_score: Tensor,
+    prior: float,
+    border: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the risks on positives and on negatives with the logistic loss; scores are the first network's.
+
+    `prior * E_P l(z, +1)`, and `prior * E_P[1{score > border} (1 - score) / score * l(z, -1)]
+    + E_U[1{score <= border} (1 - score) l(z, -1)]`: below the border negatives are seen among the population, above it
+    their share is made up for by labelled positives of the same score.
+
+    >>> risks = pubn_risk(torch.zeros(1), torch.zeros(1), torch.tensor([0.5]), torch.tensor([0.0]), 0.5, 0.2)
+    >>> [round(float(risk), 4) for risk in risks]
+    [0.3466, 1.0397]
+    """
+    weight = (positive_score > border) * (1 - positive_score) / positive_score.clamp_min(_SMALLEST_SCORE)
+    above = prior * (weight * logistic_loss(positive_logit, -1)).mean()
+    below = ((population_score <= border) * (1 - population_score) * logistic_loss(population_logit, -1)).mean()
+    return prior * logistic_loss(positive_logit, +1).mean(), above + below
+
+
+class PUbNTask:
+    """Minimise the risk above with the scores of every training row at hand."""
+
+    def __init__(self, network: nn.Module, scores: Tensor, border: float, prior: float, config: PUbNConfig) -> None:
+        self.module, self.scores, self.border, self.prior, self.config = network, scores, border, prior, config
+
+    def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """One forward for both groups."""
+        joined, count = positives_first(batch)
+        logit = self.module(seen(joined.raw, views, generator, augment=self.config.augment)).logit.float()
+        score = self.scores[joined.rows]
+        positive, negative = pubn_risk(
+            logit[:count], logit[count:], score[:count], score[count:], self.prior, self.border
+        )
+        recall = (logit[:count] > 0).float().mean()
+        return {"loss": positive + negative, "positive": positive, "negative": negative, "recall": recall}
+
+
+def train_pubn(context: Context) -> Teacher:
+    """Train the two networks one after the other."""
+    config, prior = context.config.pubn, context.known_prior
+    scorer = context.fresh_network("pubn.score")
+    # The scores are used as probabilities, hence the logistic loss.
+    scoring = Stage(
+        name="pubn.score",
+        task=BaseTask(scorer, prior, BaseConfig(augment=config.augment), surrogate=logistic_loss),
+        pools=two_pools(context, config),
+        leading="population",
+        epochs=config.score_epochs,
+        optimiser=config.optimiser,
+        identity=context.identity("pubn.score", "pubn", "views"),
+    )
+    context.engine.run(scoring)
+    scores = torch.sigmoid(context.logits_of(scorer))
+    network = context.fresh_network("pubn")
+    stage = Stage(
+        name="pubn",
+        task=PUbNTask(network, scores, _border(context, scores), prior, config),
+        pools=two_pools(context, config),
+        leading="population",
+        epochs=config.epochs,
+        optimiser=config.optimiser,
+        identity=context.identity("pubn", "pubn", "views", scores=scoring.key),
+    )
+    context.engine.run(stage)
+    return context.as_teacher(network, stage.key)
+
+
+def _border(context: Context, scores: Tensor) -> float:
+    """The score below which a share `tau` of the expected negatives lies."""
+    ordered = scores[context.rows(context.data.population)].double().sort().values
+    share = context.config.pubn.tau * (1 - context.known_prior)
+    return float(ordered[min(int(share * len(ordered)), len(ordered) - 1)])

@@ -1,0 +1,200 @@
+"""Every method by name: what it is for, what it assumes, and where its code lives. Imports no torch."""
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from splitpu.config.keys import nearest, quoted_list
+from splitpu.config.schema import Config
+from splitpu.errors import InputError
+
+if TYPE_CHECKING:
+    from splitpu.methods.context import Context, Teacher
+    from splitpu.methods.result import MethodResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """What a user has to know of a method before choosing it, and how it is run."""
+
+    name: str
+    title: str
+    summary: str  # when to use it, in one line
+    assumes: str
+    citation: str
+    home: str  # "module:function" inside `splitpu.methods`; imported when first run
+    sections: tuple[str, ...]  # of the configuration that it reads, besides `views` and `engine`
+    needs_prior: bool
+    needs_truth: bool = False  # the true labels of the training rows, which only an oracle may ask for
+
+    def train(self, context: "Context") -> "Teacher":
+        """Train the method's one model; not for Split-PU, which makes several."""
+        teacher: Teacher = self._function()(context)
+        return teacher
+
+    def run(self, context: "Context") -> "MethodResult":
+        """Run the whole method."""
+        from splitpu.methods.result import MethodResult
+
+        found = self._function()(context)
+        if isinstance(found, MethodResult):
+            return found
+        return MethodResult(found, (), tuple(context.engine.history))
+
+    def _function(self) -> Any:
+        module, _, function = self.home.partition(":")
+        return getattr(importlib.import_module(f"splitpu.methods.{module}"), function)
+
+
+_ALL = (
+    Method(
+        name="split-pu",
+        title="Split-PU",
+        summary="The default: where accuracy is worth several trainings, each of which corrects the one before.",
+        assumes="a known prior; labelled positives drawn at random from all positives",
+        citation="Xu et al., Split-PU: Hardness-aware Training Strategy for Positive-Unlabeled Learning, ACM MM 2022",
+        home="splitpu:run_split_pu",
+        sections=("rounds", "threshold", "base", "split", "student"),
+        needs_prior=True,
+    ),
+    Method(
+        name="nnpu",
+        title="nnPU",
+        summary="A sound first model in one short training; also Split-PU's usual base.",
+        assumes="a known prior; labelled positives drawn at random from all positives",
+        citation="Kiryo et al., Positive-Unlabeled Learning with Non-Negative Risk Estimator, NeurIPS 2017",
+        home="base:train_nnpu",
+        sections=("threshold", "base"),
+        needs_prior=True,
+    ),
+    Method(
+        name="upu",
+        title="uPU",
+        summary="For small networks or few epochs; a flexible network overfits it, take nnPU there.",
+        assumes="a known prior; labelled positives drawn at random from all positives; a network that cannot overfit",
+        citation="du Plessis et al., Convex Formulation for Learning from Positive and Unlabeled Data, ICML 2015",
+        home="base:train_upu",
+        sections=("threshold", "base"),
+        needs_prior=True,
+    ),
+    Method(
+        name="dist-pu",
+        title="Dist-PU",
+        summary="When the prior is known well: predictions are held to it, in one network's time.",
+        assumes="an accurate prior, since predictions are pulled to it; little overlap between the classes",
+        citation="Zhao et al., Dist-PU: Positive-Unlabeled Learning from a Label Distribution Perspective, CVPR 2022",
+        home="distpu:train_dist_pu",
+        sections=("threshold", "dist_pu"),
+        needs_prior=True,
+    ),
+    Method(
+        name="self-pu",
+        title="Self-PU",
+        summary="When nnPU's surest predictions are right: two networks learn from a growing set of them.",
+        assumes="a known prior; the most confident predictions early in training are mostly right",
+        citation="Chen et al., Self-PU: Self Boosted and Calibrated Positive-Unlabeled Training, ICML 2020",
+        home="selfpu:train_self_pu",
+        sections=("threshold", "self_pu"),
+        needs_prior=True,
+    ),
+    Method(
+        name="puupl",
+        title="PUUPL",
+        summary="When time allows several trainings of several networks; the model is an ensemble.",
+        assumes="a known prior; rows on which an ensemble agrees are mostly labelled right by it",
+        citation="Dorigatti et al., Positive-Unlabeled Learning with Uncertainty-aware Pseudo-label Selection, "
+        "arXiv 2201.13192, 2022",
+        home="puupl:train_puupl",
+        sections=("threshold", "puupl"),
+        needs_prior=True,
+    ),
+    Method(
+        name="pubn",
+        title="PUbN\\N",
+        summary="When probabilities matter more than the border: logistic losses throughout.",
+        assumes="a known prior; a first network whose probabilities can be trusted at the low end",
+        citation="Hsieh et al., Classification from Positive, Unlabeled and Biased Negative Data, ICML 2019",
+        home="pubn:train_pubn",
+        sections=("threshold", "pubn"),
+        needs_prior=True,
+    ),
+    Method(
+        name="vpu",
+        title="VPU",
+        summary="When the prior is unknown: one short training, well-founded without it.",
+        assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
+        citation="Chen et al., A Variational Approach for Learning from Positive and Unlabeled Data, NeurIPS 2020",
+        home="vpu:train_vpu",
+        sections=("threshold", "vpu"),
+        needs_prior=False,
+    ),
+    Method(
+        name="dan",
+        title="DAN",
+        summary="When the prior is unknown and VPU fails; adversarial, so look at the curves.",
+        assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
+        citation="Liu et al., Discriminative Adversarial Networks for Positive-Unlabeled Learning, arXiv 1906.00642, "
+        "2019",
+        home="dan:train_dan",
+        sections=("threshold", "dan"),
+        needs_prior=False,
+    ),
+    Method(
+        name="p3mix",
+        title="P3MIX-C",
+        summary="When the prior is unknown and mixing rows makes sense, as it does for images.",
+        assumes="positives among the unlabelled come out with high scores early in training",
+        citation="Li et al., Who Is Your Right Mixup Partner in Positive and Unlabeled Learning, ICLR 2022",
+        home="p3mix:train_p3mix",
+        sections=("threshold", "p3mix"),
+        needs_prior=False,
+    ),
+    Method(
+        name="naive",
+        title="naive",
+        summary="To know what PU learning is worth on your data: unlabelled rows are taken for negatives.",
+        assumes="that no unlabelled row is positive, which is wrong",
+        citation="the usual starting point; its ranking can be right: Elkan and Noto, Learning Classifiers from Only "
+        "Positive and Unlabeled Data, KDD 2008",
+        home="labels:train_naive",
+        sections=("threshold", "base"),
+        needs_prior=False,
+    ),
+    Method(
+        name="supervised",
+        title="supervised",
+        summary="An oracle for experiments: how good the same network gets when every label is known.",
+        assumes="the true label of every training row",
+        citation="ordinary cross-entropy",
+        home="labels:train_supervised",
+        sections=("threshold", "base"),
+        needs_prior=False,
+        needs_truth=True,
+    ),
+)
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+
+def find_method(name: str) -> Method:
+    """The method of that name.
+
+    >>> find_method("vpu").needs_prior
+    False
+    """
+    if name in METHODS:
+        return METHODS[name]
+    meant = nearest(name, METHODS)
+    advice = f"did you mean '{meant}'?" if meant else f"choose one of {quoted_list(METHODS)}"
+    raise InputError(f"there is no method '{name}'; {advice}")
+
+
+def sections_in_use(config: Config) -> tuple[str, ...]:
+    """The keys and sections of the configuration that decide about a run's outcome; the others are never read.
+
+    >>> sections_in_use(Config(method="vpu"))
+    ('method', 'threshold', 'vpu', 'views')
+    """
+    own = find_method(config.method).sections
+    teacher = config.base.method
+    taught_by = () if config.method != "split-pu" or teacher == "risk" else find_method(teacher).sections
+    return ("method", *dict.fromkeys((*own, *taught_by)), "views")

@@ -1,0 +1,87 @@
+"""VPU: learns the probability of being positive up to a factor, without a prior."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from splitpu.config.methods import VPUConfig
+from splitpu.engine.stage import Batch, Stage
+from splitpu.methods.context import Context, Teacher
+from splitpu.methods.parts import MixingWeights, half_of_largest, mixed, positives_first, seen, two_pools
+from splitpu.networks import Backbone
+from splitpu.views import Views
+
+
+def variational_loss(positive_logit: Tensor, population_logit: Tensor) -> Tensor:
+    """Return `log mean_X Phi - mean_P log Phi` for `Phi = sigmoid(logit)`: least where Phi is P(positive | x) / c.
+
+    >>> variational_loss(torch.zeros(2), torch.zeros(3))
+    tensor(0.)
+    """
+    log_mean = torch.logsumexp(functional.logsigmoid(population_logit), 0) - math.log(len(population_logit))
+    return log_mean - functional.logsigmoid(positive_logit).mean()
+
+
+def mixing_penalty(mixed_logit: Tensor, population_logit: Tensor, weight: Tensor) -> Tensor:
+    """Return how far the prediction on `g * x + (1 - g) * p` is from `g * Phi(x) + (1 - g)`, in squared logarithms.
+
+    The target counts as a constant, as labels do.
+
+    >>> mixing_penalty(torch.tensor([100.0]), torch.tensor([-5.0]), torch.tensor([0.0]))
+    tensor(0.)
+    """
+    constant = population_logit.detach()
+    log_target = torch.log1p(-weight * torch.sigmoid(-constant))  # g * Phi + 1 - g = 1 - g * (1 - Phi)
+    # The target is never below Phi; where g and 1 - Phi both round to one, this keeps its logarithm finite.
+    log_target = torch.maximum(log_target, functional.logsigmoid(constant))
+    return (log_target - functional.logsigmoid(mixed_logit)).square().mean()
+
+
+class VPUTask:
+    """The variational loss and the mixing penalty."""
+
+    def __init__(self, network: Backbone, mixing: MixingWeights, config: VPUConfig) -> None:
+        self.module, self.mixing, self.config = network, mixing, config
+
+    def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """One forward for positives, population and their mixtures."""
+        joined, count = positives_first(batch)
+        inputs = seen(joined.raw, views, generator, augment=self.config.augment)
+        positives, population = inputs[:count], inputs[count:]
+        size = len(population)
+        # Every row of the population gets a partner; where positives are fewer they come in turn.
+        turns = -(-size // count)
+        partners = positives.repeat(turns, *(1 for _ in positives.shape[1:]))[:size]
+        weight = self.mixing.draw(size)
+        together = torch.cat([inputs, mixed(population, partners, weight)])
+        logit = self.module(together).logit.float()
+        on_positives, on_population, on_mixed = logit.split([count, size, size])
+        variational = variational_loss(on_positives, on_population)
+        mixing = mixing_penalty(on_mixed, on_population, weight)
+        return {
+            "loss": variational + self.config.mix_weight * mixing,
+            "variational": variational,
+            "mixing": mixing,
+            "recall": (on_positives > 0).float().mean(),
+        }
+
+
+def train_vpu(context: Context) -> Teacher:
+    """Train the network; it says positive from half of its largest probability on, for want of the factor."""
+    config = context.config.vpu
+    network = context.fresh_network("vpu")
+    mixing = MixingWeights(config.mix_concentration, context.engine.hardware.device)
+    stage = Stage(
+        name="vpu",
+        task=VPUTask(network, mixing, config),
+        pools=two_pools(context, config),
+        leading="population",
+        epochs=config.epochs,
+        optimiser=config.optimiser,
+        identity=context.identity("vpu", "vpu", "views"),
+    )
+    context.engine.run(stage)
+    return context.as_teacher(network, stage.key, half_of_largest)

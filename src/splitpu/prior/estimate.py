@@ -1,0 +1,228 @@
+"""The prior nobody knows: every estimator side by side, the recommended one, and how far it can be trusted."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from splitpu.data.pudata import PUData
+from splitpu.errors import InputError
+from splitpu.prior.bbe import bbe
+from splitpu.prior.dedpul import dedpul
+from splitpu.prior.km2 import km2
+from splitpu.prior.learners import Floats
+from splitpu.prior.penl1 import PenL1
+from splitpu.prior.scores import PUScores, ScoreKind, pu_scores
+from splitpu.prior.tice import tice
+
+PriorMethod = Literal["auto", "bbe", "dedpul", "tedn", "tedn-dedpul", "km2", "tice", "penl1"]
+
+RECOMMENDED = "consensus"
+ON_SCORES: dict[str, tuple[Callable[[Floats, Floats], float], str]] = {
+    "bbe": (bbe, "plain"),
+    "dedpul": (dedpul, "plain"),
+    "tedn": (bbe, "cleaned"),
+    "tedn-dedpul": (dedpul, "cleaned"),
+}
+MEMBERS = (*ON_SCORES, "penl1")  # of the consensus
+SLOW: dict[str, Callable[[Floats, Floats, int], float]] = {"km2": km2, "tice": tice}
+
+_RESAMPLES, _SLOW_RESAMPLES = 60, 8
+_NORMAL = 1.96
+_WIDE, _DISAGREE = 0.2, 0.12
+
+
+@dataclass(frozen=True)
+class EstimatorRow:
+    """What one estimator says."""
+
+    name: str
+    value: float  # the prior: share of positives in the population
+    low: float  # of the 95 % interval
+    high: float
+    among_unlabelled: float  # share of positives among the unlabelled rows
+
+
+@dataclass(frozen=True)
+class PriorEstimate:
+    """An estimated prior with all that it rests on."""
+
+    value: float
+    interval: tuple[float, float]  # 95 %
+    method: str
+    table: tuple[EstimatorRow, ...]
+    diagnostics: Mapping[str, float]
+    verdicts: tuple[str, ...]  # what a user should know before relying on it; empty = nothing to worry about
+    scores: PUScores = field(repr=False, compare=False)
+
+    @property
+    def source(self) -> str:
+        """Where the prior comes from, in words."""
+        return f"estimated by {self.method}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "value": self.value,
+            "interval": list(self.interval),
+            "method": self.method,
+            "table": [row.__dict__ for row in self.table],
+            "diagnostics": dict(self.diagnostics),
+            "verdicts": list(self.verdicts),
+        }
+
+
+def estimate_prior(
+    data: PUData,
+    *,
+    method: PriorMethod = "auto",
+    seed: int = 0,
+    every: bool = False,
+    scores: ScoreKind = "auto",
+    device: str = "auto",
+) -> PriorEstimate:
+    """Estimate the share of positives in the population from P and U alone.
+
+    `auto` is the consensus: the median of BBE and DEDPUL, each on the scores of P against U and again after the likely
+    positives were taken out of U (TEDn), and of PEN-L1 on the latter. `every` adds KM2 and TIcE, which are slower and
+    usually further off. All of them work on out-of-fold scores, one number a row, which keep what the features say
+    about the mixture and are far easier to estimate densities of. Every estimator measures the share among the
+    unlabelled rows, and `population_share` turns it into the prior. The interval comes from resampling P and U; that of
+    the consensus also covers the disagreement of its members.
+
+    >>> from splitpu.data import load_named, make_pu
+    >>> data, _ = make_pu(load_named("breast-cancer"), 60, seed=0)
+    >>> estimate = estimate_prior(data, seed=0)
+    >>> estimate.interval[0] < 159 / 426 < estimate.interval[1]
+    True
+    """
+    known = {"auto", *MEMBERS, *SLOW}
+    if method not in known:
+        raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(sorted(known))}")
+    found = pu_scores(data, seed=seed, how=scores, device=device)
+    _must_separate(found)
+    rng = np.random.default_rng(seed)
+    shares = _shares_of_members(found, rng, seed)
+    shares |= {name: _share_slowly(found, SLOW[name], rng, seed) for name in SLOW if every or method == name}
+    chosen = RECOMMENDED if method == "auto" else method
+    table = tuple(_row(name, data, *shares[name]) for name in shares)
+    row = next(row for row in table if row.name == chosen)
+    if row.among_unlabelled * len(data.unlabelled) < 1:
+        raise InputError(
+            f"hardly any of the {len(data.unlabelled)} unlabelled rows looks like a labelled one (a classifier tells "
+            f"them apart with an AUC of {found.auc:.3f}), so there is no positive left to find: check that P and U "
+            "were recorded in the same way, or give the prior yourself"
+        )
+    members = [other.value for other in table if other.name in MEMBERS]
+    diagnostics = {
+        "auc_labelled_against_unlabelled": found.auc,
+        "auc_a_perfect_classifier_would_have": 1 - row.among_unlabelled / 2,
+        "share_of_positives_among_unlabelled": row.among_unlabelled,
+        "labelled_share_of_positives": _labelled_of_positives(data, row.among_unlabelled),
+        "interval_width": row.high - row.low,
+        "disagreement": max(members) - min(members),
+    }
+    verdicts = tuple(_verdicts(data, row, diagnostics))
+    return PriorEstimate(row.value, (row.low, row.high), chosen, table, diagnostics, verdicts, found)
+
+
+def population_share(data: PUData, among_unlabelled: float) -> float:
+    """The prior that a share of positives among the unlabelled rows means: the one definition for each scenario.
+
+    >>> data = PUData.from_arrays(np.zeros((10, 1)), [1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
+    >>> population_share(data, 0.5)
+    0.6
+    """
+    if data.scenario == "case-control":
+        return among_unlabelled
+    return (among_unlabelled * len(data.unlabelled) + len(data.positives)) / len(data)
+
+
+def _shares_of_members(found: PUScores, rng: np.random.Generator, seed: int) -> dict[str, tuple[float, float]]:
+    """Share among the unlabelled and its standard error, by every member of the consensus and by the consensus."""
+    columns = np.stack([found.plain, found.cleaned], axis=1)
+    positive, unlabelled = columns[found.labelled], columns[~found.labelled]
+    bumps = PenL1.fit(positive[:, 1:], unlabelled[:, 1:], seed)
+    values = np.array([*_on_scores(positive, unlabelled), bumps.share()])
+    resampled = np.empty((_RESAMPLES, len(values)))
+    for number in range(_RESAMPLES):
+        some, others = (rng.integers(len(rows), size=len(rows)) for rows in (positive, unlabelled))
+        resampled[number] = [*_on_scores(positive[some], unlabelled[others]), bumps.share(some, others)]
+    error = math.hypot(float(np.median(resampled, axis=1).std()), float(values.std()))
+    shares = {RECOMMENDED: (float(np.median(values)), error)}
+    for name, value, own_error in zip(MEMBERS, values.tolist(), resampled.std(0).tolist(), strict=True):
+        shares[name] = value, own_error
+    return shares
+
+
+def _on_scores(positive: Floats, unlabelled: Floats) -> list[float]:
+    column = {"plain": 0, "cleaned": 1}
+    return [
+        estimator(positive[:, column[which]], unlabelled[:, column[which]]) for estimator, which in ON_SCORES.values()
+    ]
+
+
+def _share_slowly(
+    found: PUScores, estimator: Callable[[Floats, Floats, int], float], rng: np.random.Generator, seed: int
+) -> tuple[float, float]:
+    positive, unlabelled = found.cleaned[found.labelled, None], found.cleaned[~found.labelled, None]
+    value = estimator(positive, unlabelled, seed)
+    again = [
+        estimator(_resample(positive, rng), _resample(unlabelled, rng), seed + 1 + number)
+        for number in range(_SLOW_RESAMPLES)
+    ]
+    return value, float(np.std(again))
+
+
+def _resample(rows: Floats, rng: np.random.Generator) -> Floats:
+    return rows[rng.integers(len(rows), size=len(rows))]
+
+
+def _row(name: str, data: PUData, share: float, error: float) -> EstimatorRow:
+    low, middle, high = (
+        population_share(data, min(max(value, 0.0), 1.0))
+        for value in (share - _NORMAL * error, share, share + _NORMAL * error)
+    )
+    return EstimatorRow(name, middle, low, high, share)
+
+
+def _must_separate(found: PUScores) -> None:
+    if found.auc - 0.5 > 3 * found.auc_error:
+        return
+    raise InputError(
+        f"a classifier cannot tell labelled from unlabelled rows (AUC {found.auc:.2f}, 0.5 is chance), so either "
+        "nearly all unlabelled rows are positive or the features say nothing about the class: check the features, or "
+        "give the prior yourself"
+    )
+
+
+def _labelled_of_positives(data: PUData, among_unlabelled: float) -> float:
+    hidden = among_unlabelled * len(data.unlabelled)
+    return len(data.positives) / (len(data.positives) + hidden)
+
+
+def _verdicts(data: PUData, row: EstimatorRow, diagnostics: Mapping[str, float]) -> list[str]:
+    said = []
+    if diagnostics["interval_width"] > _WIDE:
+        said.append(
+            f"the prior is uncertain: anything from {row.low:.2f} to {row.high:.2f} fits these data, so compare "
+            "results over that range (splitpu sensitivity) or label more positives"
+        )
+    if diagnostics["disagreement"] > _DISAGREE:
+        said.append(
+            f"the estimators disagree by {diagnostics['disagreement']:.2f}: positives and negatives overlap or the "
+            "labelled rows are not typical of the positives, so check the prior by other means if you can"
+        )
+    if diagnostics["auc_labelled_against_unlabelled"] > 0.99 and row.among_unlabelled < 0.05:
+        said.append(
+            f"labelled and unlabelled rows hardly overlap (AUC {diagnostics['auc_labelled_against_unlabelled']:.3f}): "
+            "only a few unlabelled rows look positive; check that P and U were recorded in the same way"
+        )
+    if data.scenario == "single-training-set" and diagnostics["labelled_share_of_positives"] > 0.9:
+        said.append(
+            f"by this estimate {100 * diagnostics['labelled_share_of_positives']:.0f} % of all positives are labelled "
+            "already, which is rare in practice: use scenario='case-control' if the labelled rows were collected apart"
+        )
+    return said

@@ -1,0 +1,45 @@
+"""What `prior="auto"` means: estimate it, say so, and say what is doubtful about it."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from splitpu.data.pudata import PUData, check_prior
+from splitpu.errors import InputError, SplitPUWarning
+from splitpu.prior.estimate import PriorEstimate, estimate_prior
+
+
+@dataclass(frozen=True)
+class ResolvedPrior:
+    """The prior to train with, and where it comes from."""
+
+    value: float
+    interval: tuple[float, float] | None
+    source: str  # "given" or "estimated by ..."
+    estimate: PriorEstimate | None = None
+    doubts: tuple[str, ...] = ()  # everything a user should know before relying on an estimate
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """The JSON form of what an estimated prior rests on; None if it was given."""
+        return None if self.estimate is None else {**self.estimate.to_dict(), "verdicts": list(self.doubts)}
+
+
+def resolve_prior(prior: object, data: PUData, *, seed: int = 0, device: str = "auto") -> ResolvedPrior:
+    """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
+
+    >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9]], [0, 0, 0, 1])
+    >>> resolve_prior(0.5, data).source
+    'given'
+    """
+    if prior != "auto":
+        if isinstance(prior, str):
+            raise InputError(f"prior={prior!r} is neither 'auto' nor a number: give a share between 0 and 1, or 'auto'")
+        return ResolvedPrior(check_prior(prior, data), None, "given")
+    from splitpu.evaluation.assumptions import check_random_labelling
+
+    estimate = estimate_prior(data, seed=seed, device=device)
+    labelling = check_random_labelling(data, scores=estimate.scores, seed=seed)
+    doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
+    for sentence in doubts:
+        warnings.warn(sentence, SplitPUWarning, stacklevel=3)
+    return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)

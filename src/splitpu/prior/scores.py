@@ -1,0 +1,118 @@
+"""How much every row looks like a labelled one, judged only by classifiers that did not see the row."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from splitpu.data.pudata import Indices, PUData
+from splitpu.errors import InputError
+from splitpu.prior.learners import Flags, Floats, KernelLogistic, Learner, RandomTrees
+from splitpu.prior.tedn import CrossFitted, alternate
+
+ScoreKind = Literal["auto", "classical", "network"]
+
+FEWEST_POSITIVES = 10
+FEWEST_UNLABELLED = 20
+MOST_POSITIVES, MOST_UNLABELLED = 2000, 4000  # for the classical learners, whose cost grows faster than the gain
+LARGEST_CLASSICAL_IMAGE = 28 * 28  # values; larger images need a network
+COMPONENTS = 50  # principal components that stand for an image
+
+
+@dataclass(frozen=True, eq=False)
+class PUScores:
+    """Out-of-fold scores of labelled and unlabelled rows, with the features that the kernel methods use."""
+
+    labelled: Flags
+    plain: Floats  # P against U
+    cleaned: Floats  # P against U without its likely positives
+    features: Floats
+    rows: Indices  # row numbers in the data; only some of them where there are very many
+    how: str
+
+    @cached_property
+    def auc(self) -> float:
+        """How well labelled rows are told from unlabelled ones: 1/2 is not at all.
+
+        Even a perfect classifier cannot tell labelled positives from unlabelled ones, so with a share s of positives
+        among the unlabelled rows it reaches 1 - s / 2.
+        """
+        from sklearn.metrics import roc_auc_score
+
+        return max(float(roc_auc_score(self.labelled, scores)) for scores in (self.plain, self.cleaned))
+
+    @property
+    def auc_error(self) -> float:
+        """The standard error of that figure where nothing separates."""
+        positives, unlabelled = int(self.labelled.sum()), int((~self.labelled).sum())
+        return float(np.sqrt((positives + unlabelled + 1) / (12 * positives * unlabelled)))
+
+
+def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: str = "auto") -> PUScores:
+    """Cross-fitted scores: quick classical learners for vectors and small images, the package's networks for others."""
+    _enough_rows(data)
+    if how == "auto":
+        small = int(np.prod(data.features.shape[1:])) <= LARGEST_CLASSICAL_IMAGE
+        how = "classical" if data.kind == "vectors" or small else "network"
+    rows = _chosen_rows(data, seed)
+    features = described(data, rows, seed)
+    if how == "network":
+        from splitpu.prior.network_scores import network_scores
+
+        # All rows train and judge; the estimators are given the same rows as in the classical way, which are enough.
+        found = network_scores(data, seed=seed, device=device)
+        found = CrossFitted(found.plain[rows], found.cleaned[rows])
+    else:
+        found = classical_scores(features, data.labelled[rows], images=data.kind == "images", seed=seed)
+    return PUScores(data.labelled[rows], found.plain, found.cleaned, features, rows, how)
+
+
+def classical_scores(features: Floats, labelled: Flags, *, images: bool, seed: int) -> CrossFitted:
+    """A kernel method and trees, averaged: each does well where the other does not."""
+    sharpness = 3.0 if images else 1.0  # neighbouring images share most of their pixels
+    learners: list[Learner] = [
+        KernelLogistic.over(features, labelled, sharpness=sharpness, seed=seed),
+        RandomTrees(features, labelled),
+    ]
+    return alternate(labelled, learners, seed)
+
+
+def described(data: PUData, rows: Indices, seed: int) -> Floats:
+    """Rows as numbers of comparable size: standardised features, or the principal components of images.
+
+    No label is looked at, so the held-out rows may take part.
+    """
+    from sklearn.decomposition import PCA
+
+    flat = np.asarray(data.features[rows], dtype=np.float64).reshape(len(rows), -1)
+    if data.kind == "vectors":
+        spread = flat.std(0)
+        standardised: Floats = (flat - flat.mean(0)) / np.where(spread > 0, spread, 1.0)
+        return standardised
+    if flat.shape[1] <= COMPONENTS:
+        return flat
+    components: Floats = PCA(min(COMPONENTS, *flat.shape), random_state=seed).fit_transform(flat)
+    return components
+
+
+def _enough_rows(data: PUData) -> None:
+    positives, unlabelled = len(data.positives), len(data.unlabelled)
+    if positives < FEWEST_POSITIVES:
+        raise InputError(
+            f"{positives} labelled positives are too few to estimate the prior from: label at least "
+            f"{FEWEST_POSITIVES}, or give the share of positives yourself (prior=0.3, say)"
+        )
+    if unlabelled < FEWEST_UNLABELLED:
+        raise InputError(
+            f"{unlabelled} unlabelled rows are too few to estimate the prior from: add rows until there are at least "
+            f"{FEWEST_UNLABELLED}, or give the share of positives yourself (prior=0.3, say)"
+        )
+
+
+def _chosen_rows(data: PUData, seed: int) -> Indices:
+    rng = np.random.default_rng(seed)
+    parts = []
+    for rows, most in ((data.positives, MOST_POSITIVES), (data.unlabelled, MOST_UNLABELLED)):
+        parts.append(rows if len(rows) <= most else rng.choice(rows, most, replace=False))
+    return np.sort(np.concatenate(parts))

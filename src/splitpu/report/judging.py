@@ -1,0 +1,78 @@
+"""What stands in for the truth: where the prior comes from, and how far the probabilities can be believed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from splitpu.report.charts import Series, line_chart
+from splitpu.report.model import ReportData
+from splitpu.report.scales import round_axis
+from splitpu.report.text import decimal, escape, name, percent
+
+_ROW, _LEFT, _WIDTH = 22, 110, 380
+
+
+def prior(report: ReportData) -> str:
+    """Draw and list what every estimator makes of the prior."""
+    rows = report.prior_table
+    if not rows:
+        return "<p>The prior was given, not estimated.</p>"
+    head = "".join(f'<th scope="col" class="number">{label}</th>' for label in ("Prior", "95 % interval"))
+    body = "".join(
+        f'<tr><th scope="row">{name(row["name"])}</th><td class="number" data-label="Prior">{decimal(row["value"])}</td>'
+        f'<td class="number" data-label="95 % interval">{decimal(row["low"])} to {decimal(row["high"])}</td></tr>'
+        for row in rows
+    )
+    return (
+        "<p>Every estimator of the share of positives in the population, with its 95 % interval; the first one was "
+        f"used.</p>{_intervals(rows)}"
+        f'<table class="stacks"><thead><tr><th scope="col">Estimator</th>{head}</tr></thead><tbody>{body}</tbody></table>'
+    )
+
+
+def reliability(report: ReportData) -> str:
+    """Set probabilities against the frequencies that P, U and the prior imply."""
+    bins = report.reliability
+    if not bins:
+        return "<p>Without a prior there is nothing to compare the probabilities with.</p>"
+    promised = [bin_["promised"] for bin_ in bins]
+    error = sum(bin_["share"] * abs(bin_["promised"] - bin_["estimated"]) for bin_ in bins)
+    chart = line_chart(
+        [
+            Series("estimated from P, U and the prior", promised, [bin_["estimated"] for bin_ in bins]),
+            Series("as promised", [0.0, 1.0], [0.0, 1.0]),
+        ],
+        description="Share of positives against the probability that the model gives",
+        x_label="probability",
+        y_label="share of positives",
+    )
+    return (
+        f"<p>On average the probabilities lie {percent(error)} away from the share of positives that the labelled rows and "
+        f"the prior imply. These are the training rows, so the truth may be less flattering.</p>{chart}"
+    )
+
+
+def _intervals(rows: Sequence[Mapping[str, Any]]) -> str:
+    axis = round_axis(min(float(row["low"]) for row in rows), max(float(row["high"]) for row in rows))
+    height = _ROW * len(rows) + 24
+
+    def across(value: float) -> float:
+        return axis.place(value, _LEFT, _WIDTH - 14)
+
+    drawn = ""
+    for number, row in enumerate(rows):
+        y = _ROW * number + 12
+        low, value, high = (across(float(row[key])) for key in ("low", "value", "high"))
+        drawn += (
+            f'<text x="0" y="{y + 4}">{escape(row["name"])}</text>'
+            f'<line class="axis" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
+            f'<circle class="f0" cx="{value:.1f}" cy="{y}" r="4"/>'
+        )
+    ends = "".join(
+        f'<text class="tick" text-anchor="middle" x="{across(at):.1f}" y="{height - 4}">{at:.2g}</text>'
+        for at in (axis.low, axis.high)
+    )
+    description = ", ".join(f"{row['name']} {float(row['value']):.3f}" for row in rows)
+    return (
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="Estimates of the prior: '
+        f'{escape(description)}">{drawn}{ends}</svg>'
+    )

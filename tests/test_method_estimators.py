@@ -1,0 +1,122 @@
+"""One classifier a method: scikit-learn's own checks for every one of them, and what they share."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import splitpu
+from splitpu import estimators
+from splitpu.errors import InputError
+from splitpu.estimators.base import PUEstimator
+from splitpu.methods.registry import METHODS
+
+SMALL = {"batch_size": 64, "positives_per_batch": 32, "augment": False, "optimiser.rate": 0.01}
+# The base tolerates a negative risk below zero: in scikit-learn's data it is, since every positive is labelled.
+BASE = {"base": SMALL | {"epochs": 25, "nn_beta": 0.1}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "nnpu": BASE,
+    "upu": BASE,
+    "naive": BASE,
+    "vpu": {"vpu": SMALL | {"epochs": 15}},
+    "dan": {"dan": SMALL | {"epochs": 15}},
+    "pubn": {"pubn": SMALL | {"epochs": 12, "score_epochs": 12}},
+    "self-pu": {"self_pu": SMALL | {"epochs": 15}},
+    "p3mix": {"p3mix": SMALL | {"epochs": 15}},
+    "puupl": {"puupl": SMALL | {"epochs": 12, "rounds": 2}},
+    "dist-pu": {"dist_pu": SMALL | {"epochs": 4, "warmup_epochs": 15, "warmup_optimiser.rate": 0.01}},
+}
+RIVALS = [
+    estimators.NNPUClassifier,
+    estimators.UPUClassifier,
+    estimators.VPUClassifier,
+    estimators.DANClassifier,
+    estimators.PUbNClassifier,
+    estimators.SelfPUClassifier,
+    estimators.P3MixClassifier,
+    estimators.PUUPLClassifier,
+    estimators.DistPUClassifier,
+    estimators.NaivePUClassifier,
+]
+
+
+def quick(kind: type[PUEstimator], prior: float = 0.5, **parameters: Any) -> PUEstimator:
+    """A classifier that learns easy things in a moment; it gets a prior only if it cannot do without."""
+    needed = {"prior": prior} if METHODS[kind.method].needs_prior else {}
+    config = {"threshold": "half", "engine.threads": 1, **SETTINGS[kind.method]}
+    return kind(**needed, **{"config": config, "random_state": 0, **parameters})
+
+
+def as_scikit_learn_asks(kind: type[PUEstimator]) -> PUEstimator:
+    # The checks label every row with its class: nearly a case-control sample with few positives among the unlabelled.
+    return quick(kind, prior=0.3 if kind.method == "pubn" else 0.05, scenario="case-control")
+
+
+@parametrize_with_checks([as_scikit_learn_asks(kind) for kind in RIVALS])
+@pytest.mark.filterwarnings("ignore::splitpu.errors.SplitPUWarning")
+def test_scikit_learn_checks(estimator: PUEstimator, check: Any) -> None:
+    check(estimator)
+
+
+# --- what the classifiers have in common ---
+
+
+@pytest.fixture(scope="module")
+def clouds() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two clouds; half of the positive one is labelled."""
+    random = np.random.default_rng(0)
+    truth = random.random(200) < 0.5
+    X = random.normal(size=(200, 4)).astype(np.float32) + 3 * truth[:, None].astype(np.float32)
+    return X, (truth & (random.random(200) < 0.5)).astype(int), truth
+
+
+def test_every_method_but_the_oracle_has_a_classifier() -> None:
+    kinds = [estimators.SplitPUClassifier, *RIVALS]
+    assert {kind.method for kind in kinds} == set(METHODS) - {"supervised"}
+    assert all(getattr(splitpu, kind.__name__) is kind for kind in kinds)
+
+
+@pytest.mark.parametrize("kind", RIVALS)
+def test_learns_saves_loads_and_pickles(kind: type[PUEstimator], clouds: Any, tmp_path: Any) -> None:
+    X, s, truth = clouds
+    fitted = quick(kind).fit(X, s)
+    assert np.mean(fitted.predict(X) == truth) > (0.6 if kind is estimators.NaivePUClassifier else 0.85)
+    assert fitted.prior_ == (0.5 if METHODS[kind.method].needs_prior else None)
+    assert fitted.model_.config.method == kind.method and fitted.history_
+    fitted.save(tmp_path)
+    scores = fitted.decision_function(X)
+    assert np.array_equal(kind.load(tmp_path).decision_function(X), scores)
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).decision_function(X), scores)
+    assert np.array_equal(quick(kind).fit(X, s).decision_function(X), scores)
+
+
+def test_a_model_is_loaded_by_its_own_class(clouds: Any, tmp_path: Any) -> None:
+    quick(estimators.VPUClassifier).fit(*clouds[:2]).save(tmp_path)
+    with pytest.raises(InputError, match="holds a model trained with VPU, not DAN"):
+        estimators.DANClassifier.load(tmp_path)
+
+
+def test_without_its_prior_a_method_refuses(clouds: Any) -> None:
+    with pytest.raises(InputError, match="prior=None is not a number"):
+        estimators.NNPUClassifier(prior=None).fit(*clouds[:2])
+
+
+def test_the_class_decides_about_the_method(clouds: Any) -> None:
+    fitted = quick(estimators.VPUClassifier, config={"method": "dan", "vpu.epochs": 1}).fit(*clouds[:2])
+    assert {line["stage"] for line in fitted.history_} == {"vpu"}
+
+
+def test_settings_can_be_searched(clouds: Any) -> None:
+    X, s, _ = clouds
+    grid = {"config": [{"vpu.epochs": 1}, {"vpu.epochs": 2}]}
+
+    def labelled_found(estimator: PUEstimator, X: Any, s: Any) -> float:
+        """Share of the labelled rows that are called positive: needs no truth."""
+        return float(np.mean(estimator.predict(X)[s == 1] == 1))
+
+    search = GridSearchCV(clone(quick(estimators.VPUClassifier)), grid, scoring=labelled_found, cv=2).fit(X, s)
+    assert search.best_estimator_.predict(X).shape == (200,)
