@@ -88,7 +88,6 @@ BAD_OPTIONS: list[tuple[list[object], str]] = [
     (["--prior", 1.5], "prior=1.5"),
     (["--prior", "nan"], "prior=nan"),
     (["--prior", 0.1], "already labelled"),
-    ([], "--prior is needed"),
     (["--prior", 0.5, "--preset", "papre"], "did you mean 'paper'"),
     (["--prior", 0.5, "--backbone", "mpl"], "did you mean 'mlp'"),
     (["--prior", 0.5, "--backbone", "resnet18"], "needs images"),

@@ -93,7 +93,7 @@ class TestFromDict:
             "unknown key 'engine.zzzzzzzzz'; the keys of 'engine' are "
             "'precision', 'capture', 'residence', 'threads', 'checkpoint_every'"
         )
-        assert "the top-level keys are 'rounds', 'threshold', 'base'" in message_of({"qqqqqqqqqqqqq": {}})
+        assert "the top-level keys are 'method', 'rounds', 'threshold', 'base'" in message_of({"qqqqqqqqqqqqq": {}})
 
     def test_section_given_a_scalar(self) -> None:
         message = message_of({"student": 3})
@@ -183,7 +183,7 @@ class TestToml:
 
     def test_sections_are_tables(self) -> None:
         text = config_to_toml(Config())
-        assert text.startswith('rounds = 2\nthreshold = "prior"\n\n[base]\nrisk = "nnpu"\n')
+        assert text.startswith('method = "split-pu"\nrounds = 2\nthreshold = "prior"\n\n[base]\nmethod = "risk"\n')
         assert "\n[student.optimiser]\n" in text
         assert text.endswith("\n")
 
@@ -299,6 +299,7 @@ class TestPresets:
         paper = config_to_dict(preset("paper"))
         assert (paper["rounds"], paper["threshold"]) == (2, "half")
         constant = {"momentum": 0.0, "schedule": "constant", "warmup": 0.0, "average": 0.0}
+        constant |= {"beta1": 0.9, "beta2": 0.999, "halvings": 2.5}
         assert paper["base"]["optimiser"] == {"name": "adam", "rate": 1e-4, "weight_decay": 5e-4, **constant}
         assert paper["split"]["optimiser"] == {"name": "sgd", "rate": 1e-3, "weight_decay": 5e-3, **constant}
         assert paper["student"]["optimiser"] == {"name": "adam", "rate": 5e-5, "weight_decay": 1e-2, **constant}

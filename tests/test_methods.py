@@ -11,9 +11,10 @@ import torch
 from cli_tools import run_cli, write_npz
 from torch import Tensor
 
-from splitpu.config import Config, MethodName, TeacherName, apply_overrides, preset
+from splitpu.config import Config, DataProfile, MethodName, TeacherName, apply_overrides, preset
 from splitpu.data import HeldOut, PUData, load_named, make_pu, true_prior
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.optimise import build_optimiser, rate_at
 from splitpu.engine.stage import Observer, Stage
 from splitpu.errors import InputError, Interrupted
 from splitpu.methods.registry import METHODS, find_method, sections_in_use
@@ -188,6 +189,21 @@ def test_a_method_says_what_it_is(method: Any) -> None:
 def test_only_sections_in_use_decide() -> None:
     taught = apply_overrides(Config(), ["base.method=dist-pu"])
     assert "dist_pu" in sections_in_use(taught) and "vpu" not in sections_in_use(taught)
+
+
+def test_small_data_get_settings_of_their_own() -> None:
+    small, large = (preset("default", DataProfile("images", rows, 100)) for rows in (1000, 50_000))
+    assert large.vpu == Config().vpu and large.dist_pu == Config().dist_pu
+    assert small.vpu.batch_size < large.vpu.batch_size and small.vpu.optimiser.rate > large.vpu.optimiser.rate
+    assert preset("paper", DataProfile("images", 1000, 100)).vpu == Config().vpu
+
+
+def test_the_optimiser_is_told_its_memory() -> None:
+    vpu = Config().vpu.optimiser
+    optimiser = build_optimiser(torch.nn.Linear(2, 1), vpu, torch.device("cpu"))
+    assert optimiser.param_groups[0]["betas"] == (0.5, 0.99)
+    # Halved after 20 and 40 of 50 epochs.
+    assert [rate_at(vpu, epoch, 50) / vpu.rate for epoch in (0, 19, 20, 39, 40, 49)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
 
 
 # --- as the teacher of Split-PU ---

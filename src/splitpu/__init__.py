@@ -25,7 +25,9 @@ if TYPE_CHECKING:
         UPUClassifier,
         VPUClassifier,
     )
+    from splitpu.evaluation import PUStratifiedKFold, evaluate_pu, make_pu_scorer, pu_train_test_split
     from splitpu.models import Model
+    from splitpu.prior import estimate_prior
     from splitpu.training import train
 
     __version__: str
@@ -42,6 +44,7 @@ _HOMES = {
     "NaivePUClassifier": "splitpu.estimators",
     "P3MixClassifier": "splitpu.estimators",
     "PUData": "splitpu.data",
+    "PUStratifiedKFold": "splitpu.evaluation",
     "PUUPLClassifier": "splitpu.estimators",
     "PUbNClassifier": "splitpu.estimators",
     "SelfPUClassifier": "splitpu.estimators",
@@ -50,9 +53,13 @@ _HOMES = {
     "SplitPUWarning": "splitpu.errors",
     "UPUClassifier": "splitpu.estimators",
     "VPUClassifier": "splitpu.estimators",
+    "estimate_prior": "splitpu.prior",
+    "evaluate_pu": "splitpu.evaluation",
     "load_named": "splitpu.data",
     "make_pu": "splitpu.data",
+    "make_pu_scorer": "splitpu.evaluation",
     "preset": "splitpu.config",
+    "pu_train_test_split": "splitpu.evaluation",
     "train": "splitpu.training",
 }
 
@@ -67,6 +74,7 @@ __all__ = [
     "NaivePUClassifier",
     "P3MixClassifier",
     "PUData",
+    "PUStratifiedKFold",
     "PUUPLClassifier",
     "PUbNClassifier",
     "SelfPUClassifier",
@@ -76,9 +84,13 @@ __all__ = [
     "UPUClassifier",
     "VPUClassifier",
     "__version__",
+    "estimate_prior",
+    "evaluate_pu",
     "load_named",
     "make_pu",
+    "make_pu_scorer",
     "preset",
+    "pu_train_test_split",
     "train",
 ]
 

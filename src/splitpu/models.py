@@ -75,7 +75,8 @@ class Model:
             "prior": self.prior,
             "classes": [_plain(value) for value in self.classes],
             "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold)",
-            "config": config_to_dict(self.config),
+            # How the arithmetic was done there says nothing about the machine the model is used on.
+            "config": {name: value for name, value in config_to_dict(self.config).items() if name != "engine"},
         }
         write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,6 @@ def train(
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was."""
     check_needs(config, data, prior)
     hardware = Hardware.choose(device, config.engine)
-    config = replace(config, engine=replace(config.engine, threads=hardware.threads))
     preprocessing = Preprocessing.fit(data.features)
     recipe = network_recipe(backbone, preprocessing, layers)
     engine = Engine(

@@ -159,15 +159,15 @@ def predict(run: str, input: Path, /, *, out: Path | None = None, device: str = 
 
 @app.command
 def evaluate(run: str, data: str | None = None, /, *, device: str = "auto", json: Flag = False) -> int:
-    """Compare a model with the truth, base and final side by side.
+    """Compare a model with the truth, base and final side by side; without truth, estimate its figures from P and U.
 
     Parameters
     ----------
     run
         A finished run folder.
     data
-        A .npz file with X_test and y_test, or the name of a public set; the test rows of the run's own data if not
-        given.
+        A .npz file with X_test and y_test, or X and s without truth, or the name of a public set; the run's own data
+        if not given.
     device
         auto, cpu or cuda.
     json
@@ -176,6 +176,78 @@ def evaluate(run: str, data: str | None = None, /, *, device: str = "auto", json
     from splitpu.cli.evaluate import run_evaluate
 
     return run_evaluate(run, data, device=device, json=json)
+
+
+@app.command
+def prior(
+    data: str,
+    /,
+    *,
+    positives: Whole = None,
+    scenario: Scenario = "single-training-set",
+    scores: Literal["auto", "classical", "network"] = "auto",
+    seed: Seed = 0,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
+    """Estimate the share of positives from labelled and unlabelled rows, by several estimators side by side.
+
+    Parameters
+    ----------
+    data
+        A .npz file with X and s, or the name of a public set.
+    positives
+        How many positives of a named set are labelled.
+    scenario
+        How the data were sampled: single-training-set or case-control.
+    scores
+        How rows are compared: by quick classical learners, by the package's networks, or as suits the data.
+    seed
+        Of everything that is drawn.
+    device
+        auto, cpu or cuda.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.prior import run_prior
+
+    return run_prior(data, positives=positives, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
+
+
+@app.command
+def sensitivity(
+    run: str,
+    /,
+    *,
+    lowest: float | None = None,
+    highest: float | None = None,
+    steps: Seed = 7,
+    refit: Flag = False,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
+    """Show how the decisions of a run change over a range of priors.
+
+    Parameters
+    ----------
+    run
+        A finished run folder.
+    lowest
+        The smallest prior; from the interval of the estimate, or half the run's prior, if not given.
+    highest
+        The largest prior.
+    steps
+        How many priors, the run's own included.
+    refit
+        Train anew with every prior instead of only moving the threshold.
+    device
+        auto, cpu or cuda.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.sensitivity import run_sensitivity
+
+    return run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
 
 
 @app.command

@@ -3,7 +3,7 @@
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.config import EngineConfig
 from splitpu.data import NAMED_SETS, HeldOut, load_named
-from splitpu.data.npz import read_labelled
+from splitpu.data.npz import has_only_pu_labels, read_labelled
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.methods.registry import find_method
@@ -18,6 +18,10 @@ def run_evaluate(run: str, data: str | None, *, device: str, json: bool) -> int:
     """Figures of base and final model on rows whose truth is known."""
     folder = RunFolder.find(run)
     model = Model.load(folder.path)
+    if _without_truth(folder, data):
+        from splitpu.cli.evaluate_pu import run_evaluate_pu
+
+        return run_evaluate_pu(folder, model, data, device=device, json=json)
     held_out, source = _test_rows(folder, data)
     model.preprocessing.check(held_out.features, "X_test")
     hardware = Hardware.choose(device, EngineConfig())
@@ -43,6 +47,12 @@ def run_evaluate(run: str, data: str | None, *, device: str, json: bool) -> int:
         }
     )
     return 0
+
+
+def _without_truth(folder: RunFolder, data: str | None) -> bool:
+    """Whether there are only labelled and unlabelled rows to judge the model by."""
+    path = folder.request().source.npz if data is None else data
+    return path is not None and path.endswith(".npz") and has_only_pu_labels(path)
 
 
 def _models(model: Model) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ class PUbNConfig(PassesConfig):
     score_epochs: int = 100  # of the first network; `epochs` are those of the second
     batch_size: int = 100
     positives_per_batch: int = 10
-    tau: float = 0.9  # share of the expected negatives that count as certain
+    certain_share: float = 0.9  # of the expected negatives (tau in the paper)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from splitpu.config.keys import nearest, quoted_list
-from splitpu.config.schema import BaseConfig, Config, OptimiserConfig, SplitConfig, StudentConfig
+from splitpu.config.schema import BaseConfig, Config, OptimiserConfig, SplitConfig, StudentConfig, ViewsConfig
 from splitpu.config.small import methods_fitted_to
 from splitpu.errors import InputError
 
@@ -43,8 +43,46 @@ def preset_names() -> list[str]:
     return list(_PRESETS)
 
 
+SMALL = 5_000  # rows below which a set is trained in small batches and few epochs
+
+
 def _default(profile: DataProfile | None) -> Config:
-    return Config()
+    """The same method, trained as well as we know how; what was measured for each line is in docs/LOG.md."""
+    if profile is None or (profile.kind == "images" and profile.rows >= SMALL):
+        return _default_for_many_images()
+    return _default_for_few_images() if profile.kind == "images" else _default_for_vectors()
+
+
+def _default_for_many_images() -> Config:
+    optimiser = OptimiserConfig(name="adam", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.999)
+    return Config(
+        base=BaseConfig(epochs=50, positives_per_batch=64, optimiser=optimiser),
+        student=StudentConfig(epochs=50, positives_per_batch=64, optimiser=optimiser),
+    )
+
+
+def _default_for_few_images() -> Config:
+    return Config(
+        base=BaseConfig(epochs=40, batch_size=128, positives_per_batch=32, optimiser=OptimiserConfig(rate=3e-4)),
+        split=_split_for_few_rows(),
+        student=StudentConfig(epochs=30, batch_size=128, positives_per_batch=32),
+    )
+
+
+def _default_for_vectors() -> Config:
+    """Few features overfit quickly: strong noise, and a base that sees as much of the data as it can in one step."""
+    return Config(
+        base=BaseConfig(epochs=60, batch_size=512, positives_per_batch=32),
+        split=_split_for_few_rows(),
+        student=StudentConfig(epochs=40, batch_size=128, positives_per_batch=32),
+        views=ViewsConfig(noise=0.6, dropout=0.3),
+    )
+
+
+def _split_for_few_rows() -> SplitConfig:
+    """Small batches, so that an epoch has enough steps to move the temporary network at all."""
+    optimiser = OptimiserConfig(name="sgd", rate=3e-3, weight_decay=5e-3, schedule="constant")
+    return SplitConfig(batch_size=64, optimiser=optimiser)
 
 
 def _paper(profile: DataProfile | None) -> Config:

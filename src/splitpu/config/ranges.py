@@ -56,7 +56,7 @@ _METHOD_RANGES = {
     "vpu.mix_concentration": _POSITIVE,
     "dan.anchor": _WEIGHT,
     "pubn.score_epochs": _COUNT,
-    "pubn.tau": _INSIDE,
+    "pubn.certain_share": _INSIDE,
     "self_pu.trust_from": _SHARE,
     "self_pu.trust_until": _SHARE,
     "self_pu.trust_every": Range(low=0, high=1, low_included=False),

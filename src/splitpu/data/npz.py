@@ -69,6 +69,13 @@ def read_labelled(path: str | Path) -> tuple[Array, Array]:
         )
 
 
+def has_only_pu_labels(path: str | Path) -> bool:
+    """Whether a file says which rows are labelled (`X` and `s`) but not what any row truly is."""
+    with _open_npz(Path(path)) as archive:
+        names = set(archive.files)
+    return {"X", "s"} <= names and not ({"X_test", "y_test"} <= names or "y" in names)
+
+
 def _open_npz(path: Path) -> Any:
     _must_be_file(path)
     try:

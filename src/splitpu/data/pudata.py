@@ -32,7 +32,7 @@ class PUData:
     labelled: Mask
     scenario: Scenario
     names: tuple[str, ...] | None = None  # of the rows: file names, say
-    truth: Mask | None = None  # true labels of the training rows: reported, and learned by the `supervised` oracle alone
+    truth: Mask | None = None  # true labels of the training rows: reported, learned only by the `supervised` oracle
 
     @classmethod
     def from_arrays(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ class CheckpointStore:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
+        # Writing to disk takes longer than many an epoch on a GPU, so it happens beside the training.
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
 
     def load(self, stage: Stage) -> StageState | None:
         """The stage as it was left, or None. A damaged file counts as none: the stage is trained again."""
@@ -61,12 +65,30 @@ class CheckpointStore:
             "history": [record.to_dict() for record in state.history],
             "identity": dict(stage.identity),
         }
-        tensors = {key: t.detach().cpu().contiguous() for key, t in state.tensors.items()}
-        with replacing(path) as temporary:
-            save_file(tensors, temporary, metadata={"splitpu": json.dumps(meta, default=str)})
+        tensors = {key: _snapshot(tensor) for key, tensor in state.tensors.items()}
+        self.flush()
+        self._pending = self._writer.submit(_write, path, tensors, json.dumps(meta, default=str))
+        if state.finished:
+            self.flush()
+
+    def flush(self) -> None:
+        """Wait for the file being written, and hear of it if that failed."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
     def _path(self, stage: Stage) -> Path | None:
         return None if self.folder is None else self.folder / f"{stage.name}-{stage.key}.safetensors"
+
+
+def _snapshot(tensor: Tensor) -> Tensor:
+    """A copy in host memory that later steps do not change."""
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def _write(path: Path, tensors: dict[str, Tensor], meta: str) -> None:
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata={"splitpu": meta})
 
 
 def module_tensors(module: nn.Module, prefix: str = "module") -> dict[str, Tensor]:

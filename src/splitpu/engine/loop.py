@@ -47,8 +47,11 @@ class Engine:
             stage.task.module.load_state_dict(saved.section("module"))
             outcome = StageOutcome(saved.history, self._on_device(saved))
         else:
-            with self.hardware.thread_limit(), seeded(self.seed, stage.name):
-                outcome = self._train(stage, saved)
+            try:
+                with self.hardware.thread_limit(), seeded(self.seed, stage.name):
+                    outcome = self._train(stage, saved)
+            finally:
+                self.store.flush()
         stage.task.module.eval()
         self.history += outcome.history
         self.observer.stage_done(stage, outcome)

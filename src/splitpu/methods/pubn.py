@@ -90,7 +90,7 @@ def train_pubn(context: Context) -> Teacher:
 
 
 def _border(context: Context, scores: Tensor) -> float:
-    """The score below which a share `tau` of the expected negatives lies."""
+    """The score below which that share of the expected negatives lies."""
     ordered = scores[context.rows(context.data.population)].double().sort().values
-    share = context.config.pubn.tau * (1 - context.known_prior)
+    share = context.config.pubn.certain_share * (1 - context.known_prior)
     return float(ordered[min(int(share * len(ordered)), len(ordered) - 1)])

@@ -18,14 +18,16 @@ def prior(report: ReportData) -> str:
         return "<p>The prior was given, not estimated.</p>"
     head = "".join(f'<th scope="col" class="number">{label}</th>' for label in ("Prior", "95 % interval"))
     body = "".join(
-        f'<tr><th scope="row">{name(row["name"])}</th><td class="number" data-label="Prior">{decimal(row["value"])}</td>'
+        f'<tr><th scope="row">{name(row["name"])}</th>'
+        f'<td class="number" data-label="Prior">{decimal(row["value"])}</td>'
         f'<td class="number" data-label="95 % interval">{decimal(row["low"])} to {decimal(row["high"])}</td></tr>'
         for row in rows
     )
     return (
         "<p>Every estimator of the share of positives in the population, with its 95 % interval; the first one was "
         f"used.</p>{_intervals(rows)}"
-        f'<table class="stacks"><thead><tr><th scope="col">Estimator</th>{head}</tr></thead><tbody>{body}</tbody></table>'
+        f'<table class="stacks"><thead><tr><th scope="col">Estimator</th>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table>"
     )
 
 
@@ -46,8 +48,8 @@ def reliability(report: ReportData) -> str:
         y_label="share of positives",
     )
     return (
-        f"<p>On average the probabilities lie {percent(error)} away from the share of positives that the labelled rows and "
-        f"the prior imply. These are the training rows, so the truth may be less flattering.</p>{chart}"
+        f"<p>On average the probabilities lie {percent(error)} away from the share of positives that the labelled rows "
+        f"and the prior imply. These are the training rows, so the truth may be less flattering.</p>{chart}"
     )
 
 
@@ -64,11 +66,11 @@ def _intervals(rows: Sequence[Mapping[str, Any]]) -> str:
         low, value, high = (across(float(row[key])) for key in ("low", "value", "high"))
         drawn += (
             f'<text x="0" y="{y + 4}">{escape(row["name"])}</text>'
-            f'<line class="axis" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
-            f'<circle class="f0" cx="{value:.1f}" cy="{y}" r="4"/>'
+            f'<line class="mark" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
+            f'<circle class="fill s0" cx="{value:.1f}" cy="{y}" r="4"/>'
         )
     ends = "".join(
-        f'<text class="tick" text-anchor="middle" x="{across(at):.1f}" y="{height - 4}">{at:.2g}</text>'
+        f'<text text-anchor="middle" x="{across(at):.1f}" y="{height - 4}">{at:.2g}</text>'
         for at in (axis.low, axis.high)
     )
     description = ", ".join(f"{row['name']} {float(row['value']):.3f}" for row in rows)

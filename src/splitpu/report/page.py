@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from splitpu.files import write_text
-from splitpu.report import outcome, predictions, training
+from splitpu.report import judging, outcome, predictions, training
 from splitpu.report.model import ReportData
 from splitpu.report.style import SCRIPT, STYLE
 from splitpu.report.text import escape, facts, name
@@ -53,6 +53,8 @@ def _sections(report: ReportData) -> list[tuple[str, str, str]]:
         ("curves", "Training curves", training.curves(report.history)),
         ("probabilities", "Probabilities on the unlabelled", predictions.spread(report)),
         ("samples", "Easiest and hardest samples", _galleries(report)),
+        ("prior", "The prior", judging.prior(report)),
+        ("reliability", "Reliability of the probabilities", judging.reliability(report)),
         ("configuration", "Configuration", configuration),
         ("environment", "Environment", environment),
     ]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from splitpu.config import config_to_toml
 from splitpu.data import Preprocessing
+from splitpu.evaluation.calibration import reliability
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
@@ -133,6 +134,17 @@ def _prior_in_words(request: Request) -> str:
         return f"{request.prior:.4g}"
     low, high = request.prior_estimate["interval"]
     return f"{request.prior:.4g} (95 % interval {low:.3g} to {high:.3g}), {prior_source(request)}"
+
+
+def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:
+    """How far the probabilities of the training rows are from what P, U and the prior imply."""
+    if request.prior is None:
+        return ()
+    data, probabilities = loaded.data, row_probabilities(training.result.final)
+    found = reliability(
+        probabilities[data.positives], probabilities[data.unlabelled], request.prior, scenario=data.scenario
+    )
+    return tuple(dict(one.__dict__) for one in found.bins)
 
 
 def _number(value: float | None) -> float:

@@ -1,0 +1,62 @@
+"""`splitpu prior`."""
+
+from typing import Any
+
+from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.progress import choose_display
+from splitpu.config.schema import Scenario
+from splitpu.evaluation.assumptions import check_random_labelling
+from splitpu.prior.estimate import PriorEstimate, estimate_prior
+from splitpu.prior.scores import ScoreKind
+from splitpu.runs.sources import load_source, parse_source
+
+
+def run_prior(
+    data: str,
+    *,
+    positives: int | None,
+    scenario: Scenario,
+    scores: ScoreKind,
+    seed: int,
+    device: str,
+    json: bool,
+) -> int:
+    """Every estimator, the recommended value, and what speaks against relying on it."""
+    display = choose_display(quiet=json)
+    loaded = load_source(parse_source(data, positives=positives, seed=seed, scenario=scenario), display.say)
+    found = estimate_prior(loaded.data, seed=seed, every=True, scores=scores, device=device)
+    labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
+    if json:
+        content: dict[str, Any] = {
+            "data": loaded.description,
+            "scenario": scenario,
+            **found.to_dict(),
+            "labelling": labelling.__dict__,
+            "true_prior": loaded.true_prior,
+        }
+        print_json(content)
+        return 0
+    print_table(
+        [
+            {"estimator": row.name, "prior": row.value, "interval": f"{row.low:.3f} - {row.high:.3f}"}
+            for row in found.table
+        ],
+        ("estimator", "prior", "interval"),
+        title="share of positives in the population",
+    )
+    print_facts(_facts(found, labelling.verdict, loaded.true_prior))
+    return 0
+
+
+def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> dict[str, object]:
+    low, high = found.interval
+    facts: dict[str, object] = {"recommended": f"--prior {found.value:.3g} (95 % interval {low:.3f} to {high:.3f})"}
+    if true_prior is not None:
+        facts["truth"] = f"{true_prior:.4g}, known for a named set"
+    auc, best = (
+        found.diagnostics[key] for key in ("auc_labelled_against_unlabelled", "auc_a_perfect_classifier_would_have")
+    )
+    facts["separation"] = f"P is told from U with an AUC of {auc:.3f}; a perfect classifier would reach {best:.3f}"
+    facts["labelling"] = labelling
+    facts |= {f"note {number}": sentence for number, sentence in enumerate(found.verdicts, start=1)}
+    return facts
