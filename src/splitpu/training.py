@@ -18,6 +18,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Observer
+from splitpu.engine.world import World
 from splitpu.errors import InputError
 from splitpu.methods.context import Context, NetworkRecipe
 from splitpu.methods.registry import find_method
@@ -56,26 +57,60 @@ def train(
     observer: Observer | None = None,
     layers: tuple[str, str] | None = None,
     classes: tuple[Any, Any] = (0, 1),
+    world: World | None = None,
 ) -> Training:
-    """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was."""
+    """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
+
+    In a `world` of several processes each calls this with the same data and settings; all end with the same model.
+    """
     check_needs(config, data, prior)
-    hardware = Hardware.choose(device, config.engine)
+    context = open_context(
+        data,
+        prior=prior,
+        config=config,
+        backbone=backbone,
+        seed=seed,
+        device=device,
+        checkpoints=checkpoints,
+        observer=observer,
+        layers=layers,
+        world=world,
+    )
+    result = find_method(config.method).run(context)
+    final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
+    model = Model(final, base, context.recipe.name, context.preprocessing, config, prior, classes)
+    return Training(model, result, context.engine.hardware, context.engine.describe())
+
+
+def open_context(
+    data: PUData,
+    *,
+    prior: float | None,
+    config: Config,
+    backbone: Backbone = "auto",
+    seed: int = 0,
+    device: str = "auto",
+    checkpoints: Path | None = None,
+    observer: Observer | None = None,
+    layers: tuple[str, str] | None = None,
+    engine_type: type[Engine] = Engine,
+    world: World | None = None,
+) -> Context:
+    """Set up everything that stages need, without training any."""
+    hardware = Hardware.choose(device, config.engine).within(world or World())
     preprocessing = Preprocessing.fit(data.features)
-    recipe = network_recipe(backbone, preprocessing, layers)
-    engine = Engine(
+    engine = engine_type(
         RowStore(data.features, hardware.device, config.engine.residence),
         Views(preprocessing, config.views, hardware.device),
         hardware,
         seed=seed,
-        store=CheckpointStore(checkpoints),
+        store=CheckpointStore(checkpoints, writes=hardware.world.writes),
         observer=observer or Observer(),
         checkpoint_every=config.engine.checkpoint_every,
     )
+    recipe = network_recipe(backbone, preprocessing, layers)
     data_key = data.fingerprint() if checkpoints is not None else ""
-    result = find_method(config.method).run(Context(data, prior, config, recipe, engine, data_key))
-    final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
-    model = Model(final, base, recipe.name, preprocessing, config, prior, classes)
-    return Training(model, result, hardware, engine.describe())
+    return Context(data, prior, config, recipe, engine, data_key, preprocessing)
 
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> None:

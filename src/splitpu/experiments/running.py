@@ -17,14 +17,14 @@ from splitpu.engine.inference import predict_logits
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.experiments.figures import FIGURES
 from splitpu.experiments.units import WHAT_IS_COMPUTED, Unit
-from splitpu.experiments.watching import open_context
+from splitpu.experiments.watching import WatchingEngine
 from splitpu.methods.context import Teacher
 from splitpu.methods.splitpu import Round
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions
 from splitpu.runs.fitting import Note, collected_warnings
 from splitpu.selection import hold_out, nnpu_value, pu_criterion
-from splitpu.training import profile_of, train
+from splitpu.training import open_context, profile_of, train
 from splitpu.views import Views
 
 
@@ -158,7 +158,7 @@ def _figure(
     unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
 ) -> Outcome:
     """The part of the method that the figure looks at."""
-    context, engine = open_context(
+    context = open_context(
         data,
         prior=prior,
         config=unit.config,
@@ -167,7 +167,10 @@ def _figure(
         device=workplace.device,
         checkpoints=workplace.cache,
         observer=observer,
+        engine_type=WatchingEngine,
     )
+    engine = context.engine
+    assert isinstance(engine, WatchingEngine)  # as asked for just above
     found = FIGURES[unit.experiment.name](context, engine)
     views, hardware = engine.views, engine.hardware
     rounds = []

@@ -1,24 +1,13 @@
 """Looking over the shoulder of a stage: figures taken after each of its epochs, without changing what it learns."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from splitpu.config.schema import Config
-from splitpu.data.preprocess import Preprocessing
-from splitpu.data.pudata import PUData
-from splitpu.engine.checkpoint import CheckpointStore
-from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
-from splitpu.engine.rows import RowStore
-from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
-from splitpu.methods.context import Context
-from splitpu.training import network_recipe
-from splitpu.views import Views
+from splitpu.engine.stage import EpochRecord, Stage, StageOutcome
 
 # Figures of one epoch, given the stage's module and the epoch's number; an empty list leaves the epoch out.
 Look = Callable[[Any, int], list[float]]
@@ -61,31 +50,3 @@ def _looking(stage: Stage, look: Look) -> Callable[[EpochRecord, dict[str, Tenso
         return stopped
 
     return after_epoch
-
-
-def open_context(
-    data: PUData,
-    *,
-    prior: float,
-    config: Config,
-    backbone: str,
-    seed: int,
-    device: str,
-    checkpoints: Path,
-    observer: Observer,
-) -> tuple[Context, WatchingEngine]:
-    """What `splitpu.training.train` sets up, with an engine that can be watched; its stages share checkpoints."""
-    hardware = Hardware.choose(device, config.engine)
-    config = replace(config, engine=replace(config.engine, threads=hardware.threads))
-    preprocessing = Preprocessing.fit(data.features)
-    engine = WatchingEngine(
-        RowStore(data.features, hardware.device, config.engine.residence),
-        Views(preprocessing, config.views, hardware.device),
-        hardware,
-        seed=seed,
-        store=CheckpointStore(checkpoints),
-        observer=observer,
-        checkpoint_every=config.engine.checkpoint_every,
-    )
-    recipe = network_recipe(backbone, preprocessing)
-    return Context(data, prior, config, recipe, engine, data.fingerprint()), engine

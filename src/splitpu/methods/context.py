@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from splitpu.config.parse import config_to_dict
 from splitpu.config.schema import Config
+from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
@@ -50,6 +51,7 @@ class Context:
     recipe: NetworkRecipe
     engine: Engine
     data_key: str
+    preprocessing: Preprocessing
 
     def fresh_network(self, place: str) -> Backbone:
         """A newly initialised network whose weights depend only on the seed and the place it is for."""

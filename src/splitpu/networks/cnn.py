@@ -5,7 +5,27 @@ from torch import Tensor, nn
 from splitpu.networks.backbone import Backbone, Outputs
 
 
-class SmallCNN(Backbone):
+class PlainCNN(Backbone):
+    """Convolutions one after the other, then hidden layers on the flattened map; low = the first block."""
+
+    first: nn.Module
+    rest: nn.Module
+    hidden: nn.Module
+    head: nn.Module
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first block alone."""
+        low: Tensor = self.first(batch)
+        return low
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of images."""
+        low = self.low_features(batch)
+        high = self.hidden(self.rest(low).flatten(1))
+        return Outputs(low, high, self.head(high).squeeze(1))
+
+
+class SmallCNN(PlainCNN):
     """Three convolutions and a hidden layer. Flattened rather than pooled: in a tiny image, where matters."""
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:
@@ -22,19 +42,8 @@ class SmallCNN(Backbone):
         )
         self.head = nn.Linear(self.feature_dim, 1)
 
-    def low_features(self, batch: Tensor) -> Tensor:
-        """The first block alone."""
-        low: Tensor = self.first(batch)
-        return low
 
-    def forward(self, batch: Tensor) -> Outputs:
-        """Return the outputs for a batch of images."""
-        low = self.low_features(batch)
-        high = self.hidden(self.rest(low).flatten(1))
-        return Outputs(low, high, self.head(high).squeeze(1))
-
-
-class CNN13(Backbone):
+class CNN13(PlainCNN):
     """The paper's network: nine convolutions, two hidden layers of 1000; low = the first convolution's block."""
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:
@@ -61,17 +70,6 @@ class CNN13(Backbone):
             nn.ReLU(),
         )
         self.head = nn.Linear(self.feature_dim, 1)
-
-    def low_features(self, batch: Tensor) -> Tensor:
-        """The first block alone."""
-        low: Tensor = self.first(batch)
-        return low
-
-    def forward(self, batch: Tensor) -> Outputs:
-        """Return the outputs for a batch of images."""
-        low = self.low_features(batch)
-        high = self.hidden(self.rest(low).flatten(1))
-        return Outputs(low, high, self.head(high).squeeze(1))
 
 
 def _convolution(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.Sequential:

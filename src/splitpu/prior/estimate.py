@@ -103,18 +103,13 @@ def estimate_prior(
         raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(sorted(known))}")
     found = pu_scores(data, seed=seed, how=scores, device=device)
     _must_separate(found)
+    _must_overlap(found)
     rng = np.random.default_rng(seed)
     shares = _shares_of_members(found, rng, seed)
     shares |= {name: _share_slowly(found, SLOW[name], rng, seed) for name in SLOW if every or method == name}
     chosen = RECOMMENDED if method == "auto" else method
     table = tuple(_row(name, data, *shares[name]) for name in shares)
     row = next(row for row in table if row.name == chosen)
-    if row.among_unlabelled * len(data.unlabelled) < 1:
-        raise InputError(
-            f"hardly any of the {len(data.unlabelled)} unlabelled rows looks like a labelled one (a classifier tells "
-            f"them apart with an AUC of {found.auc:.3f}), so there is no positive left to find: check that P and U "
-            "were recorded in the same way, or give the prior yourself"
-        )
     members = [other.value for other in table if other.name in MEMBERS]
     diagnostics = {
         "auc_labelled_against_unlabelled": found.auc,
@@ -195,6 +190,18 @@ def _must_separate(found: PUScores) -> None:
         f"a classifier cannot tell labelled from unlabelled rows (AUC {found.auc:.2f}, 0.5 is chance), so either "
         "nearly all unlabelled rows are positive or the features say nothing about the class: check the features, or "
         "give the prior yourself"
+    )
+
+
+def _must_overlap(found: PUScores) -> None:
+    """No unlabelled row among nine tenths of the labelled ones, by either score, means that there is none to find."""
+    for scores in (found.plain, found.cleaned):
+        if (scores[~found.labelled] >= np.quantile(scores[found.labelled], 0.1)).any():
+            return
+    raise InputError(
+        f"hardly any of the {int((~found.labelled).sum())} unlabelled rows looks like a labelled one (a classifier "
+        f"tells them apart with an AUC of {found.auc:.3f}), so there is no positive left to find: check that P and U "
+        "were recorded in the same way, or give the prior yourself"
     )
 
 

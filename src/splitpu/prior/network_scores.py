@@ -8,20 +8,15 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from splitpu.config.schema import Config, OptimiserConfig
-from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.engine.batches import Pool
-from splitpu.engine.checkpoint import CheckpointStore
-from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import training_logits
-from splitpu.engine.loop import Engine
-from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Batch, EpochRecord, Observer, Stage
-from splitpu.methods.context import Context, NetworkRecipe
-from splitpu.networks import build_network, choose_network
+from splitpu.methods.context import Context
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Floats, Rows
 from splitpu.prior.tedn import CrossFitted, without_likely_positives
+from splitpu.training import open_context
 from splitpu.views import Views
 
 FOLDS = 2
@@ -52,20 +47,9 @@ def network_scores(
     """Scores of every row by a network that was trained on the other half of the rows."""
     from sklearn.model_selection import StratifiedKFold
 
-    config = Config()
-    hardware = Hardware.choose(device, config.engine)
-    preprocessing = Preprocessing.fit(data.features)
-    name = choose_network(preprocessing.shape) if network == "auto" else network
-    engine = Engine(
-        RowStore(data.features, hardware.device, config.engine.residence),
-        Views(preprocessing, config.views, hardware.device),
-        hardware,
-        seed=seed,
-        store=CheckpointStore(None),
-        observer=observer or Observer(),
+    context = open_context(
+        data, prior=None, config=Config(), backbone=network, seed=seed, device=device, observer=observer
     )
-    recipe = NetworkRecipe(name, lambda: build_network(name, preprocessing.shape))
-    context = Context(data, 0.5, config, recipe, engine, "")
     splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     plain, cleaned = np.empty(len(data)), np.empty(len(data))
     for fold, (training, held_out) in enumerate(splitter.split(np.zeros(len(data)), data.labelled)):

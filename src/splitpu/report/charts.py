@@ -243,6 +243,8 @@ def _line(series: Series, number: int, frame: _Frame) -> str:
 
 
 def _level(mark: Mark, frame: _Frame) -> str:
+    if not finite([mark.at]):
+        return ""
     y = frame.up(mark.at)
     return (
         f'<line class="mark dashed" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'

@@ -11,11 +11,18 @@ from splitpu.report.text import decimal, escape, name, percent
 _ROW, _LEFT, _WIDTH = 22, 110, 380
 
 
-def prior(report: ReportData) -> str:
+def sections(report: ReportData) -> list[tuple[str, str, str]]:
+    """Anchor, title and content of what there is to show."""
+    found = []
+    if report.prior_table:
+        found.append(("prior", "The prior", _prior(report.prior_table)))
+    if report.reliability:
+        found.append(("reliability", "Reliability of the probabilities", _reliability(report.reliability)))
+    return found
+
+
+def _prior(rows: Sequence[Mapping[str, Any]]) -> str:
     """Draw and list what every estimator makes of the prior."""
-    rows = report.prior_table
-    if not rows:
-        return "<p>The prior was given, not estimated.</p>"
     head = "".join(f'<th scope="col" class="number">{label}</th>' for label in ("Prior", "95 % interval"))
     body = "".join(
         f'<tr><th scope="row">{name(row["name"])}</th>'
@@ -31,11 +38,8 @@ def prior(report: ReportData) -> str:
     )
 
 
-def reliability(report: ReportData) -> str:
+def _reliability(bins: Sequence[Mapping[str, float]]) -> str:
     """Set probabilities against the frequencies that P, U and the prior imply."""
-    bins = report.reliability
-    if not bins:
-        return "<p>Without a prior there is nothing to compare the probabilities with.</p>"
     promised = [bin_["promised"] for bin_ in bins]
     error = sum(bin_["share"] * abs(bin_["promised"] - bin_["estimated"]) for bin_ in bins)
     chart = line_chart(

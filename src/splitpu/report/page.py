@@ -53,8 +53,7 @@ def _sections(report: ReportData) -> list[tuple[str, str, str]]:
         ("curves", "Training curves", training.curves(report.history)),
         ("probabilities", "Probabilities on the unlabelled", predictions.spread(report)),
         ("samples", "Easiest and hardest samples", _galleries(report)),
-        ("prior", "The prior", judging.prior(report)),
-        ("reliability", "Reliability of the probabilities", judging.reliability(report)),
+        *judging.sections(report),
         ("configuration", "Configuration", configuration),
         ("environment", "Environment", environment),
     ]

@@ -1,0 +1,213 @@
+"""The loop and what it stands on: plans, rates, averages, checkpoints, early stop."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.schema import EngineConfig, OptimiserConfig, ViewsConfig
+from splitpu.data.preprocess import Preprocessing
+from splitpu.engine.batches import Pool, epoch_plan, steps_per_epoch
+from splitpu.engine.checkpoint import CheckpointStore
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.loop import Engine
+from splitpu.engine.optimise import average_weight_at, rate_at
+from splitpu.engine.rows import RowStore
+from splitpu.engine.stage import EpochRecord, Observer, Stage
+from splitpu.errors import InputError, Interrupted
+from splitpu.networks import build_network
+from splitpu.views import Views
+
+CPU = torch.device("cpu")
+FEATURES = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+TARGET = torch.from_numpy((FEATURES[:, 0] > 0).astype(np.float32))
+
+
+class Regression:
+    """A task as plain as can be: cross-entropy against known labels."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def step(self, batch, views, generator) -> dict[str, Tensor]:
+        rows, raw = batch["rows"]
+        logit = self.module(views.weak(raw, generator)).logit
+        return {"loss": nn.functional.binary_cross_entropy_with_logits(logit, TARGET[rows]), "rows": rows.sum().float()}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return build_network("mlp", (5,))
+
+
+def engine(folder: Path | None = None, observer: Observer | None = None) -> Engine:
+    hardware = Hardware.choose("cpu", EngineConfig(threads=1))
+    preprocessing = Preprocessing.fit(FEATURES)
+    return Engine(
+        RowStore(FEATURES, CPU),
+        Views(preprocessing, ViewsConfig(), CPU),
+        hardware,
+        seed=3,
+        store=CheckpointStore(folder),
+        observer=observer or Observer(),
+    )
+
+
+def stage(module: nn.Module, *, epochs: int = 4, after_epoch=None, **optimiser) -> Stage:
+    return Stage(
+        name="plain",
+        task=Regression(module),
+        pools={"rows": Pool(np.arange(60), 16)},
+        leading="rows",
+        epochs=epochs,
+        optimiser=OptimiserConfig(**optimiser),
+        identity={"epochs": epochs, **optimiser},
+        after_epoch=after_epoch,
+    )
+
+
+def weights(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+class StopAt(Observer):
+    """Ends the run in the middle of an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch, self.now = epoch, -1
+
+    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        self.now = epoch
+
+    def should_stop(self) -> bool:
+        return self.now >= self.epoch
+
+
+class TestPlans:
+    def test_an_epoch_shows_every_row_of_the_leading_pool_at_most_once(self) -> None:
+        pools = {"big": Pool(np.arange(100, 160), 16), "small": Pool(np.array([1, 2, 3]), 4)}
+        steps = steps_per_epoch(pools, "big")
+        plan = epoch_plan(pools, steps, seed=1, device=CPU)
+        assert steps == 3
+        assert plan["big"].shape == (3, 16)
+        assert len(set(plan["big"].flatten().tolist())) == 48
+        counts = torch.bincount(plan["small"].flatten(), minlength=4)[1:]
+        assert counts.tolist() == [4, 4, 4]  # twelve places for three rows: each comes once before any comes again
+
+    def test_epochs_differ_and_repeat(self) -> None:
+        pools = {"rows": Pool(np.arange(50), 10)}
+        one, again, other = (epoch_plan(pools, 5, seed, CPU)["rows"] for seed in (1, 1, 2))
+        assert torch.equal(one, again)
+        assert not torch.equal(one, other)
+
+    def test_a_pool_smaller_than_a_batch_still_gives_a_step(self) -> None:
+        assert steps_per_epoch({"rows": Pool(np.arange(3), 8)}, "rows") == 1
+
+
+class TestRates:
+    def test_cosine_falls_to_nearly_nothing_and_warm_up_rises(self) -> None:
+        config = OptimiserConfig(rate=1.0, schedule="cosine", warmup=0.1)
+        rates = [rate_at(config, step, 100) for step in range(100)]
+        assert rates[:3] == pytest.approx([0.1, 0.2, 0.3])
+        assert max(rates) == pytest.approx(1.0)
+        assert all(later < earlier for earlier, later in pairwise(rates[10:]))
+        assert rates[-1] < 0.001
+
+    def test_the_average_forgets_its_start_and_then_moves_slowly(self) -> None:
+        assert average_weight_at(0.999, 0) == pytest.approx(0.9)
+        assert average_weight_at(0.999, 10**6) == pytest.approx(0.001)
+
+
+class TestLoop:
+    def test_it_learns_and_records_every_term(self) -> None:
+        module = network()
+        outcome = engine().run(stage(module, epochs=30, rate=1e-2))
+        assert [record.epoch for record in outcome.history] == list(range(1, 31))
+        assert outcome.history[-1].terms["loss"] < 0.5 * outcome.history[0].terms["loss"]
+        assert set(outcome.history[0].terms) == {"loss", "rows"}
+        assert not module.training
+
+    def test_the_users_random_state_is_left_alone(self) -> None:
+        torch.manual_seed(5)
+        before = torch.get_rng_state()
+        engine().run(stage(build_network("mlp", (5,)).eval(), epochs=1))
+        torch.manual_seed(5)
+        assert torch.equal(before, torch.get_rng_state())
+
+    @pytest.mark.parametrize("optimiser", [{"name": "adam", "average": 0.9}, {"name": "sgd", "momentum": 0.9}])
+    def test_an_interrupted_stage_goes_on_bitwise(self, tmp_path: Path, optimiser) -> None:
+        whole = network()
+        engine().run(stage(whole, **optimiser))
+        with pytest.raises(Interrupted):
+            engine(tmp_path, StopAt(2)).run(stage(network(), **optimiser))
+        resumed = network()
+        outcome = engine(tmp_path).run(stage(resumed, **optimiser))
+        assert same(weights(whole), weights(resumed))
+        assert len(outcome.history) == 4
+
+    def test_a_finished_stage_is_not_trained_again(self, tmp_path: Path) -> None:
+        first = network()
+        engine(tmp_path).run(stage(first))
+        untrained = network()
+        outcome = engine(tmp_path, StopAt(0)).run(stage(untrained))  # one step would raise
+        assert same(weights(first), weights(untrained))
+        assert len(outcome.history) == 4
+
+    def test_another_setting_finds_no_old_result(self, tmp_path: Path) -> None:
+        engine(tmp_path).run(stage(network()))
+        with pytest.raises(Interrupted):
+            engine(tmp_path, StopAt(0)).run(stage(network(), rate=0.5))
+
+    def test_a_damaged_checkpoint_counts_as_none(self, tmp_path: Path) -> None:
+        whole = network()
+        engine(tmp_path).run(stage(whole))
+        (file,) = tmp_path.iterdir()
+        file.write_bytes(file.read_bytes()[:-100])
+        again = network()
+        engine(tmp_path).run(stage(again))
+        assert same(weights(whole), weights(again))
+
+    def test_after_epoch_can_stop_and_its_memory_survives(self, tmp_path: Path) -> None:
+        def stop_after_two(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+            memory["seen"] = torch.tensor(record.epoch)
+            return record.epoch == 2
+
+        for _ in range(2):  # trained, then taken from the store
+            outcome = engine(tmp_path).run(stage(network(), after_epoch=stop_after_two))
+            assert len(outcome.history) == 2
+            assert int(outcome.memory["seen"]) == 2
+
+    def test_averaged_weights_get_batch_norm_statistics_of_their_own(self) -> None:
+        module = network()
+        engine().run(stage(module, epochs=3, rate=1e-2, average=0.9))
+        norm = next(layer for layer in module.modules() if isinstance(layer, nn.BatchNorm1d))
+        inputs = torch.from_numpy(FEATURES)
+        inputs = (inputs - inputs.mean(0)) / inputs.std(0)
+        linear = module.first[0]
+        seen = linear(inputs).mean(0)
+        assert torch.allclose(norm.running_mean, seen, atol=0.15)
+        assert norm.momentum == pytest.approx(0.1)
+
+
+class TestHardware:
+    def test_unknown_devices_are_refused_in_words(self) -> None:
+        with pytest.raises(InputError, match="not one torch knows"):
+            Hardware.choose("quantum", EngineConfig())
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+    def test_a_missing_gpu_is_named(self) -> None:
+        with pytest.raises(InputError, match="no GPU"):
+            Hardware.choose("cuda", EngineConfig())
+
+    def test_a_thread_limit_ends_with_its_block(self) -> None:
+        before = torch.get_num_threads()
+        with Hardware.choose("cpu", EngineConfig(threads=before + 1)).thread_limit():
+            assert torch.get_num_threads() == before + 1
+        assert torch.get_num_threads() == before

@@ -1,0 +1,213 @@
+"""Split-PU itself: what the split keeps, what the student sees, and that every ablation is a setting."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from splitpu.config import Config, apply_overrides
+from splitpu.data import PUData
+from splitpu.engine.stage import Batch
+from splitpu.errors import SplitPUWarning
+from splitpu.losses import generalised_jensen_shannon, soft_cross_entropy
+from splitpu.methods.context import Teacher, matched_threshold
+from splitpu.methods.split import split_unlabelled
+from splitpu.methods.student import StudentTask, feature_predictor
+from splitpu.networks import build_network
+from splitpu.training import open_context, train
+
+QUICK = ("base.epochs=6", "base.batch_size=64", "base.positives_per_batch=16", "split.max_epochs=20",
+         "split.batch_size=32", "split.optimiser.rate=0.02", "split.tau=0.85", "student.epochs=4",
+         "student.batch_size=64", "engine.threads=1")  # fmt: skip
+
+
+def mixture(seed: int = 0, rows: int = 300) -> tuple[PUData, np.ndarray]:
+    """Two overlapping clouds, half of the rows positive, a tenth of those labelled."""
+    draw = np.random.default_rng(seed)
+    truth = np.arange(rows) % 2 == 0
+    features = draw.normal(size=(rows, 6)) + np.where(truth, 0.9, -0.9)[:, None]
+    labelled = truth & (np.arange(rows) < rows // 10)
+    return PUData.from_arrays(features, labelled.astype(int), truth=truth.astype(int)), truth
+
+
+def configured(*overrides: str) -> Config:
+    return apply_overrides(Config(), [*QUICK, *overrides])
+
+
+def run(*overrides: str, seed: int = 0):
+    data, _ = mixture()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SplitPUWarning)
+        return train(data, prior=0.5, config=configured(*overrides), seed=seed, device="cpu").result
+
+
+@pytest.fixture(scope="module")
+def usual():
+    return run()
+
+
+class TestSplit:
+    def test_easy_is_where_the_temporary_network_agrees(self, usual) -> None:
+        split = usual.rounds[0].split
+        assert split.reached
+        assert split.agreement[split.epoch - 1] == pytest.approx(split.easy.mean())
+        assert split.agreement[-1] > split.tau
+        assert all(agreement <= split.tau for agreement in split.agreement[:-1])
+        assert set(split.easy_rows) | set(split.hard_rows) == set(split.rows)
+        assert not set(split.easy_rows) & set(split.hard_rows)
+
+    def test_it_works_on_the_unlabelled_alone_and_keeps_the_teachers_probabilities(self, usual) -> None:
+        data, _ = mixture()
+        split = usual.rounds[0].split
+        assert np.array_equal(split.rows, data.unlabelled)
+        expected = usual.base.probabilities[torch.from_numpy(split.rows)].double().numpy()
+        assert np.allclose(split.teacher_probability, expected)
+
+    def test_the_second_round_asks_the_first_student(self, usual) -> None:
+        first, second = usual.rounds
+        rows = torch.from_numpy(second.split.rows)
+        expected = first.student.probabilities[rows].double().numpy()
+        assert np.allclose(second.split.teacher_probability, expected)
+
+    def test_a_tau_out_of_reach_keeps_the_best_epoch_and_says_so(self) -> None:
+        data, _ = mixture()
+        config = configured("split.tau=1.0", "split.max_epochs=5", "rounds=1")
+        with pytest.warns(SplitPUWarning, match=r"never rose above tau = 1 .* best epoch"):
+            split = train(data, prior=0.5, config=config, device="cpu").result.rounds[0].split
+        assert not split.reached
+        assert split.epoch == int(np.argmax(split.agreement)) + 1
+        assert split.easy.mean() == pytest.approx(max(split.agreement))
+
+    def test_tails_are_taught_but_stay_hard(self) -> None:
+        split = run("split.tails=0.2", "rounds=1").rounds[0].split
+        extra = split.taught & ~split.easy
+        assert extra.any()
+        assert set(split.rows[extra]) <= set(split.hard_rows)
+        q = split.teacher_probability
+        inner = ~split.easy & ~extra
+        surest = np.abs(q[extra] - 0.5).min() if extra.any() else 0
+        assert not inner.any() or surest >= np.median(np.abs(q[inner] - 0.5)) - 0.5
+
+    def test_noise_is_counted_against_the_truth(self, usual) -> None:
+        _, truth = mixture()
+        split = usual.rounds[0].split
+        wrong = (split.teacher_probability > 0.5) != truth[split.rows]
+        noise = split.noise(truth)
+        assert noise is not None
+        assert noise["all"] == pytest.approx(wrong.mean())
+        assert noise["easy"] == pytest.approx(wrong[split.easy].mean())
+
+    def test_without_the_split_everything_is_easy(self) -> None:
+        data, _ = mixture()
+        context = open_context(data, prior=0.5, config=configured("split.enabled=false"), device="cpu")
+        teacher = context.as_teacher(context.fresh_network("t"), "key")
+        split = split_unlabelled(context, teacher, 1)
+        assert split.easy.all()
+        assert split.agreement == ()
+
+
+class TestStudent:
+    def test_its_terms_are_the_losses_they_are_named_after(self) -> None:
+        """One step by hand, without augmentation, against the loss functions on the same outputs."""
+        data, _ = mixture()
+        config = configured("views.noise=0", "views.dropout=0")
+        context = open_context(data, prior=0.5, config=config, device="cpu")
+        teacher = Teacher(context.fresh_network("teacher").eval(), 0.3, torch.linspace(-3, 3, len(data)), "key")
+        network = context.fresh_network("student").eval()  # eval: rows do not influence one another
+        task = StudentTask(network, feature_predictor(256).eval(), teacher, 0.5, config.student)
+        batch = {name: _batch(context, rows) for name, rows in
+                 {"positives": [0, 2, 4], "easy": [31, 33, 35, 37], "consistent": [50, 51]}.items()}  # fmt: skip
+        terms = task.step(batch, context.engine.views, torch.Generator())
+        logit = network(context.engine.views.plain(batch["easy"].raw)).logit
+        target = torch.sigmoid(teacher.logits[batch["easy"].rows] - 0.3)
+        assert torch.allclose(terms["easy"], generalised_jensen_shannon(logit, target, 0.7), atol=1e-6)
+        positive = network(context.engine.views.plain(batch["positives"].raw)).logit
+        assert torch.allclose(terms["positive"], soft_cross_entropy(positive, torch.ones(3)), atol=1e-6)
+        assert terms["prediction"].item() == pytest.approx(0, abs=1e-6)  # both views are the same without augmentation
+        weighted = (terms["easy"] + terms["positive"] + 0.3 * terms["low"] + 0.3 * terms["prediction"]
+                    + 0.1 * terms["feature"])  # fmt: skip
+        assert torch.allclose(terms["loss"], weighted, atol=1e-6)
+
+    def test_the_teacher_is_frozen(self, usual) -> None:
+        assert not any(parameter.requires_grad for parameter in usual.base.network.parameters())
+        assert not usual.base.network.training
+
+    @pytest.mark.parametrize(
+        ("override", "terms"),
+        [
+            ("student.hard_loss=none", {"easy", "positive"}),
+            ("student.hard_loss=nnpu", {"easy", "positive", "nnpu", "nnpu_objective"}),
+            ("student.hard_loss=self", {"easy", "positive", "prediction", "feature"}),
+            ("student.hard_loss=cross", {"easy", "positive", "low"}),
+            ("student.hard_loss=dual", {"easy", "positive", "low", "prediction", "feature"}),
+            ("split.enabled=false", {"easy", "positive"}),
+        ],
+    )
+    def test_each_hard_loss_has_its_terms_and_no_others(self, override: str, terms: set[str]) -> None:
+        last = run(override, "rounds=1").history[-1]
+        assert last.stage == "round1.student"
+        assert set(last.terms) - {"loss", "agreement"} == terms
+
+
+ABLATIONS = (
+    "base.risk=upu", "base.population=unlabelled", "base.augment=false", "split.enabled=false", "split.tau=0.97",
+    "split.labels=hard", "split.include_positives=false", "student.easy_loss=ce", "student.labels=hard",
+    "student.hard_loss=none", "student.hard_loss=nnpu", "student.hard_loss=self", "student.hard_loss=cross",
+    "student.consistency=all", "student.rho=0.3", "student.alpha=0.9", "student.beta=0.6", "student.confidence=0.95",
+    "student.low_weight=1", "threshold=half", "rounds=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("override", ABLATIONS)
+def test_every_ablation_is_a_setting_that_changes_the_result(usual, override: str) -> None:
+    changed = run(override)
+    assert not torch.equal(changed.final.logits, usual.final.logits)
+    assert torch.isfinite(changed.final.logits).all()
+
+
+def test_no_rounds_leave_the_base_model() -> None:
+    result = run("rounds=0")
+    assert result.rounds == ()
+    assert result.final is result.base
+
+
+def test_same_seed_same_result_other_seed_other_result(usual) -> None:
+    assert torch.equal(run().final.logits, usual.final.logits)
+    assert not torch.equal(run(seed=1).final.logits, usual.final.logits)
+
+
+def test_the_whole_method_beats_chance_by_far(usual) -> None:
+    data, truth = mixture()
+    decided = usual.final.logits.numpy() > usual.final.threshold
+    assert (decided[data.unlabelled] == truth[data.unlabelled]).mean() > 0.9
+
+
+class TestThreshold:
+    def test_a_share_equal_to_the_prior_lies_above(self) -> None:
+        logits = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+        for prior in (0.1, 0.37, 0.9):
+            assert (logits > matched_threshold(logits, prior)).double().mean() == pytest.approx(prior)
+
+    def test_extremes_keep_one_on_each_side(self) -> None:
+        logits = torch.tensor([1.0, 2.0, 3.0])
+        assert (logits > matched_threshold(logits, 0.001)).sum() == 1
+        assert (logits > matched_threshold(logits, 0.999)).sum() == 2
+
+    def test_one_row_is_enough(self) -> None:
+        assert matched_threshold(torch.tensor([0.7]), 0.5) == pytest.approx(0.7)
+
+
+def _batch(context, rows: list[int]) -> Batch:
+    numbers = torch.tensor(rows)
+    return Batch(numbers, context.engine.rows.gather(numbers))
+
+
+def test_networks_are_fresh_for_every_place_and_the_same_for_the_same() -> None:
+    data, _ = mixture()
+    context = open_context(data, prior=0.5, config=configured(), device="cpu", seed=4)
+    one, again, other = (context.fresh_network(place) for place in ("a", "a", "b"))
+    first = build_network("mlp", (6,)).state_dict()
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in one.state_dict().items())
+    assert not torch.equal(one.state_dict()["head.weight"], other.state_dict()["head.weight"])
+    assert first.keys() == one.state_dict().keys()
