@@ -165,6 +165,14 @@ class TestLoop:
         with pytest.raises(Interrupted):
             engine(tmp_path, StopAt(0)).run(stage(network(), rate=0.5))
 
+    def test_a_network_that_was_changed_finds_no_old_weights(self, tmp_path: Path) -> None:
+        engine(tmp_path).run(stage(network()))
+        wider = network()
+        wider.head = nn.Sequential(nn.Linear(256, 8), nn.Linear(8, 1))
+        outcome = engine(tmp_path).run(stage(wider, epochs=4))
+        assert len(outcome.history) == 4
+        assert len(list(tmp_path.iterdir())) == 2
+
     def test_a_damaged_checkpoint_counts_as_none(self, tmp_path: Path) -> None:
         whole = network()
         engine(tmp_path).run(stage(whole))

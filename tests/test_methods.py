@@ -10,10 +10,12 @@ import pytest
 import torch
 from cli_tools import run_cli, write_npz
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from splitpu.config import Config, DataProfile, MethodName, TeacherName, apply_overrides, preset
 from splitpu.data import HeldOut, PUData, load_named, make_pu, true_prior
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.loop import Engine
 from splitpu.engine.optimise import build_optimiser, rate_at
 from splitpu.engine.stage import Observer, Stage
 from splitpu.errors import InputError, Interrupted
@@ -144,6 +146,47 @@ def test_resumed_is_bitwise_uninterrupted(few: PUData, tmp_path: Path, method: s
     timeless = [[replace(record, seconds=0.0) for record in run.result.history] for run in (whole, resumed)]
     assert timeless[0] == timeless[1]
     assert not same(whole, fitted(few, 0.5, config, seed=1))
+
+
+# --- fit for capture: nothing inside a step may wait for a value, or have a shape that depends on one ---
+
+
+class NoHostReads(TorchDispatchMode):
+    """Refuses every operation that a captured CUDA graph could not hold."""
+
+    forbidden = (
+        torch.ops.aten._local_scalar_dense.default,  # item(), float(), bool()
+        torch.ops.aten.nonzero.default,
+        torch.ops.aten.masked_select.default,
+        torch.ops.aten.lift_fresh.default,  # torch.tensor(...), a copy from the host
+        torch.ops.aten.randperm.default,
+    )
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func not in self.forbidden, func
+        if func is torch.ops.aten.index.Tensor:
+            assert all(index is None or index.dtype != torch.bool for index in args[1]), "shape depends on a mask"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("method", [*RIVALS, "naive", "supervised"])
+def test_a_step_never_asks_the_host(few: PUData, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    run, guarded = Engine.run, []
+
+    def run_guarded(engine: Engine, stage: Stage) -> Any:
+        step = stage.task.step
+
+        def guarded_step(*words: Any) -> dict[str, Tensor]:
+            guarded.append(stage.name)
+            with NoHostReads():
+                return step(*words)
+
+        stage.task.step = guarded_step  # type: ignore[method-assign]
+        return run(engine, stage)
+
+    monkeypatch.setattr(Engine, "run", run_guarded)
+    fitted(few, 0.5, settings(few, method, 3))
+    assert guarded
 
 
 # --- what a method needs ---

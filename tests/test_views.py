@@ -1,15 +1,24 @@
 """Views: exact where they can be exact, against independent references where they cannot."""
 
 import colorsys
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocess import Preprocessing
-from splitpu.views import Views, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
+from splitpu.views import (
+    Views,
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    turn_and_zoom,
+)
 
 CALM = ViewsConfig(
     crop_padding=0.0,
@@ -384,3 +393,48 @@ def test_views_can_be_captured_in_a_cuda_graph(shape):
         expected = both(torch.Generator("cuda").manual_seed(seed))
         for ours, theirs in zip(captured, expected, strict=True):
             assert torch.equal(ours, theirs)
+
+
+class TestTurning:
+    """Rotation and zoom, checked where the right answer needs no interpolation."""
+
+    IMAGES = torch.rand(3, 6, 6, 2, generator=torch.Generator().manual_seed(1))
+
+    def turned(self, degrees: float, factor: float = 1.0, images: Tensor | None = None) -> Tensor:
+        images = self.IMAGES if images is None else images
+        return turn_and_zoom(
+            images, torch.full((len(images),), math.radians(degrees)), torch.full((len(images),), factor)
+        )
+
+    def test_nothing_asked_nothing_done(self) -> None:
+        assert torch.allclose(self.turned(0), self.IMAGES, atol=1e-6)
+
+    @pytest.mark.parametrize("quarters", [1, 2, 3])
+    def test_quarter_turns_are_exact_and_anticlockwise(self, quarters: int) -> None:
+        assert torch.allclose(self.turned(90 * quarters), self.IMAGES.rot90(quarters, dims=(1, 2)), atol=1e-5)
+
+    def test_half_turn_of_an_oblong_image(self) -> None:
+        oblong = torch.rand(2, 4, 10, 1, generator=torch.Generator().manual_seed(2))
+        assert torch.allclose(self.turned(180, images=oblong), oblong.flip(1, 2), atol=1e-5)
+
+    def test_an_oblong_image_is_not_sheared(self) -> None:
+        """A round spot stays round when it is turned by 45 degrees."""
+        rows, columns = torch.meshgrid(torch.arange(21.0) - 10, torch.arange(41.0) - 20, indexing="ij")
+        spot = torch.exp(-(rows**2 + columns**2) / 8)[None, :, :, None]
+        assert torch.allclose(self.turned(45, images=spot), spot, atol=0.07)  # interpolation alone costs up to 0.06
+
+    def test_zooming_in_by_two_shows_the_middle(self) -> None:
+        flat = torch.zeros(1, 8, 8, 1)
+        flat[:, 2:6, 2:6] = 1.0
+        assert self.turned(0, 2.0, flat)[:, 1:7, 1:7].min() == pytest.approx(1.0)
+        assert self.turned(0, 0.5, flat).sum() == pytest.approx(4.0, rel=0.3)
+
+    def test_every_image_has_its_own_draw_and_padding_is_the_mean(self) -> None:
+        config = replace(CALM, rotation=30.0, zoom=0.2)
+        preprocessing = Preprocessing("images", (6, 6, 1), 0.0, 1.0, (0.5,), (1.0,))
+        views = Views(preprocessing, config, "cpu")
+        same = torch.ones(4, 6, 6, 1)
+        out = views.weak(same, torch.Generator().manual_seed(0))
+        assert not torch.allclose(out[0], out[1])
+        assert out.min() >= -1e-6  # ones become 0.5, what is outside 0
+        assert out.max() <= 0.5 + 1e-6

@@ -21,5 +21,9 @@ class Interrupted(SplitPUError):
     """The run was asked to stop and has saved its state."""
 
 
+class RankLost(SplitPUError):
+    """Another process of a run in several processes has ended, so that this one cannot go on."""
+
+
 class SplitPUWarning(UserWarning):
     """Base of every warning this package gives."""

@@ -1,7 +1,7 @@
 """A trained model as it is shipped: networks, preprocessing, threshold, and what the labels mean. No pickle."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Model:
     config: Config
     prior: float | None  # None if the method did without
     classes: tuple[Any, Any]  # what 'not positive' and 'positive' were called in the training labels
+    inputs: Mapping[str, Any] | None = None  # how files become rows, if the model was trained on folders or a table
 
     def decision(
         self, features: npt.NDArray[Any], hardware: Hardware, *, which: str = "final"
@@ -74,6 +75,7 @@ class Model:
             "threshold": {"final": self.final.threshold, "base": self.base.threshold},
             "prior": self.prior,
             "classes": [_plain(value) for value in self.classes],
+            "inputs": None if self.inputs is None else dict(self.inputs),
             "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold)",
             # How the arithmetic was done there says nothing about the machine the model is used on.
             "config": {name: value for name, value in config_to_dict(self.config).items() if name != "engine"},
@@ -94,7 +96,8 @@ class Model:
             )
             config = config_from_dict(description["config"])
             first, second = description["classes"]
-            return cls(final, base, name, preprocessing, config, description["prior"], (first, second))
+            prior, inputs = description["prior"], description.get("inputs")
+            return cls(final, base, name, preprocessing, config, prior, (first, second), inputs)
         except (KeyError, TypeError, IndexError) as error:
             message = f"{folder / DESCRIPTION} lacks or garbles {error}: copy the run folder again or train anew."
             raise ModelFileError(message) from error

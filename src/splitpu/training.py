@@ -25,6 +25,8 @@ from splitpu.methods.registry import find_method
 from splitpu.methods.result import MethodResult
 from splitpu.models import Model, ScoringNetwork
 from splitpu.networks import as_backbone, build_network, choose_network
+from splitpu.networks.pretrained import PretrainedWeights, transfer
+from splitpu.networks.resnet import ResNet18
 from splitpu.views import Views
 
 Backbone = str | nn.Module | Callable[[], nn.Module]
@@ -58,6 +60,7 @@ def train(
     layers: tuple[str, str] | None = None,
     classes: tuple[Any, Any] = (0, 1),
     world: World | None = None,
+    weights: PretrainedWeights | None = None,
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
@@ -75,6 +78,7 @@ def train(
         observer=observer,
         layers=layers,
         world=world,
+        weights=weights,
     )
     result = find_method(config.method).run(context)
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
@@ -95,6 +99,7 @@ def open_context(
     layers: tuple[str, str] | None = None,
     engine_type: type[Engine] = Engine,
     world: World | None = None,
+    weights: PretrainedWeights | None = None,
 ) -> Context:
     """Set up everything that stages need, without training any."""
     hardware = Hardware.choose(device, config.engine).within(world or World())
@@ -108,7 +113,7 @@ def open_context(
         observer=observer or Observer(),
         checkpoint_every=config.engine.checkpoint_every,
     )
-    recipe = network_recipe(backbone, preprocessing, layers)
+    recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
     return Context(data, prior, config, recipe, engine, data_key, preprocessing)
 
@@ -133,14 +138,19 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> None:
 
 
 def network_recipe(
-    backbone: Backbone, preprocessing: Preprocessing, layers: tuple[str, str] | None = None
+    backbone: Backbone,
+    preprocessing: Preprocessing,
+    layers: tuple[str, str] | None = None,
+    weights: PretrainedWeights | None = None,
 ) -> NetworkRecipe:
     """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
 
     A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
-    a function is called for every stage, so each starts anew.
+    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18.
     """
     shape = preprocessing.shape
+    if weights is not None:
+        return NetworkRecipe("resnet18", lambda: _pretrained(weights, shape))
     if isinstance(backbone, str):
         name = choose_network(shape) if backbone == "auto" else backbone
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
@@ -153,3 +163,9 @@ def network_recipe(
     make = backbone
     label = getattr(make, "__name__", type(make).__name__)
     return NetworkRecipe(f"own:{label}", lambda: as_backbone(make(), shape, low=low, high=high))
+
+
+def _pretrained(weights: PretrainedWeights, shape: tuple[int, ...]) -> ResNet18:
+    network = ResNet18(shape)
+    transfer(weights, network)
+    return network

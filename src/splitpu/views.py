@@ -8,8 +8,11 @@ Pixels that show nothing (the padding a crop brings in, the square CutOut takes 
 are exactly 0 after normalisation, whatever the colour jitter does, and the padding has no say in an image's contrast.
 """
 
+import math
+
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional
 
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocess import Preprocessing
@@ -47,7 +50,7 @@ class Views:
         if not self._is_image:
             return self._noisy(raw, generator)
         moved, inside = self._crop_and_flip(raw, generator)
-        return self._finished(self._unit(moved), inside)
+        return self._finished(self._turned(self._unit(moved), generator), inside)
 
     def strong(self, raw: Tensor, generator: Generator) -> Tensor:
         """Return a view that is hard to recognise: a weak one in other colours with a blank square, or with gaps.
@@ -57,7 +60,7 @@ class Views:
         if not self._is_image:
             return self._with_missing_features(self._noisy(raw, generator), generator)
         moved, inside = self._crop_and_flip(raw, generator)
-        coloured = self._jitter(self._unit(moved), inside, generator)
+        coloured = self._jitter(self._turned(self._unit(moved), generator), inside, generator)
         return self._finished(coloured, self._cut_out(inside, len(raw), generator))
 
     # --- constants ---
@@ -122,6 +125,15 @@ class Views:
         moved = raw.flatten(0, 2).index_select(0, pixels.flatten()).view(raw.shape)
         return moved, _rectangles(rows == nearest_rows, columns == nearest_columns) if crops else None
 
+    def _turned(self, unit: Tensor, generator: Generator) -> Tensor:
+        """Turn and zoom each image about its centre by its own draw; what comes in from outside is the channel mean."""
+        config = self._config
+        if config.rotation == 0 and config.zoom == 0:
+            return unit
+        draws = torch.rand((2, len(unit)), generator=generator, device=unit.device) * 2 - 1
+        angle = draws[0] * math.radians(config.rotation)
+        return turn_and_zoom(unit - self._mean, angle, 1 + draws[1] * config.zoom) + self._mean
+
     def _jitter(self, unit: Tensor, inside: Tensor | None, generator: Generator) -> Tensor:
         """Brightness, contrast, saturation, hue, always in this order, each image with its own factors."""
         if not self._jitters:
@@ -173,6 +185,23 @@ class Views:
             return standardised
         draws = torch.rand(standardised.shape, generator=generator, device=standardised.device, dtype=torch.float32)
         return standardised.masked_fill(draws < self._config.dropout, 0.0)
+
+
+def turn_and_zoom(image: Tensor, angle: Tensor, factor: Tensor) -> Tensor:
+    """Turn images (B, H, W, C) anticlockwise by `angle` (B,), in radians, and enlarge them by `factor` (B,).
+
+    Both about the centre. Values between pixels are interpolated; what comes in from outside is 0.
+    """
+    height, width = image.shape[1:3]
+    reach = 1 / factor  # how much of the image is seen: less when it grows
+    cosine, sine, nothing = reach * angle.cos(), reach * angle.sin(), torch.zeros_like(angle)
+    # The grid is measured in half sides, so on oblong images the off-diagonal terms carry the ratio of the sides.
+    across = torch.stack([cosine, -sine * (height / width), nothing], dim=1)
+    down = torch.stack([sine * (width / height), cosine, nothing], dim=1)
+    channels_first = image.permute(0, 3, 1, 2)
+    grid = functional.affine_grid(torch.stack([across, down], dim=1), list(channels_first.shape), align_corners=False)
+    turned = functional.grid_sample(channels_first, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return turned.permute(0, 2, 3, 1)
 
 
 # Colour: pure functions of unit images (B, H, W, C) and factors that broadcast against them. Each result is in [0, 1].

@@ -28,6 +28,7 @@ def _whole_number(_: object, tokens: Sequence[Token]) -> int:
 Whole = Annotated[int | None, Parameter(converter=_whole_number)]
 Seed = Annotated[int, Parameter(converter=_whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
 
 
@@ -56,13 +57,21 @@ def fit(
     *,
     method: str | None = None,
     prior: float | Literal["auto"] | None = None,
-    positives: Whole = None,
+    positives: Words = None,
+    unlabelled: Words = None,
+    test: Words = None,
+    labels: str | None = None,
+    size: str | None = None,
+    strict: Flag = False,
+    label: str | None = None,
+    positive_label: str | None = None,
     out: Path | None = None,
     preset: str | None = None,
     config: Path | None = None,
     settings: Settings = None,
     rounds: Whole = None,
     backbone: str | None = None,
+    weights: Path | None = None,
     scenario: Scenario | None = None,
     seed: Whole = None,
     device: str | None = None,
@@ -77,14 +86,31 @@ def fit(
     ----------
     data
         A .npz file with X and s (1 = labelled positive, 0 = unlabelled), if you have them also X_test and y_test,
-        names and truth; or the name of a public set (see `splitpu data list`).
+        names and truth; a .csv or .parquet table (see --label); or the name of a public set (see `splitpu data list`).
+        For images give --positives and --unlabelled instead.
     method
         split-pu if not given; `splitpu methods` lists the others.
     prior
         Share of positives in the population, or auto to estimate it; if not given, the true one of a named set, else
         auto. Methods that do without it only let their threshold follow it.
     positives
-        How many positives of a named set are labelled.
+        Folders of images (PNG, JPEG, TIFF, WebP) that are known to be positive; or, for a named set, how many of its
+        positives are labelled.
+    unlabelled
+        Folders of the images that may be positive or not.
+    test
+        Two folders of images, positives and negatives, to test on; or one table whose label is the truth.
+    labels
+        A CSV of name and label for images: 1 = labelled positive, 0 or nothing = unlabelled.
+    size
+        What images are resized to, as 64 or 48x64 (height x width). If not given: their own size if they share one of
+        at most 224 pixels, 224 for the longer side of larger ones, and for mixed sizes a square of 32 to 224.
+    strict
+        Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
+    label
+        The column of a table that says which rows are labelled: 1 = positive, 0 or empty = unlabelled.
+    positive_label
+        What that column says of positives, if not 1.
     out
         The run folder; runs/<data>-<time> if not given.
     preset
@@ -97,6 +123,8 @@ def fit(
         Rounds of split and student.
     backbone
         auto, mlp, cnn-small, cnn13 or resnet18.
+    weights
+        A file of weights that resnet18 starts from, in torchvision's format (.safetensors, or .pth of tensors only).
     scenario
         How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
         positives were collected apart).
@@ -120,12 +148,20 @@ def fit(
         method=method,
         prior=prior,
         positives=positives,
+        unlabelled=unlabelled,
+        test=test,
+        labels=labels,
+        size=size,
+        strict=strict or None,
+        label=label,
+        positive_label=positive_label,
         out=out,
         preset=preset,
         config=config,
         settings=settings,
         rounds=rounds,
         backbone=backbone,
+        weights=weights,
         scenario=scenario,
         seed=seed,
         device=device,
@@ -136,25 +172,47 @@ def fit(
 
 
 @app.command
-def predict(run: str, input: Path, /, *, out: Path | None = None, device: str = "auto", json: Flag = False) -> int:
-    """Score new rows: probability of being positive and decision, as CSV.
+def predict(
+    run: str,
+    input: Path,
+    /,
+    *,
+    out: Path | None = None,
+    top: Whole = None,
+    copy_to: Path | None = None,
+    link: Flag = False,
+    strict: Flag = False,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
+    """Score new rows: name, probability of being positive and decision, as CSV or Parquet.
 
     Parameters
     ----------
     run
         A finished run folder.
     input
-        The rows: a .npy file, or a .npz file with X and, if you have them, names.
+        The rows: a .npy file; a .npz file with X and, if you have them, names; a folder of images; a .csv or .parquet
+        table with the columns the model was trained on.
     out
-        The CSV file; standard output if not given.
+        The CSV file, or Parquet by its ending; CSV on standard output if not given.
+    top
+        How many of the most probable images to lay into --copy-to, for review.
+    copy_to
+        A new folder for copies of these images, named by rank and probability.
+    link
+        Make links there instead of copies.
+    strict
+        Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
     device
         auto, cpu or cuda.
     json
         Print one JSON object; without --out it holds the scores.
     """
-    from splitpu.cli.predict import run_predict
+    from splitpu.cli.predict import PredictOptions, run_predict
 
-    return run_predict(run, input, out=out, device=device, json=json)
+    asked = PredictOptions(out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json)
+    return run_predict(run, input, asked)
 
 
 @app.command
@@ -248,6 +306,24 @@ def sensitivity(
     from splitpu.cli.sensitivity import run_sensitivity
 
     return run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
+
+
+@app.command
+def export(run: str, /, *, onnx: Path | None = None, json: Flag = False) -> int:
+    """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
+
+    Parameters
+    ----------
+    run
+        A finished run folder.
+    onnx
+        The file to write.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.export import run_export
+
+    return run_export(run, onnx=onnx, json=json)
 
 
 @app.command

@@ -10,6 +10,7 @@ from splitpu.methods.registry import find_method
 from splitpu.metrics import evaluate_scores
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
+from splitpu.runs.sources import load_request
 
 _COLUMNS = ("model", "accuracy", "f1", "roc_auc", "average_precision", "positive_rate")
 
@@ -51,7 +52,10 @@ def run_evaluate(run: str, data: str | None, *, device: str, json: bool) -> int:
 
 def _without_truth(folder: RunFolder, data: str | None) -> bool:
     """Whether there are only labelled and unlabelled rows to judge the model by."""
-    path = folder.request().source.npz if data is None else data
+    source = folder.request().source
+    if data is None and (source.folders or source.table):
+        return not (source.folders.test if source.folders else source.table and source.table.test)
+    path = source.npz if data is None else data
     return path is not None and path.endswith(".npz") and has_only_pu_labels(path)
 
 
@@ -70,6 +74,8 @@ def _test_rows(folder: RunFolder, data: str | None) -> tuple[HeldOut, str]:
     """The rows that were named, or the test rows of the data that the run was trained on."""
     if data is None:
         source = folder.request().source
+        if source.folders or source.table:
+            return _held_out(folder), f"the test rows of {source.where}"
         data = source.npz or str(source.named)
     if data in NAMED_SETS:
         named = load_named(data)
@@ -77,3 +83,11 @@ def _test_rows(folder: RunFolder, data: str | None) -> tuple[HeldOut, str]:
     if not data.endswith(".npz"):
         raise InputError(f"{data!r} is neither a .npz file nor one of {', '.join(NAMED_SETS)}.")
     return HeldOut.from_arrays(*read_labelled(data)), data
+
+
+def _held_out(folder: RunFolder) -> HeldOut:
+    """The test rows of a run on folders or a table; only asked for where it has some."""
+    held_out = load_request(folder.request()).held_out
+    if held_out is None:
+        raise InputError(f"{folder.path} has no test rows; give a .npz file with X_test and y_test.")
+    return held_out

@@ -41,7 +41,7 @@ def run_evaluate_pu(folder: RunFolder, model: Model, data: str | None, *, device
     wrong = find_degeneracies(positive, unlabelled, model.prior, scenario=rows.scenario)
     note = _ON_TRAINING_ROWS if data is None else _ON_OTHER_ROWS
     if json:
-        content = {"run": str(folder.path), "data": str(source.npz), "rows": len(rows), "note": note}
+        content = {"run": str(folder.path), "data": source.where, "rows": len(rows), "note": note}
         print_json({**content, **found.to_dict(), "degenerate": [one.__dict__ for one in wrong]})
         return 0
     print_table(
@@ -57,7 +57,7 @@ def run_evaluate_pu(folder: RunFolder, model: Model, data: str | None, *, device
     )
     print_facts(
         {
-            "data": f"{source.npz}, {len(rows.positives):,} labelled and {len(rows.unlabelled):,} unlabelled rows",
+            "data": f"{source.where}, {len(rows.positives):,} labelled and {len(rows.unlabelled):,} unlabelled rows",
             "prior": f"{model.prior:.4g}",
             "called positive": f"{100 * found.positive_rate_unlabelled:.1f} % of the unlabelled",
         }

@@ -5,37 +5,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
-from splitpu.cli.signals import RunStopped, StopRequest
+from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
-from splitpu.errors import InputError, Interrupted
+from splitpu.engine.world import World
+from splitpu.errors import InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
-from splitpu.runs.fitting import begin_run, carry_out, collected_warnings
+from splitpu.runs.fitting import begin_run, carry_out, collected_warnings, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request
-from splitpu.runs.sources import LoadedData, load_request, load_source, parse_source
+from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.training import profile_of
 
-DEMO_SET, DEMO_POSITIVES = "digits", 50
+DEMO_SET, DEMO_POSITIVES = "digits", "50"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions:
+class FitOptions(DataOptions):
     """What was written on the command line; None = not given."""
 
-    data: str | None = None
     method: str | None = None
     prior: float | str | None = None  # a share or "auto"
-    positives: int | None = None
     out: Path | None = None
     preset: str | None = None
     config: Path | None = None
     settings: list[str] | None = None
     rounds: int | None = None
     backbone: str | None = None
+    weights: Path | None = None
     scenario: Scenario | None = None
     seed: int | None = None
     device: str | None = None
@@ -44,26 +45,28 @@ class FitOptions:
         """The options that were given, as they are written."""
         spelling = {"data": "DATA", "settings": "--set"}
         chosen = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
-        return [spelling.get(name, f"--{name}") for name in chosen]
+        return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
 
 
 def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
     """The quickest way to see the method at work, through the same code as any other run."""
-    return run_fit(FitOptions(data=DEMO_SET, positives=DEMO_POSITIVES, out=out), quiet=quiet, json=json)
+    return run_fit(FitOptions(data=DEMO_SET, positives=[DEMO_POSITIVES], out=out), quiet=quiet, json=json)
 
 
 def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
     """Begin a new run and bring it to its end."""
-    if asked.data is None:
-        raise InputError("fit needs DATA: a .npz file, the name of a set, or --resume with a run folder.")
+    world = World.join()
+    if not world.writes:
+        return _help_first_process(world)
     seed = asked.seed or 0
     if seed < 0:
         raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
     scenario = asked.scenario or "single-training-set"
-    source = parse_source(asked.data, positives=asked.positives, seed=seed, scenario=scenario)
+    source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
-    loaded = load_source(source, display.say)
+    with display.watching() as watch:
+        loaded = load_source(source, display.say, watch)
     config = resolved_config(asked, loaded)
     folder, request = begin_run(
         path,
@@ -76,24 +79,33 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
+        weights=asked.weights,
     )
-    return _train_and_show(folder, request, loaded, display, json=json)
+    if request.weights is not None:
+        display.say(f"weights: {request.weights['in_words']}")
+    return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
 def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     """Continue a run as it was asked for; one that is finished already only says so."""
+    world = World.join()
+    if not world.writes:
+        return _help_first_process(world)
     if asked.given():
         raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(asked.given())}.")
     folder = RunFolder.find(run)
     display = choose_display(quiet=quiet)
     request = folder.request()
     if folder.finished:
+        world.tell("")
         if not quiet:
             display.say(f"{folder.path} is finished already; there is nothing to resume.")
         folder.tidy(keep_checkpoints=request.keep_checkpoints)
         show_result(folder, folder.read_result(), json=json)
         return 0
-    return _train_and_show(folder, request, load_request(request, display.say), display, json=json)
+    with display.watching() as watch:
+        loaded = load_request(request, display.say, watch)
+    return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
 def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
@@ -134,16 +146,44 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
 
 
 def _train_and_show(
-    folder: RunFolder, request: Request, loaded: LoadedData, display: ProgressDisplay, *, json: bool
+    folder: RunFolder, request: Request, loaded: LoadedData, display: ProgressDisplay, world: World, *, json: bool
 ) -> int:
     with StopRequest() as stop:
         try:
+            world.tell(str(folder.path.resolve()))
             with display:
                 observer = Everyone([display, StopWhen(stop.wanted)])
-                result = carry_out(folder, request, loaded, observer=observer, note=display.note)
+                result = carry_out(folder, request, loaded, observer=observer, note=display.note, world=world)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise RunStopped(folder.path, stop.exit_code) from stopped
+        except RankLost as lost:
+            raise RunLost(folder.path) from lost
+    world.leave()
     show_result(folder, result, json=json)
+    return 0
+
+
+def _help_first_process(world: World) -> int:
+    """What every process but the first does: wait until there is a run, take part in its training, and say nothing.
+
+    The first one says what there is to say, unless it is the one that died.
+    """
+    with StopRequest() as stop:
+        try:
+            path = world.tell()
+        except RankLost:
+            return 2  # the first process found something wrong and has said what
+        if not path:
+            return 0
+        folder = RunFolder(Path(path))
+        request = folder.request()
+        try:
+            help_out(folder, request, load_request(request), observer=StopWhen(stop.wanted), world=world)
+        except (Interrupted, KeyboardInterrupt):
+            return stop.exit_code
+        except RankLost as lost:
+            raise RunLost(folder.path) from lost
+    world.leave()
     return 0
 
 
@@ -154,7 +194,7 @@ def _prior(
     if prior is None and not find_method(config.method).needs_prior:
         return None
     if prior is None and loaded.true_prior is not None:
-        display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in {asked.data} (--prior not given)")
+        display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in the set (--prior not given)")
         prior = loaded.true_prior
     with collected_warnings(display.note):
         found = resolve_prior("auto" if prior is None else prior, loaded.data, seed=seed, device=asked.device or "auto")

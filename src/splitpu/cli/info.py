@@ -44,7 +44,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
     asked: dict[str, Any] = {
         "run": str(folder.path),
         "state": folder.state,
-        "data": source.npz or f"{source.named}, {source.positives} positives labelled",
+        "data": source.where,
         "scenario": source.scenario,
         "method": folder.config().method,
         "prior": request.prior,

@@ -3,48 +3,105 @@
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.cli.output import print_json
+from splitpu.cli.output import print_json, print_note
+from splitpu.cli.predict_inputs import Rows, read_rows
+from splitpu.cli.progress import choose_display
+from splitpu.cli.review import check_review, lay_out
 from splitpu.config import EngineConfig
-from splitpu.data import canonical_features, read_features
-from splitpu.data.npz import read_names
+from splitpu.data.table_files import write_parquet
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.files import replacing
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
+from splitpu.runs.summary import write_skipped
 
 _COLUMNS = ("index", "name", "probability", "decision")
 
 
-def run_predict(run: str, rows: Path, *, out: Path | None, device: str, json: bool) -> int:
-    """Score the rows of a file with the final model of a run."""
-    folder = RunFolder.find(run)
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """Where the scores go, and what else is done with them."""
+
+    out: Path | None = None
+    top: int | None = None
+    copy_to: Path | None = None
+    link: bool = False
+    strict: bool = False
+    device: str = "auto"
+    json: bool = False
+
+
+def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
+    """Score the rows of a file or the images of a folder with the final model of a run."""
+    folder, out, json = RunFolder.find(run), asked.out, asked.json
+    _check_review(asked, path)
     model = Model.load(folder.path)
-    features = canonical_features(read_features(rows), "X")
-    model.preprocessing.check(features)
-    names = read_names(rows)
-    if names is not None and len(names) != len(features):
-        raise InputError(f"'names' in {rows} has {len(names)} entries but 'X' has {len(features)} rows.")
-    decision = model.decision(features, Hardware.choose(device, EngineConfig()))
-    lines = list(_lines(decision, names or [""] * len(decision), model.classes))
+    with choose_display(quiet=json).watching() as watch:
+        rows = read_rows(model, path, strict=asked.strict, watch=watch)
+    model.preprocessing.check(rows.features)
+    decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
+    lines = list(_lines(decision, rows.names or [""] * len(decision), model.classes))
     if out is not None:
-        with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-            _write(lines, file)
+        _write_file(out, lines)
+    _account_for_files(rows, out)
+    reviewed = 0
+    if asked.copy_to is not None and asked.top is not None and rows.files is not None:
+        reviewed = lay_out(asked.copy_to, rows.files, probabilities(decision), asked.top, link=asked.link)
     if json:
         summary = {"run": str(folder.path), "rows": len(lines), "positive": int((decision > 0).sum())}
+        if rows.files is not None:
+            summary |= {"skipped": [entry.__dict__ for entry in rows.skipped], "copied": reviewed}
         scores = [dict(zip(_COLUMNS, line, strict=True)) for line in lines]
         print_json(summary | ({"out": str(out)} if out is not None else {"scores": scores}))
     elif out is None:
         _write(lines, sys.stdout)
     else:
         print(f"{out}: {len(lines):,} rows, {int((decision > 0).sum()):,} of them positive")
+    if reviewed:
+        print_note(f"the {reviewed:,} most probable images are in {asked.copy_to}")
     return 0
+
+
+def _check_review(asked: PredictOptions, path: Path) -> None:
+    if (asked.top is None) != (asked.copy_to is None):
+        raise InputError("--top and --copy-to go together: how many images to lay into which folder.")
+    if asked.link and asked.copy_to is None:
+        raise InputError("--link goes with --top and --copy-to: it makes links there instead of copies.")
+    if asked.top is not None and asked.copy_to is not None:
+        if not path.is_dir():
+            raise InputError(f"--top and --copy-to are for folders of images, and {path} is none.")
+        check_review(asked.copy_to, asked.top)
+
+
+def _account_for_files(rows: Rows, out: Path | None) -> None:
+    """Say which files have no score; the whole list lies beside the scores."""
+    if not rows.skipped:
+        return
+    where = ""
+    if out is not None:
+        listing = out.with_name(f"{out.stem}.skipped.csv")
+        write_skipped(listing, rows.skipped)
+        where = f", all of them listed in {listing}"
+    bad = [f"{entry.name} {entry.why}" for entry in rows.skipped if entry.bad]
+    if bad:
+        print_note(f"{len(bad):,} files were skipped{where}: {'; '.join(bad[:5])}{'; ...' if len(bad) > 5 else ''}")
+
+
+def _write_file(out: Path, lines: Sequence[Sequence[Any]]) -> None:
+    with replacing(out) as temporary:
+        if out.suffix.lower() == ".parquet":
+            write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(_COLUMNS)})
+            return
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            _write(lines, file)
 
 
 def probabilities(decision: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +15,10 @@ from rich.text import Text
 from splitpu.cli.output import print_note
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 
+Watch = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
+
 _LINES_A_STAGE = 10
+_SECONDS_BETWEEN_COUNTS = 10.0
 _REDRAW_SECONDS = 0.1  # a step may take only milliseconds
 
 
@@ -27,6 +31,20 @@ class ProgressDisplay(Observer):
 
     def say(self, text: str) -> None:
         """Say what is being done; only to those who watch."""
+
+    def watch(self, what: str, done: int, of: int) -> None:
+        """Show how far something countable has got before training; only to those who watch."""
+
+    def watched(self) -> None:
+        """Take away what `watch` may have left when the counting was broken off."""
+
+    @contextmanager
+    def watching(self) -> Iterator[Watch]:
+        """Lend `watch`, and leave the terminal as it was whatever happens."""
+        try:
+            yield self.watch
+        finally:
+            self.watched()
 
     def __enter__(self) -> "ProgressDisplay":
         return self
@@ -50,10 +68,18 @@ class LineDisplay(ProgressDisplay):
     def __init__(self) -> None:
         self._replayed = 0
         self._shown = 0
+        self._counted = time.monotonic()
 
     def say(self, text: str) -> None:
         """One line."""
         print(text, file=sys.stderr, flush=True)
+
+    def watch(self, what: str, done: int, of: int) -> None:
+        """Some lines, of what takes long enough to be waited for."""
+        now = time.monotonic()
+        if done == of or now - self._counted > _SECONDS_BETWEEN_COUNTS:
+            self._counted = now
+            self.say(f"{what}: {done:,} of {of:,}")
 
     def stage_started(self, stage: Stage, done: int) -> None:
         """Say what need not be done again."""
@@ -97,6 +123,7 @@ class BarDisplay(ProgressDisplay):
         self._live = Live(Group(self._bars, self._terms), console=console, refresh_per_second=8)
         self._task: TaskID | None = None
         self._drawn = 0.0
+        self._counting: Progress | None = None
 
     def __enter__(self) -> "BarDisplay":
         self._live.start()
@@ -115,6 +142,22 @@ class BarDisplay(ProgressDisplay):
     def say(self, text: str) -> None:
         """Above the bars."""
         self._live.console.print(text, markup=False, soft_wrap=True)
+
+    def watch(self, what: str, done: int, of: int) -> None:
+        """A bar of its own, gone when it is full."""
+        if self._counting is None:
+            self._counting = Progress(console=self._live.console, transient=True)
+            self._counting.start()
+            self._counting.add_task(what)
+        self._counting.update(self._counting.task_ids[0], description=what, completed=done, total=of)
+        if done == of:
+            self.watched()
+
+    def watched(self) -> None:
+        """Remove the bar, which also brings the cursor back."""
+        if self._counting is not None:
+            self._counting.stop()
+            self._counting = None
 
     def stage_started(self, stage: Stage, done: int) -> None:
         """A new bar."""

@@ -18,6 +18,14 @@ class RunStopped(Interrupted):
         self.code = code
 
 
+class RunLost(RunStopped):
+    """One of the processes of a run has died; the others cannot go on without it, but the run can."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(run, 1)
+        self.args = (f"another process of this run has died; {self}".replace("stopped; ", ""),)
+
+
 class StopRequest:
     """Listens inside its block; the first signal asks the run to stop, a second one does not wait for it."""
 

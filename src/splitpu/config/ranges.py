@@ -105,6 +105,8 @@ RANGES: dict[str, Range] = {
     "student.positive_weight": _WEIGHT,
     "student.confidence": _SHARE,
     "views.crop_padding": _HALF_AT_MOST,
+    "views.rotation": Range(low=0, high=180),
+    "views.zoom": _DECAY,
     "views.brightness": _SHARE,  # factors are drawn from [1 - x, 1 + x] and must not turn negative
     "views.contrast": _SHARE,
     "views.saturation": _SHARE,

@@ -79,6 +79,8 @@ class ViewsConfig:
 
     crop_padding: float = 0.125  # share of the image side padded on each edge before the random crop
     flip: bool = True  # mirror left-right half of the time
+    rotation: float = 0.0  # degrees an image may be turned either way, in weak and strong views
+    zoom: float = 0.0  # share by which an image may grow or shrink, in weak and strong views
     brightness: float = 0.4
     contrast: float = 0.4
     saturation: float = 0.4

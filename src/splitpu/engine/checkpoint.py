@@ -34,8 +34,9 @@ class StageState:
 class CheckpointStore:
     """Keeps stages in a folder under the key of what they depend on, so a changed setting never finds an old result."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, writes: bool = True) -> None:
         self.folder = folder
+        self._writes = writes  # of several processes only one does; all of them read
         # Writing to disk takes longer than many an epoch on a GPU, so it happens beside the training.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
@@ -57,7 +58,7 @@ class CheckpointStore:
     def save(self, stage: Stage, state: StageState) -> None:
         """Replace the stage's file as one act."""
         path = self._path(stage)
-        if path is None:
+        if path is None or not self._writes:
             return
         meta = {
             "epoch": state.epoch,
@@ -110,9 +111,13 @@ def training_tensors(
 
 @torch.no_grad()
 def restore_in_place(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    """Copy values into the live tensors without moving them: a captured step keeps their addresses."""
+    """Copy values into the live tensors without moving them: a captured step keeps their addresses.
+
+    A weight that no loss has reached yet has no optimiser state to be saved; its live state is zero already.
+    """
     for name, tensor in live.items():
-        tensor.copy_(saved[name])
+        if name in saved or not name.startswith("optimiser/"):
+            tensor.copy_(saved[name])
 
 
 def memory_tensors(memory: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -4,22 +4,24 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from splitpu.config.schema import EngineConfig
+from splitpu.engine.world import World
 from splitpu.errors import InputError
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """The device and the precision of one run."""
+    """The device and the precision of one run, and the processes it is shared among."""
 
     device: torch.device
     bf16: bool
     capture: bool
     threads: int
+    world: World = field(default_factory=World)
 
     @classmethod
     def choose(cls, device: str, config: EngineConfig) -> "Hardware":
@@ -35,6 +37,16 @@ class Hardware:
             capture=on_gpu and config.capture == "auto",
             threads=config.threads or _sensible_threads(),
         )
+
+    def within(self, world: World) -> "Hardware":
+        """The same among several processes: each has a GPU of its own, and what they exchange cannot be captured."""
+        if world.size == 1:
+            return self
+        device = self.device
+        if device.type == "cuda":
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+        return replace(self, device=device, capture=False, world=world)
 
     def autocast(self) -> AbstractContextManager[object]:
         """Mixed precision where it was chosen. The weight cache stays off: it does not survive graph capture."""
@@ -54,9 +66,10 @@ class Hardware:
 
     def describe(self) -> str:
         """Name the device as a person would."""
+        times = f", {self.world.size} processes" if self.world.size > 1 else ""
         if self.device.type == "cuda":
-            return torch.cuda.get_device_name(self.device)
-        return f"{platform.machine()} CPU, {self.threads} thread{'s' if self.threads > 1 else ''}"
+            return f"{torch.cuda.get_device_name(self.device)}{times}"
+        return f"{platform.machine()} CPU, {self.threads} thread{'s' if self.threads > 1 else ''}{times}"
 
 
 def _device(name: str) -> torch.device:

@@ -9,9 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from splitpu.data.chunks import let_go
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.rows import RowStore
+from splitpu.engine.rows import RowStore, shared_tensor
 from splitpu.networks.ensemble import Ensemble
+from splitpu.networks.fold import folded
 from splitpu.networks.mlp import MLP
 from splitpu.views import Views
 
@@ -19,15 +21,17 @@ _BATCH_VALUES = {"cuda": 2**24, "cpu": 2**20}  # raw values a batch; bounds the 
 
 
 def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: Hardware) -> Tensor:
-    """Logits of every training row, left on the device, from whatever place the rows live in."""
-    count = len(rows)
-    device = hardware.device
-    parts = []
-    first = rows.gather(torch.zeros(1, dtype=torch.int64, device=device))
-    for start, stop in _chunks(count, first[0].numel(), device):
-        raw = rows.gather(torch.arange(start, stop, device=device))
+    """Logits of every training row, left on the device, from whatever place the rows live in.
+
+    Several processes share the work, and all of them have all logits in the end.
+    """
+    device, world = hardware.device, hardware.world
+    own_first, own_end = world.share(len(rows))
+    parts = [torch.zeros(0, device=device)]
+    for start, stop in _chunks(own_end - own_first, rows.row_values, device):
+        raw = rows.gather(torch.arange(own_first + start, own_first + stop, device=device))
         parts.append(_forward(network, views.plain(raw), hardware))
-    return torch.cat(parts)
+    return world.gather(torch.cat(parts), len(rows))
 
 
 def predict_logits(
@@ -35,14 +39,14 @@ def predict_logits(
 ) -> npt.NDArray[np.float64]:
     """Logits of any rows; the array may be memory-mapped and larger than memory."""
     exact = _runs_in_double(network, hardware)
-    if exact:
-        network = copy.deepcopy(network).double()
+    network = copy.deepcopy(network).double() if exact else folded(network)
     scores = np.empty(len(features), dtype=np.float64)
     for start, stop in _chunks(len(features), int(np.prod(features.shape[1:])), hardware.device):
-        raw = torch.from_numpy(np.ascontiguousarray(features[start:stop])).to(hardware.device)
+        raw = shared_tensor(np.ascontiguousarray(features[start:stop])).to(hardware.device)
         inputs = views.plain(raw)
         logit = _forward(network, inputs.double() if exact else inputs, hardware)
         scores[start:stop] = logit.double().cpu().numpy()
+        let_go(features)
     return scores
 
 

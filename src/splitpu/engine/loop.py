@@ -1,20 +1,24 @@
 """The training loop. There is no other."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
+from torch import Tensor
 
 from splitpu.engine.batches import epoch_plan, steps_per_epoch
 from splitpu.engine.checkpoint import CheckpointStore, StageState, memory_tensors, module_tensors, restore_in_place
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
+from splitpu.engine.parallel import shared_work
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.steps import Step
-from splitpu.errors import Interrupted
+from splitpu.errors import InputError, Interrupted
 from splitpu.views import Views
+
+_HOST = torch.device("cpu")
 
 
 class Engine:
@@ -39,7 +43,7 @@ class Engine:
 
     def run(self, stage: Stage) -> StageOutcome:
         """Train the stage's module to its last epoch, or take it from the store; the weights end in the module."""
-        saved = self.store.load(stage)
+        saved = self._loaded(stage)
         self.observer.stage_started(stage, saved.epoch if saved else 0)
         for record in saved.history if saved else ():
             self.observer.epoch_done(record)
@@ -48,8 +52,11 @@ class Engine:
             outcome = StageOutcome(saved.history, self._on_device(saved))
         else:
             try:
-                with self.hardware.thread_limit(), seeded(self.seed, stage.name):
+                sharing = shared_work(stage.task.module, self.hardware.world)
+                with self.hardware.thread_limit(), seeded(self.seed, stage.name), sharing:
                     outcome = self._train(stage, saved)
+            except torch.OutOfMemoryError as error:
+                raise InputError(_out_of_memory(stage, self.hardware)) from error
             finally:
                 self.store.flush()
         stage.task.module.eval()
@@ -63,6 +70,17 @@ class Engine:
         precision = "bf16" if self.hardware.bf16 else "fp32"
         return f"{step}/{precision}/{'resident' if self.rows.resident else 'streamed'}"
 
+    def _loaded(self, stage: Stage) -> StageState | None:
+        """The stage from the store, which several processes must have found in the same state."""
+        saved, world = self.store.load(stage), self.hardware.world
+        found = {"epoch": -1, "finished": 0} if saved is None else {"epoch": saved.epoch, "finished": saved.finished}
+        if world.size > 1 and not world.same_everywhere(found):
+            raise InputError(
+                f"the processes see different checkpoints of {stage.name} in {self.store.folder}: put the run folder "
+                "where all of them can read it."
+            )
+        return saved
+
     def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
         module = stage.task.module.train()
         step = Step(stage, self.rows, self.views, self.hardware)
@@ -72,6 +90,7 @@ class Engine:
             step.prepare_optimiser_state()
             restore_in_place(step.live_tensors(), saved.tensors)
             outcome = StageOutcome(saved.history, self._on_device(saved))
+        self.hardware.world.agree_on(step.live_tensors().values())
         stopped = False
         for epoch in range(len(outcome.history), stage.epochs):
             record = self._epoch(stage, step, epoch)
@@ -98,17 +117,17 @@ class Engine:
         started = time.perf_counter()
         steps = steps_per_epoch(stage.pools, stage.leading)
         device = self.hardware.device
-        plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), device)
+        plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
         step.generator.manual_seed(derive_seed(self.seed, stage.name, epoch, "views"))
         torch.manual_seed(derive_seed(self.seed, stage.name, epoch, "module"))
         first, total = epoch * steps, stage.epochs * steps
         rates = [rate_at(stage.optimiser, first + i, total) for i in range(steps)]
         rate_tensor = torch.tensor(rates, dtype=torch.float64).to(device, torch.float32)
         averages = _tensor(lambda i: average_weight_at(stage.optimiser.average, first + i), steps, device)
-        for i in range(steps):
-            step.run({name: rows[i] for name, rows in plan.items()}, rate_tensor[i], averages[i])
+        for i, (rows, raw) in enumerate(self._batches(plan)):
+            step.run(rows, rate_tensor[i], averages[i], raw)
             self.observer.step_done(stage, epoch, i, steps)
-            if self.observer.should_stop():
+            if self.hardware.world.any(self.observer.should_stop()):
                 raise Interrupted(f"stopped during {stage.name}, epoch {epoch + 1}; the epochs before it are saved.")
         terms = step.take_means(steps)
         return EpochRecord(
@@ -119,6 +138,12 @@ class Engine:
             rate=rates[-1],
             terms=terms,
         )
+
+    def _batches(self, plan: Mapping[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+        """Row numbers on the device, step by step, and the rows themselves where they have to be read ahead."""
+        on_device = {name: rows.to(self.hardware.device) for name, rows in plan.items()}
+        for i, raw in enumerate(self.rows.stream(plan)):
+            yield {name: rows[i] for name, rows in on_device.items()}, raw
 
     def _recompute_batch_norm(self, stage: Stage, step: Step) -> None:
         """Averaged weights have activations of their own; averaged running statistics would not fit them."""
@@ -131,10 +156,10 @@ class Engine:
             layer.momentum = None  # a plain mean over all batches
         steps = steps_per_epoch(stage.pools, stage.leading)
         seed = derive_seed(self.seed, stage.name, "batch-norm")
-        plan = epoch_plan(stage.pools, steps, seed, self.hardware.device)
+        plan = epoch_plan(stage.pools, steps, seed, _HOST)
         step.generator.manual_seed(seed)
-        for i in range(steps):
-            step.forward_only({name: rows[i] for name, rows in plan.items()})
+        for rows, raw in self._batches(plan):
+            step.forward_only(rows, raw)
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
 
@@ -144,3 +169,14 @@ class Engine:
 
 def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> torch.Tensor:
     return torch.tensor([value(i) for i in range(count)], dtype=torch.float32).to(device)
+
+
+def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
+    """What to lower. Smaller steps behind the user's back would be another training: their batch norms see less."""
+    rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
+    section = stage.name.rpartition(".")[2]
+    setting = f"{section}.batch_size" if section in ("base", "split", "student") else "this method's batch_size"
+    return (
+        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} a step: lower {setting} (and "
+        "positives_per_batch if that is set), set engine.residence=host if the data fill it, or take a smaller network."
+    )

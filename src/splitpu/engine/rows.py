@@ -1,5 +1,9 @@
 """Where the training rows live and how a batch of them reaches the compute device."""
 
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
@@ -7,11 +11,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from splitpu.engine.file_rows import FileRows
+from splitpu.errors import InputError
+
 _RESERVE = 0.5  # share of free device memory that data may take; the rest is for activations
+_STEPS_AHEAD = 2  # one being copied to the device, one being read
 
 
 class RowStore:
-    """The training features, on the device when they fit there, otherwise gathered on the host batch by batch."""
+    """The training features, on the device when they fit there, otherwise streamed from the host batch by batch."""
 
     def __init__(
         self,
@@ -22,17 +30,77 @@ class RowStore:
         self.device = device
         self._host = features
         self.resident = residence == "device" or (residence == "auto" and _fits(features, device))
-        self._tensor = torch.from_numpy(np.ascontiguousarray(features)).to(device) if self.resident else None
+        self._tensor = self._on_device_whole() if self.resident else None
+        self._file = None if self.resident else FileRows.of(features)
 
     def __len__(self) -> int:
         return len(self._host)
+
+    @property
+    def row_values(self) -> int:
+        """How many numbers a row holds."""
+        return int(np.prod(self._host.shape[1:]))
 
     def gather(self, rows: Tensor) -> Tensor:
         """Fetch the rows as stored. Inside a captured step this must be the resident kind: no host is involved."""
         if self._tensor is not None:
             return self._tensor.index_select(0, rows)
-        picked = torch.from_numpy(self._host[rows.cpu().numpy()])
-        return picked.to(self.device, non_blocking=True)
+        return self._fetch(rows.cpu()).to(self.device, non_blocking=True)
+
+    def stream(self, plan: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        """The rows of one step after the other, read ahead by a thread; `plan` is in host memory.
+
+        Resident rows need none of this: they give nothing here, and the step gathers them on the device.
+        """
+        steps = len(next(iter(plan.values())))
+        if self.resident:
+            yield from ({} for _ in range(steps))
+            return
+        waiting: deque[Future[dict[str, Tensor]]] = deque()
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows") as reader:
+            try:
+                for step in range(steps):
+                    numbers = {name: rows[step] for name, rows in plan.items()}
+                    waiting.append(reader.submit(self._fetch_all, numbers))
+                    if len(waiting) > _STEPS_AHEAD:
+                        yield self._on_device(waiting.popleft().result())
+                while waiting:
+                    yield self._on_device(waiting.popleft().result())
+            finally:
+                for future in waiting:  # the epoch was left early
+                    future.cancel()
+
+    def _on_device(self, raw: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: rows.to(self.device, non_blocking=True) for name, rows in raw.items()}
+
+    def _on_device_whole(self) -> Tensor:
+        try:
+            return shared_tensor(np.ascontiguousarray(self._host)).to(self.device)
+        except torch.OutOfMemoryError as error:
+            size = f"{self._host.nbytes / 2**30:.1f} GiB"
+            raise InputError(f"{size} of rows do not fit on {self.device}: set engine.residence=host.") from error
+
+    def _fetch_all(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self._fetch(numbers) for name, numbers in rows.items()}
+
+    def _fetch(self, rows: Tensor) -> Tensor:
+        """Copy rows into memory from which a GPU can take them by itself; torch uses such memory again and again."""
+        shape = (len(rows), *self._host.shape[1:])
+        kind = torch.from_numpy(np.empty(0, self._host.dtype)).dtype
+        picked = torch.empty(shape, dtype=kind, pin_memory=self.device.type == "cuda")
+        if self._file is not None:
+            self._file.read(rows.numpy(), picked.numpy())
+        else:
+            # "clip", because numpy else goes through a copy; the numbers come from our own plans and are all valid.
+            np.take(self._host, rows.numpy(), axis=0, out=picked.numpy(), mode="clip")
+        return picked
+
+
+def shared_tensor(array: npt.NDArray[Any]) -> Tensor:
+    """The array as a tensor over the same memory. It may be read-only: nobody here ever writes to features."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
 
 
 def _fits(features: npt.NDArray[Any], device: torch.device) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
+from splitpu.engine.parallel import add_gradients
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUWarning
@@ -33,15 +34,19 @@ class Step:
         }
         self._average_weight = torch.zeros((), device=device)
         self._sums: dict[str, Tensor] = {}
+        self._raw: Mapping[str, Tensor] = {}
         self._graph: torch.cuda.CUDAGraph | None = None
         self.captured = hardware.capture and rows.resident and self._try_capture()
 
-    def run(self, indices: Mapping[str, Tensor], rate: Tensor, average_weight: Tensor) -> None:
-        """Take one step on the given rows at the given rate."""
+    def run(
+        self, indices: Mapping[str, Tensor], rate: Tensor, average_weight: Tensor, raw: Mapping[str, Tensor]
+    ) -> None:
+        """Take one step on the given rows at the given rate; `raw` holds the rows that were read ahead."""
         for name, buffer in self._indices.items():
             buffer.copy_(indices[name])
         self._set_rate(rate)
         self._average_weight.copy_(average_weight)
+        self._raw = raw
         if self._graph is not None:
             self._graph.replay()
         else:
@@ -56,8 +61,9 @@ class Step:
         return dict(zip(names, values, strict=True))
 
     @torch.no_grad()
-    def forward_only(self, indices: Mapping[str, Tensor]) -> None:
+    def forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
         """Pass rows through the module in training mode for the sake of its batch-norm statistics."""
+        self._raw = raw
         with self.hardware.autocast():
             self.stage.task.step(self._batch(indices), self.views, self.generator)
 
@@ -77,7 +83,10 @@ class Step:
         self._forget_warm_up(before)
 
     def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:
-        return {name: Batch(rows, self.rows.gather(rows)) for name, rows in indices.items()}
+        return {
+            name: Batch(rows, self._raw[name] if name in self._raw else self.rows.gather(rows))
+            for name, rows in indices.items()
+        }
 
     def _set_rate(self, rate: Tensor) -> None:
         for group in self.optimiser.param_groups:
@@ -91,6 +100,7 @@ class Step:
         with self.hardware.autocast():
             terms = self.stage.task.step(self._batch(self._indices), self.views, self.generator)
         terms["loss"].backward()  # type: ignore[no-untyped-call]
+        add_gradients(self.module, self.hardware.world)
         self.optimiser.step()
         if self.average is not None:
             self.average.update(self._average_weight)

@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 
 METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision")
 _DRAWS = 2000
-_RESAMPLES = 200  # of the average precision, which has no closed form
+_RESAMPLES = 100  # of the average precision, which has no closed form
 _QUANTILES = (0.025, 0.975)
 _NORMAL = 3.92  # width of a 95 % interval in standard deviations
 
@@ -77,7 +77,7 @@ def evaluate_pu(
     share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
     rng = np.random.default_rng(seed)
     priors = _prior_draws(prior, prior_interval, rng)
-    shares = np.clip(among_unlabelled(priors, len(positive), len(unlabelled), scenario), 0.0, 1.0)
+    shares = _share_draws(priors, prior, share_in_u, len(positive), len(unlabelled), scenario, rng)
 
     hits, called = int((positive > 0).sum()), int((unlabelled > 0).sum())
     recall, rate = hits / len(positive), called / len(unlabelled)
@@ -164,17 +164,28 @@ def _average_precision(
             for number in range(_RESAMPLES)
         ]
     )
-    # Centred on the value: resampling itself repeats rows and so moves the mean a little.
-    return _figure(value, np.clip(again - again.mean() + value, 0, 1))
+    # Around the value, not around the mean: resampling repeats rows and so moves the mean a little.
+    half = 1.96 * float(again.std())
+    return PUFigure(value, max(value - half, 0.0), min(value + half, 1.0))
 
 
 def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> float:
-    """The precision at the score of every labelled positive, averaged over them."""
+    """The precision at the score of every labelled positive, averaged over them.
+
+    At the top, where few rows are left, single values are wild; cut off at 1 each, they would come out too low on
+    average. So they are first made to rise with the score, which pools neighbours, and cut off then. For scores
+    that rank the worst rows highest this flatters.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
     population = np.concatenate([positive, unlabelled]) if scenario == "single-training-set" else unlabelled
     ordered, population = np.sort(positive), np.sort(population)
     recalled = 1 - np.searchsorted(ordered, ordered, "left") / len(ordered)
     called = 1 - np.searchsorted(population, ordered, "left") / len(population)
-    return float(np.minimum(prior * recalled / np.maximum(called, 1e-12), 1.0).mean())
+    precision = prior * recalled / np.maximum(called, 0.5 / len(population))
+    weight = np.maximum(called, 0.5 / len(population))  # the surer, the more rows it rests on
+    pooled = IsotonicRegression(y_max=1.0).fit(np.arange(len(ordered)), precision, sample_weight=weight)
+    return float(pooled.predict(np.arange(len(ordered))).mean())
 
 
 def _nnpu(positive: Floats, unlabelled: Floats, prior: float, share: float) -> float:
@@ -189,6 +200,29 @@ def _prior_draws(prior: float, interval: tuple[float, float] | None, rng: np.ran
         return np.full(_DRAWS, prior)
     drawn: Floats = np.clip(rng.normal(prior, (interval[1] - interval[0]) / _NORMAL, _DRAWS), 1e-6, 1 - 1e-6)
     return drawn
+
+
+def _share_draws(
+    priors: Floats,
+    prior: float,
+    share: float,
+    positives: int,
+    unlabelled: int,
+    scenario: Scenario,
+    rng: np.random.Generator,
+) -> Floats:
+    """The share of positives among U, with the doubt that the rate at which U is called positive does not hold.
+
+    In a single training set the number of positives varies as in a draw of all rows, but U is what is left after a
+    fixed number of them were labelled, so it varies by more than a draw of U alone would.
+    """
+    shares = among_unlabelled(priors, positives, unlabelled, scenario)
+    if scenario == "single-training-set":
+        rows = positives + unlabelled
+        surplus = rows * prior * (1 - prior) - unlabelled * share * (1 - share)
+        shares = shares + rng.normal(0.0, np.sqrt(max(surplus, 0.0)) / unlabelled, len(shares))
+    clipped: Floats = np.clip(shares, 0.0, 1.0)
+    return clipped
 
 
 def _figure(value: float, draws: Floats) -> PUFigure:

@@ -33,10 +33,10 @@ class SmallCNN(PlainCNN):
         super().__init__()
         height, width, channels = input_shape
         self.feature_dim = 128
-        self.first = _convolution(channels, 64)
-        self.rest = nn.Sequential(_convolution(64, 64, stride=2), _convolution(64, 128))
+        self.first = _convolution(channels, 32)
+        self.rest = nn.Sequential(_convolution(32, 64, stride=2), _convolution(64, 64))
         self.hidden = nn.Sequential(
-            nn.Linear(128 * _halved(height) * _halved(width), self.feature_dim, bias=False),
+            nn.Linear(64 * _halved(height) * _halved(width), self.feature_dim, bias=False),
             nn.BatchNorm1d(self.feature_dim),
             nn.ReLU(),
         )

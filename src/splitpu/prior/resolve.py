@@ -27,7 +27,7 @@ class ResolvedPrior:
 def resolve_prior(prior: object, data: PUData, *, seed: int = 0, device: str = "auto") -> ResolvedPrior:
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
 
-    >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9]], [0, 0, 0, 1])
+    >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
     >>> resolve_prior(0.5, data).source
     'given'
     """

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from splitpu.config import Config
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.stage import Observer
+from splitpu.engine.world import World
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.files import write_text
 from splitpu.networks import build_network
@@ -21,7 +22,8 @@ from splitpu.runs.observers import Everyone, MetricsFile
 from splitpu.runs.page import report_data
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import LoadedData
-from splitpu.runs.summary import figures_of, result_of, write_split
+from splitpu.runs.starting_weights import check_weights, same_weights
+from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_skipped, write_split
 from splitpu.training import Training, check_needs, train
 
 Note = Callable[[str], None]
@@ -39,12 +41,15 @@ def begin_run(
     seed: int,
     device: str,
     keep_checkpoints: bool = False,
+    weights: Path | None = None,
 ) -> tuple[RunFolder, Request]:
     """Check everything that can be wrong before training, then make the run's folder."""
     value = None if prior is None else prior.value
     check_needs(config, loaded.data, value)
     hardware = Hardware.choose(device, config.engine)
-    build_network(backbone, tuple(loaded.data.features.shape[1:]))
+    shape = tuple(loaded.data.features.shape[1:])
+    start = None if weights is None else check_weights(weights, backbone, shape)
+    build_network("resnet18" if start else backbone, shape)
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
     config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, threads=hardware.threads))
     request = Request(
@@ -57,30 +62,31 @@ def begin_run(
         device=str(hardware.device),
         keep_checkpoints=keep_checkpoints,
         prior_estimate=None if prior is None else prior.to_dict(),
+        weights=start,
     )
     return RunFolder.create(path, request, config), request
 
 
 def carry_out(
-    folder: RunFolder, request: Request, loaded: LoadedData, *, observer: Observer, note: Note
+    folder: RunFolder,
+    request: Request,
+    loaded: LoadedData,
+    *,
+    observer: Observer,
+    note: Note,
+    world: World | None = None,
 ) -> dict[str, Any]:
-    """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result."""
+    """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
+
+    Of several processes the first one does this, and the others `help_out`.
+    """
     with folder.locked(), collected_warnings(note) as given:
         given += (request.prior_estimate or {}).get("verdicts", [])
         folder.sweep()
+        _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)
         try:
-            training = train(
-                loaded.data,
-                prior=request.prior,
-                config=folder.config(),
-                backbone=request.backbone,
-                seed=request.seed,
-                device=request.device,
-                checkpoints=folder.checkpoints,
-                observer=Everyone([metrics, observer]),
-                classes=loaded.classes,
-            )
+            training = _train(folder, request, loaded, Everyone([metrics, observer]), world)
         except InputError:
             if metrics.epochs == 0 and not folder.checkpoints.exists():
                 folder.discard()
@@ -88,6 +94,41 @@ def carry_out(
         result = _write_everything(folder, training, loaded, request, given)
     folder.tidy(keep_checkpoints=request.keep_checkpoints)
     return result
+
+
+def help_out(folder: RunFolder, request: Request, loaded: LoadedData, *, observer: Observer, world: World) -> None:
+    """Do this process's part of the training and leave everything else to the first one."""
+    with collected_warnings(lambda _: None):
+        _train(folder, request, loaded, observer, world)
+
+
+def _train(
+    folder: RunFolder, request: Request, loaded: LoadedData, observer: Observer, world: World | None
+) -> Training:
+    return train(
+        loaded.data,
+        prior=request.prior,
+        config=folder.config(),
+        backbone=request.backbone,
+        seed=request.seed,
+        device=request.device,
+        checkpoints=folder.checkpoints,
+        observer=observer,
+        classes=loaded.classes,
+        world=world,
+        weights=None if request.weights is None else same_weights(request.weights),
+    )
+
+
+def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:
+    """Before training, so that even a run that is never finished says what it left out."""
+    if loaded.skipped:
+        write_skipped(folder.skipped, loaded.skipped)
+    if loaded.duplicates:
+        write_duplicates(folder.duplicates, loaded)
+    for warning in loaded.warnings:
+        given.append(warning)
+        note(warning)
 
 
 @contextmanager
@@ -121,7 +162,7 @@ def _write_everything(
 ) -> dict[str, Any]:
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
-    training.model.save(folder.path)
+    dataclasses.replace(training.model, inputs=loaded.inputs).save(folder.path)
     write_split(folder.split, training, loaded.data)
     write_report(folder.report, report_data(training, loaded, request, figures, given))
     result = result_of(training, loaded, request, figures, given)

@@ -27,6 +27,8 @@ class RunFolder:
         self.request_file = path / "request.json"
         self.metrics = path / "metrics.jsonl"
         self.split = path / "split.csv"
+        self.skipped = path / "skipped.csv"
+        self.duplicates = path / "duplicates.csv"
         self.result = path / "result.json"
         self.report = path / "report.html"
         self.checkpoints = path / "checkpoints"

@@ -168,6 +168,7 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Prior": _prior_in_words(request),
         "Method": find_method(training.model.config.method).title,
         "Network": training.model.network_name,
+        "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),
         "Preset": request.preset,
         "Seed": str(request.seed),
     }

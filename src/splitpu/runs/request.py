@@ -7,18 +7,46 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.config.schema import Scenario
+from splitpu.data.folders import FolderSource
+from splitpu.data.tables import TableSource
 from splitpu.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the data come from: a .npz file, or a named set of which some positives are labelled."""
+    """Where the data come from: a .npz file, folders, a table, or a named set of which some positives are labelled."""
 
     npz: str | None = None  # an absolute path, so that the run can be resumed from anywhere
     named: str | None = None
     positives: int | None = None  # of a named set
     draw_seed: int = 0  # which positives of a named set are labelled
     scenario: Scenario = "single-training-set"
+    folders: FolderSource | None = None
+    table: TableSource | None = None
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> "Source":
+        """From what JSON made of it, which knows lists only."""
+        parts = dict(stored)
+        kinds: dict[str, Any] = {"folders": FolderSource, "table": TableSource}
+        for name, kind in kinds.items():
+            if parts.get(name) is not None:
+                fields = {key: tuple(value) if isinstance(value, list) else value for key, value in parts[name].items()}
+                parts[name] = kind(**fields)
+        return cls(**parts)
+
+    @property
+    def where(self) -> str:
+        """The place of the data, for people.
+
+        >>> Source(named="digits", positives=50).where
+        'digits, 50 positives labelled'
+        """
+        if self.folders:
+            return " and ".join([*self.folders.positives, *self.folders.unlabelled])
+        if self.table:
+            return self.table.path
+        return self.npz or f"{self.named}, {self.positives} positives labelled"
 
     @property
     def title(self) -> str:
@@ -27,7 +55,10 @@ class Source:
         >>> Source(npz="/data/cells.npz").title, Source(named="digits", positives=50).title
         ('cells', 'digits')
         """
-        return Path(self.npz).stem if self.npz else str(self.named)
+        if self.folders:
+            return Path((self.folders.positives or self.folders.unlabelled)[0]).name or "images"
+        path = self.table.path if self.table else self.npz
+        return Path(path).stem if path else str(self.named)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +74,7 @@ class Request:
     device: str  # as chosen, not "auto": a checkpoint is only good for the kind of device it was made on
     keep_checkpoints: bool = False
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
+    weights: dict[str, Any] | None = None  # the file that the network starts from: path, checksum, what was loaded
 
     def to_json(self) -> str:
         """The text of `request.json`."""
@@ -53,6 +85,6 @@ class Request:
         """Read `request.json` back; `path` is for the error message."""
         try:
             stored: dict[str, Any] = json.loads(text)
-            return cls(**{**stored, "source": Source(**stored["source"])})
-        except (json.JSONDecodeError, TypeError, KeyError) as error:
+            return cls(**{**stored, "source": Source.from_dict(stored["source"])})
+        except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"{path} cannot be understood ({error}); start a new run with 'splitpu fit'.") from error

@@ -9,7 +9,11 @@ import numpy as np
 from splitpu.config.schema import Scenario
 from splitpu.data import HeldOut, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
 from splitpu.data.cache import Progress
+from splitpu.data.folders import FolderSource, read_folders
+from splitpu.data.image_cache import Watch
 from splitpu.data.named import NAMED_SETS
+from splitpu.data.scanning import Skipped
+from splitpu.data.tables import TableSource, read_table_data
 from splitpu.errors import InputError
 from splitpu.runs.request import Request, Source
 
@@ -24,6 +28,10 @@ class LoadedData:
     classes: tuple[Any, Any] = (0, 1)  # what 'not positive' and 'positive' are called in the labels
     feature_names: tuple[str, ...] | None = None
     true_prior: float | None = field(default=None)  # known for named sets only
+    inputs: dict[str, Any] | None = None  # how files become rows, for the model file
+    skipped: tuple[Skipped, ...] = ()  # files that are not used
+    duplicates: tuple[tuple[str, str], ...] = ()  # names of equal pictures on two sides
+    warnings: tuple[str, ...] = ()  # about the data, to be told with the result
 
 
 def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scenario) -> Source:
@@ -34,24 +42,68 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
         return Source(named=text, positives=positives, draw_seed=seed, scenario=scenario)
     path = Path(text)
     if path.suffix != ".npz" and not path.exists():
-        raise InputError(f"there is no set named {text!r} and no such file; use a .npz file or {_or(NAMED_SETS)}.")
+        raise InputError(
+            f"there is no set named {text!r} and no such file; use a .npz, .csv or .parquet file, folders with "
+            f"--positives and --unlabelled, or {_or(NAMED_SETS)}."
+        )
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
 
 
-def load_source(source: Source, progress: Progress | None = None) -> LoadedData:
+def load_source(source: Source, progress: Progress | None = None, watch: Watch | None = None) -> LoadedData:
     """Read and check everything; what is wrong with the data is found here, before anything is trained."""
+    if source.folders:
+        return _load_folders(source, source.folders, watch)
+    if source.table:
+        return _load_table(source, source.table)
     return _load_npz(source) if source.npz else _load_named(source, progress)
 
 
-def load_request(request: Request, progress: Progress | None = None) -> LoadedData:
+def load_request(request: Request, progress: Progress | None = None, watch: Watch | None = None) -> LoadedData:
     """The data of a run that goes on; data that changed meanwhile would make a run of two halves that do not match."""
-    loaded = load_source(request.source, progress)
+    loaded = load_source(request.source, progress, watch)
     if loaded.data.fingerprint() != request.fingerprint:
-        where = request.source.npz or request.source.named
+        where = request.source.named or request.source.where
         raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")
     return loaded
+
+
+def _load_folders(source: Source, folders: FolderSource, watch: Watch | None) -> LoadedData:
+    found = read_folders(folders, watch)
+    train, test = found.train, found.test
+    data = PUData.from_arrays(
+        train.pixels, found.labelled, scenario=source.scenario, names=train.names, channels="last"
+    )
+    held_out = None
+    if test is not None and found.test_truth is not None:
+        held_out = HeldOut.from_arrays(test.pixels, found.test_truth, channels="last")
+    return LoadedData(
+        data=data,
+        held_out=held_out,
+        description=source.where,
+        inputs={"kind": "images", **train.spec.to_dict()},
+        skipped=found.skipped,
+        duplicates=found.duplicates,
+        warnings=found.warnings,
+    )
+
+
+def _load_table(source: Source, table: TableSource) -> LoadedData:
+    found = read_table_data(table)
+    data = PUData.from_arrays(found.features, found.labelled, scenario=source.scenario, names=found.names)
+    held_out = None
+    if found.test_features is not None and found.test_truth is not None:
+        held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
+    return LoadedData(
+        data=data,
+        held_out=held_out,
+        description=f"{table.path}, column {table.label!r} says which rows are labelled",
+        classes=found.classes,
+        feature_names=found.recipe.feature_names,
+        inputs=found.recipe.to_dict(),
+        warnings=found.warnings,
+    )
 
 
 def _load_npz(source: Source) -> LoadedData:

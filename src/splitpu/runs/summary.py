@@ -1,7 +1,7 @@
 """What came of a training, in figures: `result.json` and `split.csv`."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.data import HeldOut, PUData
+from splitpu.data.scanning import Skipped
 from splitpu.engine.inference import predict_logits
 from splitpu.files import replacing
 from splitpu.methods.context import Teacher
@@ -103,6 +104,7 @@ def result_of(
         "labelled": len(data.positives),
         "unlabelled": len(data.unlabelled),
         "test_rows": len(loaded.held_out) if loaded.held_out else 0,
+        "skipped_files": len([entry for entry in loaded.skipped if entry.bad]),
         "scenario": data.scenario,
         "prior": request.prior,
         "prior_source": prior_source(request),
@@ -112,6 +114,7 @@ def result_of(
         "method": training.model.config.method,
         "preset": request.preset,
         "network": training.model.network_name,
+        "weights": request.weights,
         "seed": request.seed,
         "models": [
             {
@@ -138,11 +141,26 @@ def result_of(
 
 def write_split(path: Path, training: Training, data: PUData) -> None:
     """Say of every unlabelled sample, round by round, where it went and why."""
+    heading = ["round", "index", "name", "teacher_probability", "student_probability", "set"]
+    _write_csv(path, heading, (line for found in training.result.rounds for line in _split_lines(found, data)))
+
+
+def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
+    """Say of every file that is not used why; `bad` tells files that were meant to be images from other files."""
+    lines = ((entry.name, entry.why, "yes" if entry.bad else "no") for entry in skipped)
+    _write_csv(path, ["name", "why", "bad"], lines)
+
+
+def write_duplicates(path: Path, loaded: LoadedData) -> None:
+    """Say which pictures are the same on two sides that should have none in common."""
+    _write_csv(path, ["name", "same_as"], ((second, first) for first, second in loaded.duplicates))
+
+
+def _write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["round", "index", "name", "teacher_probability", "student_probability", "set"])
-        for found in training.result.rounds:
-            writer.writerows(_split_lines(found, data))
+        writer.writerow(heading)
+        writer.writerows(lines)
 
 
 def _split_lines(found: Round, data: PUData) -> Iterator[tuple[object, ...]]:

@@ -1,0 +1,106 @@
+"""Mutated image files: every one must give an image or a reason, in time; nothing else may happen.
+
+Run: python benchmarks/fuzz_images.py [files] [seed]
+"""
+
+import io
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from splitpu.data.images import BadImage, ImageSpec, decode, read_header
+
+SLOWEST_ALLOWED = 5.0  # seconds for one file
+SPEC = ImageSpec(32, 32, 3, 8)
+
+
+def seeds() -> list[tuple[str, bytes]]:
+    """Good files of every kind that is read."""
+    random = np.random.default_rng(0)
+    colour = Image.fromarray(random.integers(0, 256, (40, 48, 3)).astype(np.uint8))
+    deep = Image.fromarray(random.integers(0, 65536, (40, 48)).astype(np.uint16))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    kinds: list[tuple[str, Image.Image, dict[str, object]]] = [
+        ("png", colour, {}),
+        ("png", colour.convert("RGBA"), {}),
+        ("png", colour.convert("P"), {"transparency": 3}),
+        ("png", deep, {"exif": exif}),
+        ("jpg", colour, {"exif": exif}),
+        ("jpg", colour.convert("CMYK"), {"progressive": True}),
+        ("tif", colour, {}),
+        ("tif", colour, {"compression": "tiff_lzw"}),
+        ("tif", colour, {"compression": "jpeg"}),
+        ("tif", colour.convert("1"), {"compression": "group4"}),
+        ("tif", deep, {"compression": "tiff_deflate"}),
+        ("webp", colour.convert("RGBA"), {"lossless": True}),
+        ("webp", colour, {"quality": 50}),
+    ]
+    made = []
+    for suffix, image, options in kinds:
+        buffer = io.BytesIO()
+        image.save(buffer, {"jpg": "JPEG", "tif": "TIFF"}.get(suffix, suffix.upper()), **options)
+        made.append((suffix, buffer.getvalue()))
+    return made
+
+
+def mutated(content: bytes, random: np.random.Generator) -> bytes:
+    """Flip, cut, repeat, overwrite or insert, a few times over; most often near the beginning, where headers are."""
+    data = bytearray(content)
+    for _ in range(int(random.integers(1, 4))):
+        reach = len(data) if random.random() < 0.5 else min(len(data), 120)
+        at = int(random.integers(0, max(1, reach)))
+        match int(random.integers(0, 6)):
+            case 0 if data:
+                data[at] ^= 1 << int(random.integers(0, 8))
+            case 1:
+                del data[max(1, at) :]
+            case 2:
+                data[at:at] = data[at : at + int(random.integers(1, 64))]
+            case 3:
+                data[at : at + 4] = int(random.choice([0, 1, 0x7FFFFFFF, 0xFFFFFFFF])).to_bytes(4, "big")
+            case 4:
+                data[at:at] = random.bytes(int(random.integers(1, 64)))
+            case _:
+                del data[at : at + int(random.integers(1, 32))]
+    return bytes(data)
+
+
+def main(files: int = 2000, seed: int = 0) -> int:
+    """Try so many files; the exit code is 1 if one of them did something unexpected."""
+    random, good = np.random.default_rng(seed), seeds()
+    images, reasons, slowest, failures = 0, 0, 0.0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(files):
+            suffix, content = good[number % len(good)]
+            path = Path(folder) / f"{number}.{suffix}"
+            path.write_bytes(mutated(content, random))
+            began = time.perf_counter()
+            try:
+                read_header(path)
+                decoded = decode(path, SPEC)
+                assert decoded.shape == SPEC.shape and decoded.dtype == SPEC.dtype
+                images += 1
+            except BadImage as error:
+                reasons += 1
+                if "\n" in str(error) or not str(error):
+                    raise AssertionError(f"the reason is not one line: {error!s:.200}") from error
+            except BaseException as error:
+                failures += 1
+                print(f"file {number} ({suffix}): {type(error).__name__}: {error}")
+            took = time.perf_counter() - began
+            slowest = max(slowest, took)
+            if took > SLOWEST_ALLOWED:
+                failures += 1
+                print(f"file {number} ({suffix}) took {took:.1f} s")
+            path.unlink()
+    print(f"{files} files: {images} images, {reasons} reasons, {failures} failures, slowest {1000 * slowest:.0f} ms")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*(int(word) for word in sys.argv[1:])))

@@ -1,0 +1,30 @@
+"""On what a benchmark ran, so that its figures can be compared."""
+
+import os
+import platform
+from typing import Any
+
+import torch
+
+from splitpu.runs.environment import source_commit, versions
+
+
+def machine() -> dict[str, Any]:
+    """Hardware and versions."""
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    return {
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "gpu": gpu,
+        "commit": source_commit(),
+        **versions(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

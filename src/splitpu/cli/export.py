@@ -1,0 +1,31 @@
+"""`splitpu export`."""
+
+from pathlib import Path
+
+from splitpu.cli.output import print_facts, print_json
+from splitpu.errors import InputError
+from splitpu.models import Model
+from splitpu.onnx_export import DECISION, INPUT, PROBABILITY, export_onnx
+from splitpu.runs.folder import RunFolder
+
+
+def run_export(run: str, *, onnx: Path | None, json: bool) -> int:
+    """Write the final model of a run in another format."""
+    if onnx is None:
+        raise InputError("export needs the file to write: --onnx model.onnx.")
+    folder = RunFolder.find(run)
+    done = export_onnx(Model.load(folder.path), onnx)
+    shape = ["count", *done.shape]
+    if json:
+        facts = {"run": str(folder.path), "onnx": str(onnx), "input": INPUT, "dtype": done.dtype, "shape": shape}
+        print_json(facts | {"outputs": [PROBABILITY, DECISION], "largest_difference": done.difference})
+        return 0
+    print_facts(
+        {
+            "written": onnx,
+            "takes": f"{INPUT}: {done.dtype}, ({', '.join(map(str, shape))}), as stored: it scales them itself",
+            "gives": f"{PROBABILITY} of being positive, and {DECISION}: whether it is above 1/2",
+            "checked": f"with onnxruntime; largest difference in a probability {done.difference:.1g}",
+        }
+    )
+    return 0

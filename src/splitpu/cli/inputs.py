@@ -1,0 +1,131 @@
+"""What the words of `splitpu fit` say about the data: a set's name, a file, a table, or folders of images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from splitpu.config.schema import Scenario
+from splitpu.data.folders import FolderSource
+from splitpu.data.named import NAMED_SETS
+from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
+from splitpu.data.tables import TableSource
+from splitpu.errors import InputError
+from splitpu.runs.request import Source
+from splitpu.runs.sources import parse_source
+
+SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """The options that say where the data are; None = not given."""
+
+    data: str | None = None
+    positives: Sequence[str] | None = None  # a number, for named sets, or folders
+    unlabelled: Sequence[str] | None = None
+    test: Sequence[str] | None = None
+    labels: str | None = None
+    size: str | None = None
+    strict: bool | None = None
+    label: str | None = None
+    positive_label: str | None = None
+
+
+def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source:
+    """The one source that the options describe together, or a sentence about the one that does not belong."""
+    data, number, folders = _number_or_folders(asked)
+    if folders or asked.unlabelled or (data is not None and data not in NAMED_SETS and Path(data).is_dir()):
+        _refuse(asked, ("label", "positive_label"), "for tables; image folders take --labels names.csv.")
+        return Source(folders=_folder_source(asked, data, folders), scenario=scenario)
+    if data is None:
+        raise InputError(
+            "fit needs DATA: a .npz, .csv or .parquet file, the name of a set, folders with --positives and "
+            "--unlabelled, or --resume with a run folder."
+        )
+    _refuse(asked, ("labels", "size", "strict"), "for folders of images.")
+    if data not in NAMED_SETS and Path(data).suffix.lower() in TABLE_SUFFIXES:
+        if number is not None:
+            raise InputError(f"--positives is for named sets and folders; in {data} name the column with --label.")
+        return Source(table=_table_source(asked, data), scenario=scenario)
+    _refuse(asked, ("label", "positive_label"), "for .csv and .parquet tables.")
+    _refuse(asked, ("test",), "for folders and tables; a .npz file holds X_test and y_test.")
+    return parse_source(data, positives=number, seed=seed, scenario=scenario)
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """Height and width: one number for a square, or two.
+
+    >>> parse_size("64"), parse_size("48x64")
+    ((64, 64), (48, 64))
+    """
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if not (1 <= len(sides) <= 2 and all(side.isascii() and side.isdigit() for side in sides)):
+        raise InputError(f"--size {text} is not a size: give one number such as 64, or height x width such as 48x64.")
+    height, width = int(sides[0]), int(sides[-1])
+    if not all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in (height, width)):
+        raise InputError(f"--size {text} is out of range: sides from {SMALLEST_SIDE} to {LARGEST_SIDE} can be used.")
+    return height, width
+
+
+def _number_or_folders(asked: DataOptions) -> tuple[str | None, int | None, list[str]]:
+    """DATA, the number of positives, and the folders of positives; `--positives 50 digits` is understood, too."""
+    data, words = asked.data, list(asked.positives or [])
+    if words and _is_number(words[0]) and not Path(words[0]).is_dir():
+        if len(words) == 2 and data is None:
+            data = words.pop()
+        if len(words) > 1:
+            raise InputError(f"--positives {' '.join(words)} is neither one number nor a list of folders.")
+        return data, int(words[0]), []
+    return data, None, words
+
+
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-").isascii() and word.removeprefix("-").isdigit()
+
+
+def _folder_source(asked: DataOptions, data: str | None, positives: Sequence[str]) -> FolderSource:
+    unlabelled = [*([data] if data is not None else []), *(asked.unlabelled or [])]
+    for folder in [*positives, *unlabelled, *(asked.test or [])]:
+        if not Path(folder).is_dir():
+            wrong = "is not a folder" if Path(folder).exists() else "does not exist"
+            raise InputError(f"the folder {folder} {wrong}: give folders that hold images.")
+    if not unlabelled:
+        raise InputError("--positives names folders, so --unlabelled has to name the folders of the other images.")
+    if not positives and asked.labels is None:
+        raise InputError("no image is labelled: give --positives FOLDER, or --labels names.csv with name and label.")
+    if asked.test is not None and len(asked.test) != 2:
+        raise InputError(f"--test takes two folders, of positives and of negatives, but got {len(asked.test)}.")
+    return FolderSource(
+        positives=_absolute(positives),
+        unlabelled=_absolute(unlabelled),
+        test=_absolute(asked.test or []),
+        labels=None if asked.labels is None else str(Path(asked.labels).resolve()),
+        size=parse_size(asked.size),
+        strict=bool(asked.strict),
+    )
+
+
+def _table_source(asked: DataOptions, data: str) -> TableSource:
+    if asked.label is None:
+        raise InputError(f"{data} is a table: name the column that says which rows are labelled with --label.")
+    if asked.test is not None and len(asked.test) != 1:
+        raise InputError(f"--test takes one table with the columns of {data}, but got {len(asked.test)}.")
+    return TableSource(
+        path=str(Path(data).resolve()),
+        label=asked.label,
+        positive=asked.positive_label,
+        test=None if asked.test is None else str(Path(asked.test[0]).resolve()),
+    )
+
+
+def _absolute(folders: Sequence[str]) -> tuple[str, ...]:
+    """So that the run can be resumed from anywhere."""
+    return tuple(str(Path(folder).absolute()) for folder in folders)
+
+
+def _refuse(asked: DataOptions, names: Sequence[str], what_for: str) -> None:
+    for name in names:
+        if getattr(asked, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is {what_for}")

@@ -1,0 +1,73 @@
+"""The rows that `splitpu predict` scores, from any kind of input that `splitpu fit` learns from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from splitpu.data import canonical_features, read_features
+from splitpu.data.chunks import Array
+from splitpu.data.folders import read_images
+from splitpu.data.image_cache import Watch
+from splitpu.data.images import ImageSpec
+from splitpu.data.npz import read_names
+from splitpu.data.preprocess import BYTE_SCALE
+from splitpu.data.scanning import ImageFile, Skipped
+from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
+from splitpu.data.table_files import read_table
+from splitpu.data.tables import TableRecipe
+from splitpu.errors import InputError, ModelFileError
+from splitpu.models import Model
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Canonical features and what is known of the rows besides."""
+
+    features: Array
+    names: tuple[str, ...] | None = None
+    files: tuple[ImageFile, ...] | None = None  # of the rows, if they are image files
+    skipped: tuple[Skipped, ...] = ()
+
+
+def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = None) -> Rows:
+    """Read a folder of images, a table or a file of arrays in the way the model was trained on."""
+    if path.is_dir():
+        return _folder(model, path, strict, watch)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        return _table(model, path)
+    return _arrays(path)
+
+
+def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows:
+    found = read_images([path], spec=image_spec(model, path), strict=strict, watch=watch)
+    return Rows(found.pixels, found.names, found.files, found.skipped)
+
+
+def image_spec(model: Model, path: Path) -> ImageSpec:
+    """The form that image files must be brought into; a model trained on arrays of bytes tells it by their shape."""
+    preprocessing, inputs = model.preprocessing, model.inputs or {}
+    if preprocessing.kind != "images":
+        raise InputError(f"{path} is a folder, but the model was trained on rows of {preprocessing.shape[0]} features.")
+    height, width, channels = preprocessing.shape
+    depth = inputs.get("depth") if inputs.get("kind") == "images" else 8 if preprocessing.scale == BYTE_SCALE else None
+    if depth not in (8, 16) or channels not in (1, 3):
+        raise InputError(f"the model was trained on arrays that files in {path} cannot be turned into: give it a .npz.")
+    return ImageSpec(height, width, channels, depth)
+
+
+def _table(model: Model, path: Path) -> Rows:
+    if (model.inputs or {}).get("kind") != "table":
+        raise InputError(f"{path} is a table, but the model was not trained on one: give it what it was trained on.")
+    recipe = TableRecipe.from_dict(model.inputs or {})
+    if len(recipe.feature_names) != model.preprocessing.shape[0]:
+        raise ModelFileError("the stored columns do not fit the network: train the model again.")
+    table = read_table(path)
+    names = recipe.names_of(table)
+    return Rows(recipe.encode(table), None if names is None else tuple(names))
+
+
+def _arrays(path: Path) -> Rows:
+    features = canonical_features(read_features(path), "X")
+    names = read_names(path)
+    if names is not None and len(names) != len(features):
+        raise InputError(f"'names' in {path} has {len(names)} entries but 'X' has {len(features)} rows.")
+    return Rows(features, None if names is None else tuple(names))

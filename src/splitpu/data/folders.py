@@ -1,0 +1,241 @@
+"""Folders of image files -> training and test rows, with an account of every file that was left out."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from splitpu.data.chunks import Array
+from splitpu.data.image_cache import DecodedImages, Watch, decoded_images
+from splitpu.data.images import IN_WORDS, ImageSpec
+from splitpu.data.scanning import ImageFile, Skipped, find_images
+from splitpu.errors import InputError
+from splitpu.labels import Mask
+
+MOST_SKIPPED = 0.1  # share of bad files that is skipped; more of them hint at a mistake
+MOST_NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderSource:
+    """Which folders hold what."""
+
+    positives: tuple[str, ...] = ()
+    unlabelled: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()  # positives, negatives
+    labels: str | None = None  # a CSV of names and labels: 1 = labelled positive
+    size: tuple[int, int] | None = None  # height and width; None = chosen from the images
+    strict: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ImageRows:
+    """The images of some folders, in order."""
+
+    pixels: Array
+    files: tuple[ImageFile, ...]  # one a row
+    checksums: tuple[str, ...]  # of the pixels, one a row
+    spec: ImageSpec
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the rows are called."""
+        return tuple(file.name for file in self.files)
+
+
+@dataclass(frozen=True, eq=False)
+class FolderData:
+    """All that `splitpu fit` needs to know of its folders."""
+
+    train: ImageRows
+    labelled: Mask
+    test: ImageRows | None
+    test_truth: Mask | None
+    duplicates: tuple[tuple[str, str], ...]  # names of equal pictures on two sides that should have none in common
+    warnings: tuple[str, ...]
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Everything that was left out, of training and test folders."""
+        return self.train.skipped + (self.test.skipped if self.test else ())
+
+
+def read_folders(source: FolderSource, watch: Watch | None = None) -> FolderData:
+    """Read every image; the test images are brought into the form of the training images."""
+    _refuse_overlap([*source.positives, *source.unlabelled, *source.test])
+    labels = None if source.labels is None else read_labels(Path(source.labels))
+    train = read_images([*source.positives, *source.unlabelled], size=source.size, strict=source.strict, watch=watch)
+    from_positives = np.array([file.folder < len(source.positives) for file in train.files], dtype=np.bool_)
+    labelled = from_positives if labels is None else _with_labels(from_positives, labels, train, source)
+    _refuse_empty_side(labelled, source)
+    test = read_images(source.test, spec=train.spec, strict=source.strict, watch=watch) if source.test else None
+    test_truth = None if test is None else np.array([file.folder == 0 for file in test.files], dtype=np.bool_)
+    leaks = _equal_pictures(train, labelled)
+    leaks_into_test = _equal_in_both(train, test) if test else []
+    warnings = [
+        *_skipped_in_words(train, "training"),
+        *(_skipped_in_words(test, "test") if test else []),
+        *_leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
+        *_leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
+    ]
+    return FolderData(train, labelled, test, test_truth, (*leaks, *leaks_into_test), tuple(warnings))
+
+
+def read_images(
+    folders: Sequence[str | Path],
+    *,
+    spec: ImageSpec | None = None,
+    size: tuple[int, int] | None = None,
+    strict: bool = False,
+    watch: Watch | None = None,
+) -> ImageRows:
+    """All images in the folders. Bad files are skipped up to a share of a tenth, or refused at once if `strict`."""
+    found = find_images(folders)
+    broken = [entry for entry in found.skipped if entry.bad]
+    where = " and ".join(str(folder) for folder in folders)
+    if not found.files:
+        raise InputError(f"there are no {IN_WORDS} files in {where}: give the folders that hold the images.")
+    if strict and broken:
+        raise InputError(f"{broken[0].name} {broken[0].why}; remove it, or leave out --strict to skip such files.")
+    decoded = decoded_images(found.files, spec=spec, size=size, strict=strict, watch=watch)
+    skipped = (*found.skipped, *_undecodable(found.files, decoded))
+    _refuse_too_many([entry for entry in skipped if entry.bad], len(found.files) + len(broken), where)
+    files = tuple(decoded.rows_of(found.files))
+    return ImageRows(decoded.pixels, files, decoded.checksums, decoded.spec, skipped)
+
+
+def _undecodable(files: Sequence[ImageFile], decoded: DecodedImages) -> list[Skipped]:
+    return [Skipped(files[position].name, why) for position, why in sorted(decoded.reasons.items())]
+
+
+def _refuse_too_many(bad: Sequence[Skipped], files: int, where: str) -> None:
+    if len(bad) <= MOST_SKIPPED * files:
+        return
+    shown = "; ".join(f"{entry.name} {entry.why}" for entry in bad[:3])
+    raise InputError(
+        f"{len(bad):,} of {files:,} image files in {where} cannot be used, more than the {MOST_SKIPPED:.0%} that are "
+        f"skipped ({shown}{'; ...' if len(bad) > 3 else ''}): repair or remove them."
+    )
+
+
+def _refuse_overlap(folders: Sequence[str]) -> None:
+    """A folder inside another one would put the same files on both sides."""
+    paths = [Path(folder).resolve() for folder in folders]
+    for number, inner in enumerate(paths):
+        for other, outer in enumerate(paths):
+            if number != other and (inner == outer or outer in inner.parents):
+                raise InputError(
+                    f"{folders[number]} lies inside {folders[other]} or is the same folder, so its images would count "
+                    "twice: give folders that do not overlap."
+                )
+
+
+def _refuse_empty_side(labelled: Mask, source: FolderSource) -> None:
+    if labelled.all() or not labelled.any():
+        side, folders = ("unlabelled", source.unlabelled) if labelled.any() else ("labelled positive", source.positives)
+        where = f" in {' and '.join(folders)}" if folders else ""
+        raise InputError(f"there is no {side} image{where}: both kinds are needed.")
+
+
+# --------------------------------------------------------------------------------------------------------------- labels
+
+
+def _with_labels(from_positives: Mask, labels: dict[str, bool], rows: ImageRows, source: FolderSource) -> Mask:
+    """Add the positives that the CSV names; what it calls 0 must not lie among the positives."""
+    labelled = from_positives.copy()
+    positions = _positions_by_name(rows)
+    skipped = {entry.name for entry in rows.skipped}
+    unknown = []
+    for name, positive in labels.items():
+        places = positions.get(name, [])
+        if len(places) > 1:
+            raise InputError(
+                f"{name!r} in {source.labels} is the name of {len(places)} images: write their folders too."
+            )
+        if not places:
+            if not any(entry == name or entry.endswith(f"/{name}") for entry in skipped):
+                unknown.append(name)
+        elif positive:
+            labelled[places[0]] = True
+        elif from_positives[places[0]]:
+            raise InputError(f"{source.labels} calls {name!r} unlabelled, but it lies among the positives.")
+    if unknown:
+        raise InputError(
+            f"{source.labels} names {len(unknown)} images that are not in the folders ({_listed(unknown)})."
+        )
+    return labelled
+
+
+def _positions_by_name(rows: ImageRows) -> dict[str, list[int]]:
+    """Every way to write a file: its name alone, or with any number of the folders it lies in."""
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(rows.names):
+        parts = name.split("/")
+        for start in range(len(parts)):
+            positions.setdefault("/".join(parts[start:]), []).append(position)
+    return positions
+
+
+def read_labels(path: Path) -> dict[str, bool]:
+    """A CSV of name and label, or of two columns without heading: 1 = positive, 0 or nothing = unlabelled."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = [line for line in csv.reader(file) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a CSV of names and labels ({error}).") from error
+    heading = [cell.strip().lower() for cell in lines[0]] if lines else []
+    has_heading = {"name", "label"} <= set(heading)
+    name_at, label_at = (heading.index("name"), heading.index("label")) if has_heading else (0, 1)
+    labels: dict[str, bool] = {}
+    for number, line in enumerate(lines[has_heading:], start=1 + has_heading):
+        name = line[name_at].strip() if len(line) > name_at else ""
+        label = line[label_at].strip().lower() if len(line) > label_at else ""
+        if label not in _MEANINGS or not name:
+            raise InputError(
+                f"line {number} of {path} is not a name and a label: write name,label with 1 = labelled positive and "
+                "0 or nothing = unlabelled."
+            )
+        labels[name.replace("\\", "/")] = _MEANINGS[label]
+    return labels
+
+
+_MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1": False, "false": False, "": False}
+
+
+# ------------------------------------------------------------------------------------------------------- equal pictures
+
+
+def _equal_pictures(rows: ImageRows, labelled: Mask) -> list[tuple[str, str]]:
+    positives = {rows.checksums[row]: rows.names[row] for row in np.flatnonzero(labelled).tolist()}
+    return [
+        (positives[rows.checksums[row]], rows.names[row])
+        for row in np.flatnonzero(~labelled).tolist()
+        if rows.checksums[row] in positives
+    ]
+
+
+def _equal_in_both(train: ImageRows, test: ImageRows) -> list[tuple[str, str]]:
+    seen = dict(zip(train.checksums, train.names, strict=True))
+    return [(seen[one], name) for one, name in zip(test.checksums, test.names, strict=True) if one in seen]
+
+
+def _leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> list[str]:
+    if not pairs:
+        return []
+    shown = [f"{first} = {second}" for first, second in pairs]
+    return [f"{len(pairs):,} pictures are {where} ({_listed(shown)}): {advice}."]
+
+
+def _skipped_in_words(rows: ImageRows, which: str) -> list[str]:
+    bad = [f"{entry.name} {entry.why}" for entry in rows.skipped if entry.bad]
+    if not bad:
+        return []
+    return [f"{len(bad):,} {which} files were skipped, all of them listed in skipped.csv: {_listed(bad, '; ')}."]
+
+
+def _listed(names: Sequence[str], separator: str = ", ") -> str:
+    shown = separator.join(names[:MOST_NAMES_SHOWN])
+    return f"{shown}{separator}..." if len(names) > MOST_NAMES_SHOWN else shown

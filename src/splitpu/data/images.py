@@ -1,0 +1,203 @@
+"""One image file -> one array. What is wrong with a file comes back as words, whatever the file does to the decoder."""
+
+import hashlib
+import os
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitpu.data.chunks import Array
+from splitpu.errors import MissingExtraError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
+IN_WORDS = "PNG, JPEG, TIFF or WebP"
+
+_SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+_GREY = ("1", "L", "LA", "La", *_SIXTEEN_BIT)
+_WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
+_BYTE_TO_SIXTEEN_BIT = 257  # 255 * 257 = 65535
+_ORIENTATION = 0x0112  # the EXIF tag
+_SIDEWAYS = (5, 6, 7, 8)  # its values for which height and width change places
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """The one form that all images of a set are brought into."""
+
+    height: int
+    width: int
+    channels: int  # 1 = grey, 3 = RGB
+    depth: int  # bits a channel: 8 is kept as uint8, 16 as float32 from 0 to 65535
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of one image."""
+        return self.height, self.width, self.channels
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the pixels."""
+        return np.dtype(np.uint8 if self.depth == 8 else np.float32)
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain numbers, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What can be known of an image without decoding it, and the checksum of the whole file."""
+
+    checksum: str
+    height: int  # upright, after the EXIF rotation
+    width: int
+    grey: bool
+    depth: int
+
+
+class BadImage(Exception):
+    """A file that gives no image; the text says why."""
+
+
+def require_pillow() -> None:
+    """Say which extra to install, before anything is begun that needs it."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("image files are read with pillow: pip install 'splitpu[images]'.") from error
+
+
+def read_header(path: str | Path) -> Header:
+    """Size and kind of an image; raises BadImage for a file that cannot be one."""
+    from PIL import Image
+
+    with _reasons_in_words(), _opened(path) as (file, image):
+        if image.format == "PNG":  # has checksums inside, which decoding does not look at
+            image.verify()
+            file.seek(0)
+            image = Image.open(file, formats=FORMATS)
+        sideways = _orientation(image) in _SIDEWAYS
+        width, height = reversed(image.size) if sideways else image.size
+        if image.mode == "F":
+            raise BadImage("has floating-point pixels: save it with 8 or 16 bits")
+        grey, depth = image.mode in _GREY, 16 if image.mode in _SIXTEEN_BIT else 8
+        file.seek(0)
+        return Header(hashlib.file_digest(file, "sha256").hexdigest(), height, width, grey, depth)
+
+
+def decode(path: str | Path, spec: ImageSpec) -> Array:
+    """The pixels of a file in the form asked for; raises BadImage where there are none.
+
+    Upright by its EXIF tag, transparent parts laid over white, the first of several frames, and resized as a whole:
+    nothing is cropped away, so the proportions may change.
+    """
+    from PIL import Image
+
+    with _reasons_in_words(), _opened(path) as (_, image):
+        turn = _transpose(_orientation(image))
+        longer = 2 * max(spec.height, spec.width)
+        image.draft(None, (longer, longer))  # lets JPEG decode at a lower resolution, which is many times quicker
+        sixteen = image.mode in _SIXTEEN_BIT
+        plain = _sixteen_bit(image) if sixteen else _eight_bit(image, "L" if spec.channels == 1 else "RGB")
+        upright = plain if turn is None else plain.transpose(turn)
+        resized = upright.resize((spec.width, spec.height), Image.Resampling.BILINEAR)
+        pixels = np.asarray(resized).reshape(spec.height, spec.width, -1)
+    if sixteen and spec.depth == 8:
+        pixels = (pixels / _BYTE_TO_SIXTEEN_BIT).round()
+    elif not sixteen and spec.depth == 16:
+        pixels = pixels.astype(np.float32) * _BYTE_TO_SIXTEEN_BIT
+    return np.broadcast_to(pixels, spec.shape).astype(spec.dtype)
+
+
+def _sixteen_bit(image: Any) -> Any:
+    """Grey values as floats, which pillow can turn and resize without loss."""
+    from PIL import Image
+
+    values = np.asarray(image).astype(np.float32)
+    if values.min() < 0 or values.max() > 65535:
+        raise BadImage("has values outside 0 to 65535: save it with 8 or 16 bits")
+    return Image.fromarray(values)
+
+
+def _eight_bit(image: Any, mode: str) -> Any:
+    from PIL import Image
+
+    if image.mode in _WITH_ALPHA or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        return image.convert("RGB").convert(mode)
+    return image.convert(mode)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
+    """Only regular files (a pipe would wait for ever), and only the formats we mean to read."""
+    from PIL import Image
+
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise BadImage("is not a regular file")
+    with open(path, "rb") as file:
+        if not file.read(1):
+            raise BadImage("is empty (0 bytes)")
+        file.seek(0)
+        with Image.open(file, formats=FORMATS) as image:
+            yield file, image
+
+
+@contextmanager
+def _reasons_in_words() -> Iterator[None]:
+    from PIL import Image, UnidentifiedImageError
+
+    most = (Image.MAX_IMAGE_PIXELS or 0) / 1e6
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except BadImage:
+        raise
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise BadImage(f"claims more than {most:.0f} million pixels: make it smaller") from error
+    except UnidentifiedImageError as error:
+        raise BadImage(f"is not a {IN_WORDS} image, or its beginning is damaged") from error
+    except MemoryError as error:
+        raise BadImage("needs more memory than there is") from error
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split())
+        raise BadImage(
+            f"cannot be read ({reason})" if error.errno else f"is cut short or damaged ({reason})"
+        ) from error
+    except SyntaxError as error:  # what pillow raises for checksums that do not hold, among other things
+        raise BadImage(f"is cut short or damaged ({' '.join(str(error).split())[:120]})") from error
+    except Exception as error:  # a decoder given damaged bytes may raise anything at all
+        raise BadImage(f"is damaged ({type(error).__name__}: {' '.join(str(error).split())[:120]})") from error
+
+
+def _orientation(image: Any) -> int:
+    if image.format == "PNG" and not {"exif", "Raw profile type exif"} & set(image.info):
+        return 1  # pillow would decode the whole picture to find out whether a tag follows it
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # damaged EXIF data say nothing about the picture itself
+        return 1
+
+
+def _transpose(orientation: int) -> Any:
+    from PIL.Image import Transpose
+
+    return {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }.get(orientation)

@@ -1,0 +1,112 @@
+"""CSV and Parquet files -> columns of values, None where one is missing."""
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from splitpu.errors import InputError, MissingExtraError
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+DELIMITERS = (",", ";", "\t")
+
+Columns = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length."""
+
+    columns: Columns
+    where: str  # the file, for messages
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+
+def read_table(path: Path) -> Table:
+    """The whole table; what a cell means is decided later, by column."""
+    if not path.is_file():
+        raise InputError(f"{path} does not exist or is not a file: check the path.")
+    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    table = Table(columns, str(path))
+    if len(table) == 0:
+        raise InputError(f"{path} has no rows below its heading: give at least one.")
+    return table
+
+
+def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
+    """Write columns as they are."""
+    pyarrow = _pyarrow()
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(pyarrow.table(columns), str(path))
+
+
+def _read_csv(path: Path) -> Columns:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            delimiter = max(DELIMITERS, key=first.count)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            heading = _checked_heading(next(reader, []), path)
+            columns: list[list[Any]] = [[] for _ in heading]
+            for line in reader:
+                if not line:
+                    continue
+                if len(line) != len(heading):
+                    raise InputError(
+                        f"line {reader.line_num} of {path} has {len(line)} cells but the heading has {len(heading)}: "
+                        "repair that line."
+                    )
+                for column, cell in zip(columns, line, strict=True):
+                    value = cell.strip()
+                    column.append(None if value.lower() in MISSING else value)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as CSV in UTF-8.") from error
+    except csv.Error as error:
+        raise InputError(f"{path} cannot be read as a CSV table ({error}): save it again.") from error
+    return dict(zip(heading, columns, strict=True))
+
+
+def _checked_heading(cells: list[str], path: Path) -> list[str]:
+    heading = [cell.strip() for cell in cells]
+    if not heading or not all(heading):
+        raise InputError(f"{path} has no heading, or one with an empty name: the first line must name every column.")
+    twice = sorted({name for name in heading if heading.count(name) > 1})
+    if twice:
+        raise InputError(f"{path} has more than one column {twice[0]!r}: give every column its own name.")
+    return heading
+
+
+def _read_parquet(path: Path) -> Columns:
+    pyarrow = _pyarrow()
+    import pyarrow.parquet as parquet
+
+    try:
+        table = parquet.ParquetFile(str(path)).read()
+        heading = _checked_heading(list(table.column_names), path)
+        columns = [column.to_pylist() for column in table.columns]
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
+    return {name: [_plain(value) for value in column] for name, column in zip(heading, columns, strict=True)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return None if isinstance(value, str) and value.strip().lower() in MISSING else value
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingExtraError("Parquet files are read with pyarrow: pip install 'splitpu[tables]'.") from error
+    return pyarrow

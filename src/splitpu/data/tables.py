@@ -1,0 +1,233 @@
+"""Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitpu.data.chunks import Array
+from splitpu.data.table_files import Columns, Table, read_table
+from splitpu.errors import InputError, ModelFileError
+from splitpu.labels import Mask, binary_truth, labelled_mask
+
+MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
+FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSource:
+    """Which file, and which of its columns says what is labelled."""
+
+    path: str
+    label: str
+    positive: str | None = None  # the label that means positive, where it is not 1
+    test: str | None = None  # a file with the same columns in which the label is the truth
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column becomes numbers: as it is, or as one number a category (all zero for an unknown one)."""
+
+    name: str
+    categories: tuple[str, ...] | None  # None = numeric
+    fill: float  # what a missing number is replaced by: the median
+    flag_missing: bool  # whether one more number says that the value was missing; only if some were in training
+
+    @property
+    def feature_names(self) -> list[str]:
+        """What the numbers are called."""
+        values = [self.name] if self.categories is None else [f"{self.name} = {value}" for value in self.categories]
+        return values + ([f"{self.name} is missing"] if self.flag_missing else [])
+
+    def encode(self, values: Sequence[Any], where: str) -> Array:
+        """The numbers of this column, one line a row."""
+        missing = np.array([value is None for value in values], dtype=np.float32)[:, None]
+        if self.categories is None:
+            encoded = np.array([[self.fill if v is None else number(v, self.name, where)] for v in values], np.float32)
+        else:
+            place = {category: position for position, category in enumerate(self.categories)}
+            encoded = np.zeros((len(values), len(place)), np.float32)
+            for row, value in enumerate(values):
+                if value is not None and text(value) in place:
+                    encoded[row, place[text(value)]] = 1
+        return np.hstack([encoded, missing]) if self.flag_missing else encoded
+
+
+@dataclass(frozen=True)
+class TableRecipe:
+    """What the model file remembers of a table."""
+
+    columns: tuple[Column, ...]
+    names: str | None = None  # the column that holds the names of the rows
+
+    @classmethod
+    def fit(cls, table: Columns) -> tuple["TableRecipe", list[str]]:
+        """Decide for every column from the training rows; also gives notes about columns that are not used."""
+        columns, notes, names = [], [], None
+        for name, values in table.items():
+            known = [value for value in values if value is not None]
+            if not known:
+                notes.append(f"column {name!r} is empty and is not used.")
+            elif all(_is_number(value) for value in known):
+                fill = float(np.median([float(value) for value in known if math.isfinite(float(value))] or [0.0]))
+                columns.append(Column(name, None, fill, len(known) < len(values)))
+            elif len(values) >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == len(values):
+                notes.append(f"column {name!r} has a different text in every row: taken for names, not for a feature.")
+                names = names or name
+            else:
+                counted = Counter(text(value) for value in known)
+                frequent = sorted(counted, key=lambda value: (-counted[value], value))[:MOST_CATEGORIES]
+                if len(counted) > MOST_CATEGORIES:
+                    notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
+                columns.append(Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
+        if not columns:
+            raise InputError("the table has no column that can be used as a feature: add numbers or categories.")
+        return cls(tuple(columns), names), notes
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """What the numbers of a row are called."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    def encode(self, table: Table) -> Array:
+        """The rows of any table with these columns; others in it are ignored."""
+        missing = [column.name for column in self.columns if column.name not in table.columns]
+        if missing:
+            raise InputError(f"{table.where} lacks columns that the model was trained on: add {_listed(missing)}.")
+        return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
+
+    def names_of(self, table: Table) -> list[str] | None:
+        """The names of the rows, where the table has them."""
+        values = table.columns.get(self.names) if self.names else None
+        return None if values is None else ["" if value is None else text(value) for value in values]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and texts, ready for JSON."""
+        columns = [
+            {
+                "name": column.name,
+                "categories": None if column.categories is None else list(column.categories),
+                "fill": column.fill,
+                "flag_missing": column.flag_missing,
+            }
+            for column in self.columns
+        ]
+        return {"kind": "table", "columns": columns, "names": self.names}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "TableRecipe":
+        """The inverse of `to_dict`."""
+        try:
+            columns = tuple(
+                Column(
+                    str(one["name"]),
+                    None if one["categories"] is None else tuple(str(value) for value in one["categories"]),
+                    float(one["fill"]),
+                    bool(one["flag_missing"]),
+                )
+                for one in stored["columns"]
+            )
+            return cls(columns, stored["names"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"the stored columns cannot be read ({error!r}): train the model again.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class TableData:
+    """Rows, labels and test rows of a table."""
+
+    features: Array
+    labelled: Mask
+    names: list[str] | None
+    recipe: TableRecipe
+    classes: tuple[Any, Any]  # what unlabelled and positive rows are called
+    test_features: Array | None
+    test_truth: Mask | None
+    warnings: tuple[str, ...]
+
+
+def read_table_data(source: TableSource) -> TableData:
+    """Read the file, learn what its columns are, and encode it."""
+    table = read_table(Path(source.path))
+    labels = _labels(table, source)
+    labelled, classes = _labelled(labels, source)
+    recipe, notes = TableRecipe.fit({name: column for name, column in table.columns.items() if name != source.label})
+    features = recipe.encode(table)
+    test_features, test_truth = None, None
+    if source.test is not None:
+        test = read_table(Path(source.test))
+        test_features, test_truth = recipe.encode(test), _truth(_labels(test, source), source, test.where)
+    return TableData(
+        features, labelled, recipe.names_of(table), recipe, classes, test_features, test_truth, tuple(notes)
+    )
+
+
+def number(value: Any, column: str, where: str) -> float:
+    """A number that can be computed with, or a sentence."""
+    if not _is_number(value):
+        raise InputError(f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there.")
+    if not math.isfinite(float(value)):
+        raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
+    return float(value)
+
+
+def text(value: Any) -> str:
+    """A category as text, the same from CSV and from Parquet."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _labels(table: Table, source: TableSource) -> list[Any]:
+    if source.label not in table.columns:
+        raise InputError(
+            f"{table.where} has no column {source.label!r} (it has {_listed(list(table.columns))}): name with --label "
+            "the column that says which rows are labelled."
+        )
+    return table.columns[source.label]
+
+
+def _labelled(labels: list[Any], source: TableSource) -> tuple[Mask, tuple[Any, Any]]:
+    """An empty label means unlabelled."""
+    if source.positive is not None:
+        others = sorted({text(label) for label in labels if label is not None} - {source.positive})
+        mask = np.array([label is not None and text(label) == source.positive for label in labels], dtype=np.bool_)
+        if not mask.any():
+            raise InputError(f"column {source.label!r} of {source.path} never holds {source.positive!r}.")
+        return labelled_mask(mask, name=source.label), (others[0] if len(others) == 1 else 0, source.positive)
+    return labelled_mask(_numbers(labels, source, source.path), name=source.label), (0, 1)
+
+
+def _truth(labels: list[Any], source: TableSource, where: str) -> Mask:
+    if any(label is None for label in labels):
+        raise InputError(f"column {source.label!r} of {where} has empty cells: test rows need their true labels.")
+    if source.positive is not None:
+        return np.array([text(label) == source.positive for label in labels], dtype=np.bool_)
+    return binary_truth(_numbers(labels, source, where), source.label)
+
+
+def _numbers(labels: list[Any], source: TableSource, where: str) -> Array:
+    words = {"true": 1, "false": 0}
+    plain = [0 if label is None else words.get(text(label).lower(), label) for label in labels]
+    if not all(_is_number(label) for label in plain):
+        found = sorted({text(label) for label in plain if not _is_number(label)})
+        raise InputError(
+            f"column {source.label!r} of {where} holds {_listed(found)}: say which label is positive with "
+            f"--positive-label {found[0]}."
+        )
+    return np.array([float(label) for label in plain])
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:5])
+    return f"{shown}, ..." if len(names) > 5 else shown

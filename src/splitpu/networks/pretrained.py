@@ -1,0 +1,116 @@
+"""Weights trained elsewhere, in torchvision's format for ResNet-18 -> a start for ours."""
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from splitpu.errors import InputError
+from splitpu.networks.resnet import ResNet18
+
+HEAD, STEM = "fc.", "conv1.weight"
+IMAGENET_ADVICE = (
+    "save them where torchvision is installed, with torch.save(torchvision.models.resnet18(weights='DEFAULT')"
+    ".state_dict(), 'resnet18.pth'), and give that file"
+)
+
+
+@dataclass(frozen=True)
+class PretrainedWeights:
+    """The tensors of a file, and its checksum, by which a resumed run knows it again."""
+
+    path: Path
+    checksum: str
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What of the weights is used."""
+
+    loaded: tuple[str, ...]
+    adapted: Mapping[str, str]  # name -> how it was changed
+    left_out: Mapping[str, str]  # name -> why
+
+    def in_words(self) -> str:
+        """One sentence for people."""
+        parts = [f"{len(self.loaded)} tensors loaded"]
+        parts += [f"{name} {how}" for name, how in self.adapted.items()]
+        parts += [f"{name} not loaded: {why}" for name, why in self.left_out.items()]
+        return "; ".join(parts)
+
+
+def read_pretrained(path: Path) -> PretrainedWeights:
+    """Read a .safetensors file, or a torch file of nothing but tensors; code inside a file is never run."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path} to take weights from; for ImageNet weights {IMAGENET_ADVICE}.")
+    with path.open("rb") as file:
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        stored: Any = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError) as error:
+        raise InputError(
+            f"{path} cannot be read as a file of weights ({_first_line(error)}): save it again."
+        ) from error
+    if isinstance(stored, dict) and isinstance(stored.get("state_dict"), dict):
+        stored = stored["state_dict"]
+    if not isinstance(stored, dict) or not all(isinstance(tensor, Tensor) for tensor in stored.values()):
+        raise InputError(f"{path} holds something else than named tensors: save the network's state_dict().")
+    tensors = {str(name).removeprefix("module."): tensor for name, tensor in stored.items()}
+    return PretrainedWeights(path, checksum, tensors)
+
+
+def transfer(weights: PretrainedWeights, network: ResNet18) -> Transfer:
+    """Fill the network; the head is ours to train, and the first layer is fitted to the number of channels."""
+    own = network.state_dict()
+    loaded, adapted, left_out = [], {}, {f"{HEAD}*": "the head is trained anew"}
+    for name, place in own.items():
+        if name.startswith(HEAD):
+            continue
+        if name not in weights.tensors:
+            if name.endswith("num_batches_tracked"):
+                continue
+            raise InputError(f"{weights.path} is not a ResNet-18 in torchvision's format: it has no {name!r}.")
+        tensor = weights.tensors[name]
+        if name == STEM and tensor.shape != place.shape:
+            if tensor.shape[2:] != place.shape[2:]:
+                sides = "x".join(str(side) for side in place.shape[2:])
+                left_out[name] = f"for images this small the first layer is {sides}"
+                continue
+            adapted[name] = f"fitted from {tensor.shape[1]} to {place.shape[1]} channels"
+            tensor = fitted_to_channels(tensor, place.shape[1])
+        if tensor.shape != place.shape:
+            raise InputError(
+                f"{weights.path} is not a ResNet-18 in torchvision's format: {name!r} has the shape "
+                f"{tuple(tensor.shape)} instead of {tuple(place.shape)}."
+            )
+        place.copy_(tensor)
+        loaded.append(name)
+    unknown = [name for name in weights.tensors if name not in own and not name.startswith(HEAD)]
+    left_out |= dict.fromkeys(unknown, "there is no such layer")
+    return Transfer(tuple(loaded), adapted, left_out)
+
+
+def fitted_to_channels(kernel: Tensor, channels: int) -> Tensor:
+    """Weights of the first layer for another number of channels, such that a grey picture excites them as before.
+
+    >>> fitted_to_channels(torch.ones(1, 3, 1, 1), 1).flatten().tolist()
+    [3.0]
+    """
+    total = kernel.sum(dim=1, keepdim=True)
+    return (total / channels).expand(-1, channels, -1, -1).contiguous()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

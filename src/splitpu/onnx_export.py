@@ -1,0 +1,157 @@
+"""A trained model as one ONNX file: raw rows in, probability and decision out, for programs that know nothing of torch.
+
+The file holds preprocessing and threshold as well, so that nothing is left to get wrong where it is used.
+"""
+
+import importlib
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from splitpu.data.preprocess import Preprocessing
+from splitpu.errors import InputError, MissingExtraError, SplitPUError
+from splitpu.files import replacing
+from splitpu.models import Model
+from splitpu.networks.fold import folded
+
+NEEDED = ("onnx", "onnxscript", "onnxruntime")
+TOLERANCE = 1e-4
+INPUT, PROBABILITY, DECISION = "rows", "probability", "decision"
+_CHECKED_BATCHES = (1, 2, 33)  # the number of rows is free, and not only the one that was traced
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how closely it follows the model."""
+
+    path: Path
+    dtype: str  # of the rows it takes
+    shape: tuple[int, ...]  # of one row
+    difference: float  # largest difference of a probability from ours, among the rows that were tried
+
+
+class RawToProbability(nn.Module):
+    """Everything between rows as they are stored and the answer."""
+
+    def __init__(self, network: nn.Module, preprocessing: Preprocessing, threshold: float) -> None:
+        super().__init__()
+        self.network, self.threshold = network, threshold
+        self.is_image = preprocessing.kind == "images"
+        offset, scale = (preprocessing.offset, preprocessing.scale) if self.is_image else (0.0, 1.0)
+        self.offset, self.scale = offset, scale
+        self.register_buffer("mean", torch.tensor(preprocessing.mean))
+        self.register_buffer("inverse_std", torch.tensor([1.0 / std for std in preprocessing.std]))
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the probability of being positive and whether it is above 1/2."""
+        values = (rows.to(torch.float32) - self.offset) * self.scale
+        inputs = (values - self.get_buffer("mean")) * self.get_buffer("inverse_std")
+        if self.is_image:
+            inputs = inputs.permute(0, 3, 1, 2)
+        above = self.network(inputs).logit - self.threshold
+        return torch.sigmoid(above), above > 0
+
+
+def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Exported:
+    """Write the final network to an ONNX file, then run the file and compare: a file that differs is not kept.
+
+    `raw_dtype` is that of the rows the file takes; bytes for images whose scaling says they were bytes, else float32.
+    """
+    _require_extra()
+    dtype = raw_dtype or _stored_dtype(model.preprocessing)
+    network = folded(model.final.network).cpu().float()
+    whole = RawToProbability(network, model.preprocessing, model.final.threshold).eval()
+    # The exact answer comes from the network as it was trained: folding is checked along with everything else.
+    exact = RawToProbability(model.final.network.cpu().eval(), model.preprocessing, model.final.threshold).eval()
+    example = torch.from_numpy(_some_rows(model.preprocessing, dtype, 2))
+    with replacing(path) as temporary:
+        _write(whole, example, temporary)
+        difference = _largest_difference(temporary, exact, model.preprocessing, dtype)
+        if not difference <= TOLERANCE:
+            raise SplitPUError(
+                f"the exported network differs from the trained one by {difference:.2g} in a probability, more than "
+                f"{TOLERANCE:g}; {path} was not written, please report this."
+            )
+    return Exported(path, dtype, model.preprocessing.shape, difference)
+
+
+def _require_extra() -> None:
+    for name in NEEDED:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            raise MissingExtraError(
+                f"exporting to ONNX needs the package {name}: install it with pip install 'splitpu[onnx]'."
+            ) from None
+
+
+def _write(whole: nn.Module, example: Tensor, path: Path) -> None:
+    """Trace the computation into the file, quietly: what the exporter has to say is for its developers."""
+    try:
+        with _quiet():
+            torch.onnx.export(
+                whole,
+                (example,),
+                str(path),
+                input_names=[INPUT],
+                output_names=[PROBABILITY, DECISION],
+                dynamic_shapes={"rows": {0: torch.export.Dim("count", min=1)}},
+                dynamo=True,
+                external_data=False,  # one file
+                verbose=False,
+            )
+    except Exception as error:  # the exporter raises anything at all for what it cannot translate
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"this network cannot be written as ONNX ({type(error).__name__}: {reason}).") from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessing, dtype: str) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for count in _CHECKED_BATCHES:
+        rows = _some_rows(preprocessing, dtype, count)
+        found = session.run([PROBABILITY], {INPUT: rows})[0]
+        with torch.no_grad():
+            probability, _ = exact(torch.from_numpy(rows))
+        worst = max(worst, float(np.abs(found - probability.numpy()).max()))
+    return worst
+
+
+def _stored_dtype(preprocessing: Preprocessing) -> str:
+    from_bytes = preprocessing.offset == 0 and abs(preprocessing.scale * 255 - 1) < 1e-6
+    return "uint8" if preprocessing.kind == "images" and from_bytes else "float32"
+
+
+def _some_rows(preprocessing: Preprocessing, dtype: str, count: int) -> npt.NDArray[Any]:
+    """Rows that the model could have been trained on, by their mean and spread."""
+    random = np.random.default_rng(count)
+    mean, std = np.asarray(preprocessing.mean), np.asarray(preprocessing.std)
+    values = random.normal(size=(count, *preprocessing.shape)) * std + mean
+    if preprocessing.kind == "images":
+        values = values.clip(0, 1) / preprocessing.scale + preprocessing.offset
+    rows: npt.NDArray[Any] = values.round().clip(0, 255) if dtype == "uint8" else values
+    return rows.astype(dtype)

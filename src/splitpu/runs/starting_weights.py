@@ -1,0 +1,27 @@
+"""The file of weights that a run starts from: checked before the run, and again when it is resumed."""
+
+from pathlib import Path
+from typing import Any
+
+from splitpu.errors import InputError
+from splitpu.networks.pretrained import PretrainedWeights, read_pretrained, transfer
+from splitpu.networks.resnet import ResNet18
+
+
+def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Try the weights on a network for these data; gives what the request remembers of them."""
+    if backbone not in ("auto", "resnet18"):
+        raise InputError(f"--weights are for resnet18, not for {backbone}; leave out one of the two options.")
+    if len(shape) == 1:
+        raise InputError("--weights are for images, but the data are vectors; leave the option out.")
+    weights = read_pretrained(path)
+    done = transfer(weights, ResNet18(shape))
+    return {"path": str(path.resolve()), "checksum": weights.checksum, "in_words": done.in_words()}
+
+
+def same_weights(remembered: dict[str, Any]) -> PretrainedWeights:
+    """The weights of the run, refused if the file changed since."""
+    weights = read_pretrained(Path(remembered["path"]))
+    if weights.checksum != remembered["checksum"]:
+        raise InputError(f"the weights in {weights.path} changed since the run began; restore them or start a new run.")
+    return weights

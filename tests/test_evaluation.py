@@ -1,0 +1,279 @@
+"""Figures, selection, calibration and checks without negatives, against simulations whose truth is known."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from splitpu import InputError, SplitPUClassifier
+from splitpu.data import PUData
+from splitpu.evaluation import (
+    PUCalibrator,
+    PUStratifiedKFold,
+    check_random_labelling,
+    evaluate_pu,
+    find_degeneracies,
+    make_pu_scorer,
+    pu_train_test_split,
+    reliability,
+)
+from splitpu.evaluation.pu_metrics import METRICS
+from splitpu.metrics import evaluate_scores
+from splitpu.selection import nnpu_value, pu_criterion
+
+SHIFT = 1.2
+
+
+def scores(positives: int, negatives: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Decisions of an imperfect classifier on rows of both classes."""
+    return rng.normal(SHIFT, 1, positives), rng.normal(-SHIFT, 1, negatives)
+
+
+def pu_sample(prior: float, labelled: int, rows: int, scenario: str, rng: np.random.Generator):
+    """Decisions on P and U as the scenario draws them: `rows` from the population, labelled ones in or beside it."""
+    hidden = rng.binomial(rows, prior)
+    positive, negative = scores(hidden + labelled, rows - hidden, rng)
+    if scenario == "single-training-set":
+        positive = positive[:hidden]  # the labelled ones are among them
+    return positive[:labelled], np.concatenate([positive[labelled:], negative])
+
+
+def truth_at(prior: float) -> dict[str, float]:
+    positive, negative = scores(round(400_000 * prior), round(400_000 * (1 - prior)), np.random.default_rng(99))
+    truth = np.r_[np.ones(len(positive)), np.zeros(len(negative))]
+    return evaluate_scores(truth, np.concatenate([positive, negative]))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
+@pytest.mark.parametrize("prior", [0.2, 0.5])
+def test_figures_are_close_and_intervals_cover(prior, scenario):
+    truth, rng = truth_at(prior), np.random.default_rng(5)
+    simulations = 80
+    found = [
+        evaluate_pu(*pu_sample(prior, 150, 1500, scenario, rng), prior, scenario=scenario, seed=i)
+        for i in range(simulations)
+    ]
+    for name in METRICS:
+        values = np.array([one[name].value for one in found])
+        covered = np.mean([one[name].low <= truth[name] <= one[name].high for one in found])
+        assert abs(values.mean() - truth[name]) < 0.02, name
+        assert covered >= (0.82 if name == "average_precision" else 0.87), (name, covered)
+        widths = np.array([one[name].high - one[name].low for one in found])
+        assert widths.mean() < 6 * values.std(), name  # and not by being wide
+
+
+def test_all_labelled_positives_found_leaves_doubt():
+    found = evaluate_pu(np.ones(20), np.r_[np.ones(30), -np.ones(70)], 0.3, scenario="case-control")
+    assert found["recall"].value == 1.0 and 0.8 < found["recall"].low < 0.95
+
+
+def test_an_uncertain_prior_widens_the_intervals():
+    sample = pu_sample(0.4, 200, 2000, "case-control", np.random.default_rng(0))
+    sure = evaluate_pu(*sample, 0.4, scenario="case-control")
+    unsure = evaluate_pu(*sample, 0.4, scenario="case-control", prior_interval=(0.3, 0.5))
+    for name in ("accuracy", "f1", "precision", "roc_auc"):
+        assert unsure[name].high - unsure[name].low > sure[name].high - sure[name].low
+
+
+def test_agrees_with_the_selection_criterion():
+    rng = np.random.default_rng(1)
+    positive, unlabelled = pu_sample(0.4, 200, 2000, "single-training-set", rng)
+    found = evaluate_pu(positive, unlabelled, 0.4)
+    population = np.concatenate([positive, unlabelled])
+    assert found["accuracy"].value == pytest.approx(pu_criterion(positive, population, 0.4))
+    assert found.nnpu == pytest.approx(nnpu_value(positive, population, 0.4))
+
+
+def test_all_positive_is_never_rewarded():
+    positive, unlabelled = pu_sample(0.3, 200, 2000, "case-control", np.random.default_rng(2))
+    honest = evaluate_pu(positive, unlabelled, 0.3, scenario="case-control")
+    lazy = evaluate_pu(np.ones(200), np.ones(2000), 0.3, scenario="case-control")
+    for name in ("accuracy", "f1", "precision", "roc_auc", "average_precision"):
+        assert lazy[name].value < honest[name].value, name
+    assert lazy["accuracy"].value == pytest.approx(0.3) and lazy["roc_auc"].value == pytest.approx(0.5, abs=0.3)
+    assert lazy.nnpu > honest.nnpu
+
+
+@pytest.mark.parametrize(("bad", "saying"), [([], "at least one"), ([np.nan, 1.0], "NaN"), ([[1.0]], "flat")])
+def test_bad_decisions(bad, saying):
+    with pytest.raises(InputError, match=saying):
+        evaluate_pu(bad, [1.0, -1.0], 0.5)
+
+
+# ---------------------------------------------------------------------------------------------------- degenerate models
+
+
+def kinds(*arguments, **options) -> list[str]:
+    return [one.kind for one in find_degeneracies(*arguments, **options)]
+
+
+def test_degenerate_models_are_found():
+    rng = np.random.default_rng(0)
+    positive, unlabelled = pu_sample(0.4, 200, 2000, "case-control", rng)
+    options = {"scenario": "case-control"}
+    assert kinds(positive, unlabelled, 0.4, **options) == []
+    assert kinds(np.ones(9), np.ones(50), 0.4, **options) == ["constant"]
+    assert kinds(positive + 9, unlabelled + 9, 0.4, **options) == ["all positive"]
+    assert kinds(positive - 9, unlabelled - 9, 0.4, **options) == ["all negative"]
+    assert kinds(positive + 5, unlabelled, 0.4, **options) == ["memorised positives"]
+    assert kinds(positive + 9, unlabelled, 0.4, held_out_positive=positive - 1, **options) == ["memorised positives"]
+    assert kinds(positive, unlabelled, 0.4, held_out_positive=scores(100, 0, rng)[0], **options) == []
+
+
+# ------------------------------------------------------------------------------------------------ splitters and scorers
+
+
+def test_folds_keep_the_labelled_share():
+    labels = np.r_[np.ones(10), -np.ones(40)]
+    folds = list(PUStratifiedKFold(5, random_state=0).split(np.zeros((50, 1)), labels))
+    assert all((labels[test] == 1).sum() == 2 and len(test) == 10 for _, test in folds)
+    assert sorted(np.concatenate([test for _, test in folds]).tolist()) == list(range(50))
+    words = np.where(labels == 1, "seen", "unknown")
+    assert len(list(PUStratifiedKFold(2, positive="seen").split(words, words))) == 2
+    with pytest.raises(InputError, match="too many for 10 labelled positives"):
+        next(PUStratifiedKFold(11).split(labels, labels))
+    with pytest.raises(InputError, match="at least 2"):
+        PUStratifiedKFold(1)
+
+
+def test_train_test_split_keeps_the_labelled_share():
+    labels = np.arange(100) < 20
+    X_train, X_test, s_train, s_test = pu_train_test_split(np.arange(100), s=labels, test_size=0.25, random_state=0)
+    assert s_train.sum() == 15 and s_test.sum() == 5 and set(X_train) | set(X_test) == set(range(100))
+    with pytest.raises(InputError, match="leaves none"):
+        pu_train_test_split(np.arange(100), s=labels, test_size=0.01)
+
+
+def pu_rows(seed: int = 0, rows: int = 600, labelled: int = 120) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    truth = rng.random(rows) < 0.5
+    features = rng.normal(size=(rows, 3)).astype(np.float32)
+    features[truth, 0] += 3
+    s = np.zeros(rows, dtype=int)
+    s[rng.choice(np.flatnonzero(truth), labelled, replace=False)] = 1
+    return features, s, truth
+
+
+def test_scorer_in_a_grid_search():
+    X, s, truth = pu_rows()
+    # Heavy penalties leave a classifier that calls nothing positive; the scorer has to see that without negatives.
+    search = GridSearchCV(
+        LogisticRegression(class_weight="balanced"),
+        {"C": [1e-6, 1.0], "fit_intercept": [True, False]},
+        scoring=make_pu_scorer("accuracy", prior=0.5),
+        cv=PUStratifiedKFold(3, random_state=0),
+    ).fit(X, s)
+    by_truth = [
+        ((LogisticRegression(class_weight="balanced", **setting).fit(X, s).predict(X) == 1) == truth).mean()
+        for setting in search.cv_results_["params"]
+    ]
+    assert by_truth[search.best_index_] >= max(by_truth) - 0.005
+
+
+def test_scorer_with_our_classifier():
+    X, s, _ = pu_rows(rows=200, labelled=40)
+    model = SplitPUClassifier(prior=0.5, config={"base.epochs": 5}, rounds=0, random_state=0)
+    for metric in ("accuracy", "nnpu"):  # the prior is the model's own
+        found = cross_val_score(model, X, s, scoring=make_pu_scorer(metric), cv=PUStratifiedKFold(2, random_state=0))
+        assert np.isfinite(found).all()
+
+
+def test_scorer_understands_labels_the_other_way_round():
+    X, s, _ = pu_rows(rows=200, labelled=40)
+    words = np.where(s == 1, "a seen one", "unknown")
+    model = SplitPUClassifier(prior=0.5, config={"base.epochs": 20}, rounds=0, random_state=0, pos_label="a seen one")
+    assert make_pu_scorer("roc_auc", prior=0.5)(model.fit(X, words), X, words) > 0.8
+
+
+def test_scorers_that_are_refused():
+    with pytest.raises(InputError, match="calls everything positive"):
+        make_pu_scorer("recall")
+    with pytest.raises(InputError, match="unknown"):
+        make_pu_scorer("kappa")
+    X, s, _ = pu_rows()
+    with pytest.raises(InputError, match="give make_pu_scorer a prior"):
+        make_pu_scorer()(LogisticRegression().fit(X, s), X, s)
+
+
+# ---------------------------------------------------------------------------------------------------------- calibration
+
+
+def true_error(probability: np.ndarray, truth: np.ndarray) -> float:
+    bins = np.clip((probability * 10).astype(int), 0, 9)
+    return sum(
+        (bins == b).mean() * abs(probability[bins == b].mean() - truth[bins == b].mean()) for b in np.unique(bins)
+    )
+
+
+@pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
+@pytest.mark.parametrize("method", ["temperature", "platt", "isotonic"])
+def test_calibration_improves_reliability(method, scenario):
+    prior = 0.4
+    rng = np.random.default_rng(0)
+    # Overconfident by a factor; off centre, too, where the method can mend that.
+    offset = 0.0 if method == "temperature" else 2.0
+    centre = np.log(prior / (1 - prior)) / (2 * SHIFT)
+
+    def distorted(values: np.ndarray) -> np.ndarray:
+        return 8 * (values + centre) + offset
+
+    positive, unlabelled = (distorted(x) for x in pu_sample(prior, 400, 4000, scenario, rng))
+    fresh = [distorted(values) for values in scores(4000, 6000, rng)]
+    truth, decision = np.arange(10_000) < 4000, np.concatenate(fresh)
+    plain = PUCalibrator("temperature").probability(decision)
+    fitted = PUCalibrator.fit(positive, unlabelled, prior, method=method, scenario=scenario)
+    calibrated = fitted.probability(decision)
+    assert true_error(calibrated, truth) < 0.5 * true_error(plain, truth)
+    assert true_error(calibrated, truth) < 0.05
+    order = np.argsort(decision)
+    assert (np.diff(calibrated[order]) >= -1e-12).all()
+
+
+def test_reliability_sees_overconfidence():
+    prior, rng = 0.4, np.random.default_rng(0)
+    centre = np.log(prior / (1 - prior)) / (2 * SHIFT)
+    honest, boastful = (PUCalibrator("temperature", slope=2 * SHIFT * factor) for factor in (1, 8))
+    positive, unlabelled = (x + centre for x in pu_sample(prior, 500, 5000, "case-control", rng))
+    errors = [
+        reliability(one.probability(positive), one.probability(unlabelled), prior, scenario="case-control").error
+        for one in (honest, boastful)
+    ]
+    assert errors[0] < 0.04 < errors[1]
+
+
+def test_bad_calibration():
+    with pytest.raises(InputError, match="temperature, platt or isotonic"):
+        PUCalibrator.fit([1.0], [0.0], 0.5, method="beta")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="one of them is empty"):
+        PUCalibrator.fit([], [0.0], 0.5)
+
+
+# ---------------------------------------------------------------------------------------------------------- assumptions
+
+
+def labelled_by(strength: float, seed: int) -> PUData:
+    """Positives whose chance of a label grows with their second feature."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(900, 2))
+    features[:450, 0] += 5
+    chance = np.exp(strength * features[:450, 1])
+    labelled = np.zeros(900, dtype=bool)
+    labelled[rng.choice(450, 120, replace=False, p=chance / chance.sum())] = True
+    return PUData.from_arrays(features, labelled)
+
+
+def test_random_labelling_is_believed():
+    for seed in range(2):
+        found = check_random_labelling(labelled_by(0.0, seed), seed=seed)
+        assert not found.doubtful and "nothing speaks against" in found.verdict
+
+
+def test_biased_labelling_is_noticed():
+    found = check_random_labelling(labelled_by(2.0, 0), seed=0)
+    assert found.doubtful and "do not look like a random draw" in found.verdict and "label positives" in found.verdict
+
+
+def test_too_few_rows_to_judge_the_labelling():
+    data = PUData.from_arrays(np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) < 15)
+    found = check_random_labelling(data, seed=0)
+    assert not found.doubtful and found.auc is None and "cannot be told" in found.verdict

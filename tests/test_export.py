@@ -1,0 +1,118 @@
+"""The model as an ONNX file, and networks with their batch norms folded away."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli_tools import TINY, run_cli, write_npz
+from torch import nn
+
+from splitpu.cli import main
+from splitpu.config import EngineConfig
+from splitpu.data import Preprocessing
+from splitpu.engine.hardware import Hardware
+from splitpu.errors import MissingExtraError
+from splitpu.models import Model
+from splitpu.networks import build_network
+from splitpu.networks.ensemble import Ensemble
+from splitpu.networks.fold import folded
+from splitpu.onnx_export import export_onnx
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def with_life(network: nn.Module) -> nn.Module:
+    """Batch norms that have seen something: fresh ones fold into nothing."""
+    torch.manual_seed(0)
+    for layer in network.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.normal_(layer.bias)
+            nn.init.normal_(layer.running_mean)
+            nn.init.uniform_(layer.running_var, 0.5, 2.0)
+    return network.eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("mlp", (7,)), ("cnn-small", (8, 8, 1)), ("cnn13", (16, 16, 3)), ("resnet18", (16, 16, 3))],
+)
+def test_folding_changes_nothing_but_the_number_of_layers(name: str, shape: tuple[int, ...]) -> None:
+    network = with_life(build_network(name, shape))
+    simple = folded(network)
+    assert not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in simple.modules())
+    assert any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in network.modules())
+    batch = torch.randn(5, *(shape if len(shape) == 1 else (shape[2], shape[0], shape[1])))
+    with torch.no_grad():
+        exact, same = network(batch), simple(batch)
+    for one, other in zip(exact, same, strict=True):
+        assert float((one - other).abs().max()) <= 1e-5 * max(1.0, float(one.abs().max()))
+
+
+def test_a_batch_norm_after_anything_else_stays() -> None:
+    network = with_life(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.BatchNorm1d(6), nn.Linear(6, 1)))
+    simple = folded(network)
+    assert isinstance(simple[2], nn.BatchNorm1d)
+    rows = torch.randn(9, 4)
+    assert torch.equal(simple(rows), network(rows))
+
+
+def test_weights_that_are_used_twice_stay() -> None:
+    shared = nn.Linear(4, 4)
+    network = with_life(nn.Sequential(shared, nn.BatchNorm1d(4), nn.ReLU(), shared))
+    rows = torch.randn(9, 4)
+    assert torch.equal(folded(network)(rows), network(rows))
+
+
+def scores(model: Model, rows: Any) -> Any:
+    decision = model.decision(rows, Hardware.choose("cpu", EngineConfig(threads=1)))
+    return 1 / (1 + np.exp(-decision))
+
+
+def test_the_command_writes_a_file_that_gives_our_probabilities(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (60, 8, 8, 1)).astype(np.uint8)
+    data, run, file = tmp_path / "rows.npz", tmp_path / "run", tmp_path / "model.onnx"
+    np.savez(data, X=images, s=(np.arange(60) % 3 == 0).astype(int))
+    assert main(["fit", str(data), "--out", str(run), "--prior", "0.6", "--quiet", "--rounds", "1", *TINY]) == 0
+    code, printed, said = run_cli(capsys, "export", run, "--onnx", file)
+    assert code == 0 and "uint8, (count, 8, 8, 1)" in printed and said == ""
+    session = onnxruntime.InferenceSession(str(file))
+    model = Model.load(run)
+    for count in (1, 7, 60):
+        probability, decision = session.run(["probability", "decision"], {"rows": images[:count]})
+        expected = scores(model, images[:count])
+        assert np.abs(probability - expected).max() < 1e-4
+        clear = np.abs(expected - 0.5) > 1e-4
+        assert np.array_equal(decision[clear], expected[clear] > 0.5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "rows.npz", "run"]
+
+
+def test_vectors_and_ensembles_can_be_written(tmp_path: Path) -> None:
+    data, run = write_npz(tmp_path / "rows.npz"), tmp_path / "run"
+    assert main(["fit", str(data), "--out", str(run), "--prior", "0.5", "--quiet", "--rounds", "0", *TINY]) == 0
+    model = Model.load(run)
+    members = [with_life(build_network("mlp", (4,))) for _ in range(2)]
+    ensemble = type(model.final)(Ensemble(members).eval(), 0.3)
+    several = type(model)(ensemble, model.base, "mlp", model.preprocessing, model.config, 0.5, (0, 1))
+    for number, one in enumerate((model, several)):
+        done = export_onnx(one, tmp_path / f"{number}.onnx")
+        assert done.dtype == "float32" and done.difference < 1e-4
+        rows = np.load(data)["X"].astype(np.float32)
+        found = onnxruntime.InferenceSession(str(done.path)).run(["probability"], {"rows": rows})[0]
+        assert np.abs(found - scores(one, rows)).max() < 1e-4
+
+
+def test_what_is_missing_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_cli(capsys, "export", tmp_path)[0] == 2
+    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
+    preprocessing = Preprocessing.fit(np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32))
+    model: Any = type("Fake", (), {"preprocessing": preprocessing})()
+    with pytest.raises(MissingExtraError, match=r"splitpu\[onnx\]"):
+        export_onnx(model, tmp_path / "model.onnx")

@@ -1,0 +1,118 @@
+"""Weights from files: what fits is loaded, what does not is said, and nothing inside a file is run."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from cli_tools import TINY, run_cli
+from image_tools import small_folders
+from safetensors.torch import save_file
+from torch import nn
+
+from splitpu.errors import InputError
+from splitpu.networks.pretrained import fitted_to_channels, read_pretrained, transfer
+from splitpu.networks.resnet import ResNet18
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file such as torchvision's: 7 x 7 stem for RGB, a head of 1000 classes."""
+    tensors = ResNet18((64, 64, 3)).state_dict()
+    tensors |= {"fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
+    path = tmp_path_factory.mktemp("weights") / "resnet18.pth"
+    torch.save(tensors, path)
+    return path
+
+
+def test_all_but_the_head_is_loaded(published: Path) -> None:
+    network = ResNet18((64, 64, 3))
+    head = network.fc.weight.clone()
+    done = transfer(read_pretrained(published), network)
+    expected = torch.load(published, weights_only=True)
+    assert all(torch.equal(network.state_dict()[name], expected[name]) for name in done.loaded)
+    assert len(done.loaded) == len(expected) - 2 and torch.equal(network.fc.weight, head)
+    assert "the head is trained anew" in done.in_words()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_first_layer_is_fitted_to_the_channels(published: Path, channels: int) -> None:
+    network = ResNet18((64, 64, channels))
+    done = transfer(read_pretrained(published), network)
+    assert list(done.adapted) == ["conv1.weight"] and f"to {channels} channels" in done.in_words()
+    kernel = torch.load(published, weights_only=True)["conv1.weight"]
+    grey = torch.randn(1, 1, 16, 16)
+    before, after = (
+        nn.functional.conv2d(grey.expand(-1, weight.shape[1], -1, -1), weight)
+        for weight in (kernel, fitted_to_channels(kernel, channels))
+    )
+    torch.testing.assert_close(before, after)
+
+
+def test_small_images_keep_their_own_first_layer(published: Path) -> None:
+    done = transfer(read_pretrained(published), ResNet18((32, 32, 3)))
+    assert "conv1.weight" in done.left_out and "3x3" in done.in_words()
+
+
+def test_other_ways_of_saving(published: Path, tmp_path: Path) -> None:
+    tensors = torch.load(published, weights_only=True)
+    save_file(tensors, tmp_path / "a.safetensors")
+    torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in tensors.items()}}, tmp_path / "b.pth")
+    for name in ("a.safetensors", "b.pth"):
+        assert len(transfer(read_pretrained(tmp_path / name), ResNet18((64, 64, 3))).loaded) == len(tensors) - 2
+
+
+class Malicious:
+    """Would run something while it is read."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (print, ("this must never be printed",))
+
+
+def test_bad_files(published: Path, tmp_path: Path, capsys: Capture) -> None:
+    whole = torch.load(published, weights_only=True)
+    torch.save({**whole, "x": Malicious()}, tmp_path / "malicious.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    torch.save({**whole, "layer1.0.conv1.weight": torch.zeros(1)}, tmp_path / "shape.pth")
+    torch.save({"fc.bias": torch.zeros(1)}, tmp_path / "other.pth")
+    (tmp_path / "cut.pth").write_bytes(published.read_bytes()[:1000])
+    (tmp_path / "text.safetensors").write_text("hello")
+    cases = {
+        "malicious.pth": "cannot be read",
+        "list.pth": "named tensors",
+        "shape.pth": "has the shape",
+        "other.pth": "has no 'conv1.weight'",
+        "cut.pth": "cannot be read",
+        "text.safetensors": "cannot be read",
+        "imagenet": "torchvision",
+    }
+    for name, saying in cases.items():
+        with pytest.raises(InputError, match=saying) as caught:
+            transfer(read_pretrained(tmp_path / name), ResNet18((64, 64, 3)))
+        assert "\n" not in str(caught.value)
+    assert "printed" not in capsys.readouterr().out
+
+
+def test_fit_starts_from_weights(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
+    words = ["fit", *small_folders(tmp_path), "--prior", 0.6, "--quiet", "--method", "nnpu", "--set", "base.epochs=1"]
+    code, _, err = run_cli(
+        capsys, *words, "--weights", published, "--out", tmp_path / "run", "--set", "engine.threads=1"
+    )
+    assert code == 0, err
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["network"] == "resnet18" and "tensors loaded" in result["weights"]["in_words"]
+    (tmp_path / "run" / "result.json").unlink()
+    changed = tmp_path / "changed.pth"
+    request = json.loads((tmp_path / "run" / "request.json").read_text())
+    request["weights"]["path"] = str(changed)
+    (tmp_path / "run" / "request.json").write_text(json.dumps(request))
+    torch.save({"x": torch.zeros(1)}, changed)
+    code, _, err = run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")
+    assert code == 2 and "changed since" in err
+    code, _, err = run_cli(capsys, *words, "--weights", published, "--backbone", "cnn13", *TINY)
+    assert code == 2 and "for resnet18" in err

@@ -1,0 +1,260 @@
+"""Estimators of the prior on mixtures whose answer is known, their intervals, and what users are told."""
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+
+from splitpu import InputError, SplitPUClassifier, SplitPUWarning, load_named, make_pu
+from splitpu.data import PUData, true_prior
+from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_share, resolve_prior, tice
+from splitpu.prior.learners import KernelLogistic, RandomTrees
+from splitpu.prior.network_scores import network_scores
+from splitpu.prior.scores import pu_scores
+from splitpu.prior.tedn import alternate, without_likely_positives
+
+Capture = pytest.CaptureFixture[str]
+
+
+def mixture(
+    share: float, positives: int = 300, unlabelled: int = 1000, seed: int = 0, features: int = 1, apart: float = 4.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """P and U of two clouds; a share of U is positive."""
+    rng = np.random.default_rng(seed)
+    hidden = round(share * unlabelled)
+    cloud = rng.normal(size=(positives + unlabelled, features))
+    cloud[: positives + hidden] += apart / np.sqrt(features)
+    return cloud[:positives], cloud[positives:]
+
+
+def pu_mixture(share: float, *, scenario: str = "case-control", **parts: object) -> PUData:
+    positive, unlabelled = mixture(share, **parts)  # type: ignore[arg-type]
+    labels = np.r_[np.ones(len(positive)), np.zeros(len(unlabelled))]
+    return PUData.from_arrays(np.concatenate([positive, unlabelled]), labels, scenario=scenario)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
+@pytest.mark.parametrize("estimator", [bbe, dedpul], ids=["bbe", "dedpul"])
+def test_estimators_on_scores(estimator, share):
+    errors = []
+    for seed in range(5):
+        positive, unlabelled = mixture(share, seed=seed)
+        errors.append(estimator(positive[:, 0], unlabelled[:, 0]) - share)
+    assert abs(np.mean(errors)) < 0.05 and np.abs(errors).max() < 0.12
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+@pytest.mark.parametrize(("estimator", "most"), [(penl1, 0.06), (km2, 0.15), (tice, 0.2)], ids=["penl1", "km2", "tice"])
+def test_estimators_on_features(estimator, most, share):
+    errors = [estimator(*mixture(share, seed=seed, features=2), seed) - share for seed in range(2)]
+    assert np.abs(errors).max() < most
+
+
+def test_conversion_between_scenarios():
+    single = pu_mixture(0.25, positives=100, unlabelled=400, scenario="single-training-set")
+    apart = pu_mixture(0.25, positives=100, unlabelled=400)
+    assert population_share(single, 0.25) == pytest.approx(200 / 500)
+    assert population_share(apart, 0.25) == 0.25
+
+
+def test_dropping_spares_labelled_rows_and_some_of_the_unlabelled():
+    labelled = np.arange(20) < 5
+    scores = np.arange(20, dtype=float)
+    kept = without_likely_positives(labelled, scores, 0.2)
+    assert kept[labelled].all() and np.flatnonzero(~kept).tolist() == [17, 18, 19]
+    assert without_likely_positives(labelled, scores, 1.0)[~labelled].sum() >= 1
+
+
+def test_held_out_scores_do_not_know_the_labels():
+    """With nothing to learn, labelled and unlabelled rows must score alike, cleaned or not."""
+    rng = np.random.default_rng(0)
+    features, labelled = rng.normal(size=(400, 3)), np.arange(400) < 100
+    learners = [KernelLogistic.over(features, labelled, sharpness=1.0, seed=0), RandomTrees(features, labelled)]
+    found = alternate(labelled, learners, seed=0)
+    for scores in found:
+        difference = scores[labelled].mean() - scores[~labelled].mean()
+        assert abs(difference) < 4 * scores.std() / np.sqrt(80)
+
+
+@pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
+def test_consensus_and_its_interval(scenario):
+    data = pu_mixture(0.4, positives=200, unlabelled=600, features=3, scenario=scenario)
+    found = estimate_prior(data, seed=0)
+    truth = population_share(data, 0.4)
+    assert abs(found.value - truth) < 0.04
+    assert found.interval[0] < truth < found.interval[1]
+    assert (
+        found.method == "consensus" and found.table[0].name == "consensus" and found.source == "estimated by consensus"
+    )
+    assert {row.name for row in found.table} == {"consensus", "bbe", "dedpul", "tedn", "tedn-dedpul", "penl1"}
+    json.dumps(found.to_dict())
+
+
+def test_intervals_cover_over_seeds():
+    covered = []
+    for seed in range(4):
+        data = pu_mixture(0.3, positives=80, unlabelled=300, features=2, apart=3.0, seed=seed)
+        low, high = estimate_prior(data, seed=seed).interval
+        covered.append(low <= 0.3 <= high)
+    assert sum(covered) >= 3
+
+
+def test_breast_cancer_in_both_scenarios():
+    named = load_named("breast-cancer")
+    data, _ = make_pu(named, 60, seed=1)
+    assert abs(estimate_prior(data, seed=1).value - true_prior(named)) < 0.06
+
+
+def test_same_seed_same_estimate():
+    data = pu_mixture(0.4, positives=60, unlabelled=200, features=3)
+    assert estimate_prior(data, seed=3).to_dict() == estimate_prior(data, seed=3).to_dict()
+
+
+def test_images_through_the_networks(monkeypatch):
+    import splitpu.prior.network_scores as module
+
+    monkeypatch.setattr(module, "WARM_UP", 2)
+    monkeypatch.setattr(module, "CLEANED", 2)
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(160, 8, 8, 1)).astype(np.float32)
+    images[:100, :4] += 1.5  # half of it bright: positive
+    data = PUData.from_arrays(images, np.arange(160) < 50, scenario="case-control")
+    found = network_scores(data, seed=0, device="cpu")
+    assert np.isfinite(found.plain).all() and np.isfinite(found.cleaned).all()
+    hidden, negative = found.cleaned[50:100], found.cleaned[100:]
+    assert (hidden[:, None] > negative).mean() > 0.9
+    assert pu_scores(data, how="network", device="cpu").how == "network"
+
+
+# ------------------------------------------------------------------------------------------------- what users are told
+
+
+def test_too_few_positives():
+    data = PUData.from_arrays(np.zeros((60, 1)), np.arange(60) < 7)
+    with pytest.raises(InputError, match=r"7 labelled positives are too few .* label at least 10"):
+        estimate_prior(data)
+
+
+def test_too_few_unlabelled():
+    with pytest.raises(InputError, match="unlabelled rows are too few"):
+        estimate_prior(PUData.from_arrays(np.zeros((30, 1)), np.arange(30) < 15))
+
+
+def test_no_overlap_between_labelled_and_unlabelled():
+    with pytest.raises(InputError, match=r"hardly any of the 400 unlabelled rows .* recorded in the same way"):
+        estimate_prior(pu_mixture(0.0, positives=100, unlabelled=400, features=2, apart=30.0))
+
+
+def test_nothing_separates():
+    with pytest.raises(InputError, match="cannot tell labelled from unlabelled"):
+        estimate_prior(pu_mixture(0.0, positives=100, unlabelled=400, features=2, apart=0.0))
+
+
+def test_unknown_estimator():
+    with pytest.raises(InputError, match="no estimator named 'bbbe'"):
+        estimate_prior(pu_mixture(0.3), method="bbbe")  # type: ignore[arg-type]
+
+
+def test_a_doubtful_estimate_says_so():
+    data = pu_mixture(0.5, positives=30, unlabelled=120, features=2, apart=1.8)
+    with pytest.warns(SplitPUWarning, match="uncertain"):
+        assert resolve_prior("auto", data).interval is not None
+
+
+def test_labels_that_depend_on_the_features():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(1200, 2))
+    features[:600, 0] += 5
+    chance = np.exp(2.5 * features[:600, 1])
+    labelled = np.zeros(1200, dtype=bool)
+    labelled[rng.choice(600, 150, replace=False, p=chance / chance.sum())] = True
+    with pytest.warns(SplitPUWarning, match="do not look like a random draw"):
+        resolve_prior("auto", PUData.from_arrays(features, labelled))
+
+
+def test_prior_below_the_labelled_share():
+    with pytest.raises(InputError, match="already labelled"):
+        resolve_prior(0.1, pu_mixture(0.3, scenario="single-training-set"))
+    with pytest.raises(InputError, match="neither 'auto' nor a number"):
+        resolve_prior("much", pu_mixture(0.3))
+
+
+# ------------------------------------------------------------------------------------ in the classifier and in the runs
+
+
+def test_classifier_with_automatic_prior():
+    arrays = tiny_arrays(rows=240)
+    quick = {"base.epochs": 2, "student.epochs": 2, "split.tau": 0.1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SplitPUWarning)
+        fitted = SplitPUClassifier(config=quick, rounds=1, random_state=0).fit(arrays["X"], arrays["s"])
+    assert abs(fitted.prior_ - 0.5) < 0.1 and fitted.prior_source_ == "estimated by consensus"
+    low, high = fitted.prior_interval_
+    assert low < fitted.prior_ < high
+    given = SplitPUClassifier(prior=0.5, config=quick, rounds=0, random_state=0).fit(arrays["X"], arrays["s"])
+    assert given.prior_source_ == "given" and given.prior_interval_ is None
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on rows without any truth, its prior estimated."""
+    from splitpu.cli import main
+
+    place = tmp_path_factory.mktemp("prior")
+    arrays = tiny_arrays(rows=240)
+    data = write_npz(place / "pu.npz", **arrays | {"X_test": None, "y_test": None, "truth": None})
+    assert main(["fit", str(data), "--out", str(place / "run"), "--quiet", "--rounds", "1", *TINY]) == 0
+    return place / "run"
+
+
+def test_run_folder_tells_where_the_prior_comes_from(run: Path):
+    result = json.loads((run / "result.json").read_text())
+    assert result["prior_source"] == "estimated by consensus"
+    assert result["prior_interval"][0] < result["prior"] < result["prior_interval"][1]
+    assert result["prior_estimate"]["table"][0]["name"] == "consensus"
+    page = (run / "report.html").read_text()
+    assert "estimated by consensus" in page and 'id="prior"' in page and "penl1" in page and 'id="reliability"' in page
+
+
+def test_prior_command(run: Path, capsys: Capture):
+    data = run.parent / "pu.npz"
+    code, out, _ = run_cli(capsys, "prior", data, "--json")
+    answer = json.loads(out)
+    assert code == 0 and abs(answer["value"] - 0.5) < 0.1
+    assert {"km2", "tice", "penl1"} <= {row["name"] for row in answer["table"]}
+    code, out, _ = run_cli(capsys, "prior", data)
+    assert code == 0 and "recommended" in out and "consensus" in out and "random draw" in " ".join(out.split())
+
+
+def test_sensitivity_command(run: Path, capsys: Capture):
+    code, out, _ = run_cli(capsys, "sensitivity", run, "--lowest", 0.3, "--highest", 0.7, "--steps", 5, "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0 and len(rows) == 5
+    rates = [row["positive_rate_unlabelled"] for row in rows]
+    assert rates == sorted(rates) and rates[0] < rates[-1]
+    own = json.loads((run / "result.json").read_text())["prior"]
+    assert next(row for row in rows if row["prior"] == own)["changed_decisions"] <= 1
+    code, out, _ = run_cli(capsys, "sensitivity", run, "--steps", 2, "--refit", "--json")
+    assert code == 0 and json.loads(out)["refit"] is True
+    assert run_cli(capsys, "sensitivity", run)[0] == 0
+    code, _, err = run_cli(capsys, "sensitivity", run, "--lowest", 0.01)
+    assert code == 2 and "already labelled" in err
+
+
+def test_evaluation_without_truth(run: Path, capsys: Capture):
+    code, out, err = run_cli(capsys, "evaluate", run)
+    assert code == 0 and "roc auc" in out and "flatters" in err
+    code, out, _ = run_cli(capsys, "evaluate", run, run.parent / "pu.npz", "--json")
+    answer = json.loads(out)
+    figure = answer["figures"]["accuracy"]
+    assert code == 0 and figure["low"] <= figure["value"] <= figure["high"] and "flatters" not in answer["note"]
+
+
+def test_named_sets_take_an_estimate_too(tmp_path: Path, capsys: Capture):
+    words = ["fit", "breast-cancer", "--positives", 60, "--prior", "auto", "--rounds", 0, "--json", "--quiet"]
+    code, out, _ = run_cli(capsys, *words, "--out", tmp_path / "run", *TINY)
+    result = json.loads(out)
+    assert code == 0 and abs(result["prior"] - 0.373) < 0.06 and result["prior_source"].startswith("estimated")

@@ -1,0 +1,125 @@
+"""Rows that stay on disk: the same model as from memory, in memory that does not grow with the file."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from splitpu.config import apply_overrides, preset
+from splitpu.data import PUData
+from splitpu.engine.rows import RowStore
+from splitpu.errors import InputError
+from splitpu.training import profile_of, train
+
+CPU = torch.device("cpu")
+SHORT = ["rounds=1", "base.epochs=2", "split.max_epochs=1", "student.epochs=2", "engine.threads=1"]
+
+MEASURE = """
+import sys
+import numpy as np
+from splitpu.config import apply_overrides, preset
+from splitpu.data import PUData
+from splitpu.training import profile_of, train
+
+def most_memory_so_far():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+
+for path in sys.argv[1:3]:
+    rows = np.load(path, mmap_mode="r")
+    data = PUData.from_arrays(rows, np.arange(len(rows)) % 50 == 0)
+    config = apply_overrides(preset("default", profile_of(data)), sys.argv[3:])
+    assert train(data, prior=0.5, config=config, device="cpu", backbone="mlp").engine.endswith("streamed")
+    print(most_memory_so_far())
+"""
+
+
+def rows_on_disk(path: Path, rows: int, features: int) -> Path:
+    """Two clouds of points, written piece by piece."""
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, features))
+    random = np.random.default_rng(0)
+    for start in range(0, rows, 4096):
+        part = random.normal(size=(min(4096, rows - start), features)).astype(np.float32)
+        part[::2] += 1
+        array[start : start + 4096] = part
+    array.flush()
+    return path
+
+
+def test_streamed_and_resident_rows_give_the_same_model(tmp_path: Path) -> None:
+    rows = np.load(rows_on_disk(tmp_path / "rows.npy", 301, 6), mmap_mode="r")
+    data = PUData.from_arrays(rows, np.arange(301) % 6 == 0)
+    models = []
+    for residence in ("host", "device"):
+        settings = [*SHORT, "base.batch_size=64", "student.batch_size=64", f"engine.residence={residence}"]
+        config = apply_overrides(preset("default", profile_of(data)), settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # whether the split reached tau is not the question
+            models.append(train(data, prior=0.5, config=config, device="cpu"))
+    streamed, resident = models
+    assert streamed.engine.endswith("streamed") and resident.engine.endswith("resident")
+    first, second = (training.model.final.network.state_dict() for training in models)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    small, large = (rows_on_disk(tmp_path / f"{rows}.npy", rows, 1024) for rows in (8_000, 56_000))
+    settings = ["rounds=0", "base.epochs=1", "base.batch_size=1000", "engine.threads=1"]
+    command = [sys.executable, "-c", MEASURE, str(small), str(large), *settings]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    before, after = map(float, printed.split())
+    more = (large.stat().st_size - small.stat().st_size) / 2**20
+    assert more > 180 and after - before < 0.25 * more, f"{after - before:.0f} MB more for {more:.0f} MB more on disk"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_every_step_gets_its_rows(steps: int) -> None:
+    rows = np.arange(40, dtype=np.float32).reshape(20, 2)
+    store = RowStore(rows, CPU, "host")
+    plan = {"one": torch.randint(20, (steps, 3)), "other": torch.randint(20, (steps, 5))}
+    batches = list(store.stream(plan))
+    assert len(batches) == steps
+    for step, batch in enumerate(batches):
+        for name, numbers in plan.items():
+            assert np.array_equal(batch[name].numpy(), rows[numbers[step].numpy()])
+
+
+def test_any_part_of_a_file_is_found_in_it(tmp_path: Path) -> None:
+    whole = np.load(rows_on_disk(tmp_path / "rows.npy", 5000, 3), mmap_mode="r")
+    order = torch.from_numpy(np.random.default_rng(0).permutation(100))
+    cases = (whole, whole[3000:4000], whole[100:300].reshape(-1, 2, 3), whole[::2], whole[:, :2], whole[50:][:200])
+    for rows in cases:
+        store = RowStore(rows, CPU, "host")
+        for numbers in (order, torch.arange(50, 90), torch.tensor([3, 4, 4, 5, 1]), order[:0]):
+            assert np.array_equal(store.gather(numbers).numpy(), rows[numbers.numpy()])
+
+
+def test_an_epoch_may_be_left_early() -> None:
+    store = RowStore(np.zeros((20, 2), np.float32), CPU, "host")
+    stream = store.stream({"rows": torch.zeros(100, 3, dtype=torch.int64)})
+    next(stream)
+    stream.close()
+
+
+def test_too_little_memory_names_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr("splitpu.methods.base.BaseTask.step", no_room)
+    data = PUData.from_arrays(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 6 == 0)
+    config = apply_overrides(preset("default", profile_of(data)), ["base.batch_size=32", "engine.threads=1"])
+    with pytest.raises(InputError, match=r"ran out of memory in stage base with .*32 population.*base\.batch_size"):
+        train(data, prior=0.5, config=config, device="cpu")
+
+
+def test_read_only_rows_bring_no_warning(tmp_path: Path) -> None:
+    rows = np.load(rows_on_disk(tmp_path / "rows.npy", 20, 2), mmap_mode="r")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store = RowStore(rows, CPU, "device")
+    assert torch.equal(store.gather(torch.arange(20)), torch.tensor(np.array(rows)))

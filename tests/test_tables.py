@@ -1,0 +1,197 @@
+"""Tables: numbers and categories with gaps, the recipe that the model file keeps, and predicting with it."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_tools import TINY, run_cli
+
+from splitpu.data.table_files import read_table, write_parquet
+from splitpu.data.tables import TableRecipe, TableSource, read_table_data
+from splitpu.errors import InputError, ModelFileError
+
+Capture = pytest.CaptureFixture[str]
+
+
+def rows_of(count: int, seed: int = 0, labelled: bool = True) -> list[dict[str, Any]]:
+    """Patients: half are positive, a third of these are labelled; both kinds of column have gaps."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        positive = number % 2 == 0
+        rows.append(
+            {
+                "id": f"patient-{number}",
+                "age": "" if number % 9 == 4 else f"{random.normal(40 + 20 * positive, 5):.2f}",
+                "ward": "" if number % 11 == 5 else ("north" if positive else random.choice(["south", "east"])),
+                "empty": "",
+                "s": int(positive and number % 6 == 0) if labelled else int(positive),
+            }
+        )
+    return rows
+
+
+def write_csv(path: Path, rows: list[dict[str, Any]], delimiter: str = ",") -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def write_same_as_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
+    columns = {name: [row[name] if row[name] != "" else None for row in rows] for name in rows[0]}
+    columns["age"] = [None if value is None else float(value) for value in columns["age"]]
+    write_parquet(path, columns)
+    return path
+
+
+def test_columns_are_told_apart(tmp_path: Path) -> None:
+    found = read_table_data(TableSource(path=str(write_csv(tmp_path / "a.csv", rows_of(60))), label="s"))
+    assert found.recipe.feature_names == (
+        *("age", "age is missing"),
+        *("ward = east", "ward = north", "ward = south", "ward is missing"),
+    )
+    assert found.names is not None and found.names[3] == "patient-3"
+    assert found.labelled.sum() == 10 and found.features.shape == (60, 6) and np.isfinite(found.features).all()
+    assert any("'empty'" in note for note in found.warnings) and any("'id'" in note for note in found.warnings)
+    ages = np.array([float(row["age"]) for row in rows_of(60) if row["age"]])
+    assert found.features[4, :2].tolist() == [np.float32(np.median(ages)), 1.0]
+    assert found.features[5, 2:].tolist() == [0, 0, 0, 1]
+
+
+def test_recipe_survives_json_and_unknown_categories_are_all_zero(tmp_path: Path) -> None:
+    recipe = read_table_data(TableSource(path=str(write_csv(tmp_path / "a.csv", rows_of(60))), label="s")).recipe
+    again = TableRecipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
+    assert again == recipe
+    new = write_csv(tmp_path / "new.csv", [{"ward": "west", "age": "41", "more": "x"}])
+    assert again.encode(read_table(new)).tolist() == [[41.0, 0, 0, 0, 0, 0]]
+    with pytest.raises(ModelFileError, match="train the model again"):
+        TableRecipe.from_dict({"columns": [{"name": "a"}], "names": None})
+
+
+@pytest.mark.parametrize("way", ["semicolon", "tab", "parquet"])
+def test_every_way_of_writing_gives_the_same(tmp_path: Path, way: str) -> None:
+    rows = rows_of(60)
+    plain = read_table_data(TableSource(path=str(write_csv(tmp_path / "a.csv", rows)), label="s"))
+    other = {
+        "semicolon": lambda: write_csv(tmp_path / "b.csv", rows, ";"),
+        "tab": lambda: write_csv(tmp_path / "b.tsv", rows, "\t"),
+        "parquet": lambda: write_same_as_parquet(tmp_path / "b.parquet", rows),
+    }[way]()
+    found = read_table_data(TableSource(path=str(other), label="s"))
+    assert found.recipe == plain.recipe and found.names == plain.names
+    np.testing.assert_array_equal(found.features, plain.features)
+    np.testing.assert_array_equal(found.labelled, plain.labelled)
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive", "expected"),
+    [
+        (["1", "0", ""], None, [True, False, False]),
+        (["1", "-1", "-1"], None, [True, False, False]),
+        (["True", "False", "false"], None, [True, False, False]),
+        (["ill", "", "unknown"], "ill", [True, False, False]),
+        (["7", "8", "9"], "7", [True, False, False]),
+    ],
+)
+def test_labels(tmp_path: Path, labels: list[str], positive: str | None, expected: list[bool]) -> None:
+    rows = [{"x": number, "s": label} for number, label in enumerate(labels)]
+    path = write_csv(tmp_path / "a.csv", rows)
+    assert read_table_data(TableSource(path=str(path), label="s", positive=positive)).labelled.tolist() == expected
+
+
+BAD: list[tuple[str, str]] = [
+    ("", "no heading"),
+    ("x,s\n", "no rows"),
+    ("x,\n1,1\n", "empty name"),
+    ("x,x,s\n1,1,1\n", "more than one column 'x'"),
+    ("x,s\n1,1\n2\n", "line 3"),
+    ("x,y\n1,1\n2,0\n", "no column 's'"),
+    ("x,s\n1,yes\n2,no\n", "--positive-label"),
+    ("x,s\ninf,1\n2,0\n", "infinite"),
+    ("s\n1\n0\n", "no column that can be used"),
+    ('x,s\n"1,1\n', "cannot be read as a CSV"),
+]
+
+
+@pytest.mark.parametrize(("content", "saying"), BAD, ids=[saying for _, saying in BAD])
+def test_bad_tables(tmp_path: Path, content: str, saying: str) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(InputError, match=saying):
+        read_table_data(TableSource(path=str(tmp_path / "a.csv"), label="s"))
+
+
+def test_files_that_are_no_tables(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"x,s\n\xff\xfe,1\n")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
+    for name, saying in (("a.csv", "UTF-8"), ("a.parquet", "Parquet"), ("b.csv", "does not exist")):
+        with pytest.raises(InputError, match=saying):
+            read_table(tmp_path / name)
+
+
+# ---------------------------------------------------------------------------------------------------- the command line
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run over a table, beside it."""
+    from splitpu.cli import main
+
+    place = tmp_path_factory.mktemp("tables")
+    table, test = write_csv(place / "ward.csv", rows_of(90)), write_csv(place / "test.csv", rows_of(40, 1, False))
+    words = ["fit", table, "--label", "s", "--test", test, "--prior", 0.5, "--out", place / "run", "--quiet", *TINY]
+    assert main([str(word) for word in words]) == 0
+    return place
+
+
+def test_fit_evaluate_and_report(trained: Path, capsys: Capture) -> None:
+    result = json.loads((trained / "run" / "result.json").read_text())
+    assert (result["rows"], result["labelled"], result["test_rows"]) == (90, 15, 40)
+    assert any("'id'" in warning for warning in result["warnings"])
+    assert "patient-" in (trained / "run" / "split.csv").read_text()
+    assert "ward = north" in (trained / "run" / "report.html").read_text()
+    code, out, _ = run_cli(capsys, "evaluate", trained / "run", "--json")
+    assert code == 0 and json.loads(out)["rows"] == 40
+
+
+def test_predict_as_csv_and_parquet(trained: Path, tmp_path: Path, capsys: Capture) -> None:
+    new = write_csv(tmp_path / "new.csv", [{**row, "s": ""} for row in rows_of(20, 5)])
+    for out in (tmp_path / "scores.csv", tmp_path / "scores.parquet"):
+        code, said, _ = run_cli(capsys, "predict", trained / "run", new, "--out", out)
+        assert code == 0 and "20 rows" in said
+    lines = read_table(tmp_path / "scores.csv").columns
+    assert list(lines) == ["index", "name", "probability", "decision"] and lines["name"][2] == "patient-2"
+    typed = read_table(tmp_path / "scores.parquet").columns
+    assert [float(value) for value in lines["probability"]] == typed["probability"]
+
+
+def test_predict_refuses_what_does_not_fit(trained: Path, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "folder").mkdir()
+    cases = [
+        (write_csv(tmp_path / "a.csv", [{"age": 1}]), "lacks columns that the model was trained on: add 'ward'"),
+        (write_csv(tmp_path / "b.csv", [{"age": "old", "ward": "north"}]), "'age'"),
+        (tmp_path / "folder", "is a folder"),
+        (tmp_path / "none.csv", "does not exist"),
+    ]
+    for path, saying in cases:
+        code, _, err = run_cli(capsys, "predict", trained / "run", path)
+        assert code == 2 and saying in err and err.count("\n") == 1
+    code, _, err = run_cli(capsys, "predict", trained / "run", cases[0][0], "--top", 3, "--copy-to", tmp_path / "x")
+    assert code == 2 and "for folders of images" in err
+
+
+def test_wrong_words(trained: Path, capsys: Capture) -> None:
+    table = trained / "ward.csv"
+    for words, saying in (
+        ([table], "--label"),
+        ([table, "--label", "t"], "no column 't'"),
+        ([table, "--label", "s", "--positives", 5], "--positives is for named sets"),
+        ([table, "--label", "s", "--size", 5], "for folders"),
+        (["digits", "--positives", 50, "--label", "s"], "tables"),
+    ):
+        code, _, err = run_cli(capsys, "fit", *words, "--prior", 0.5)
+        assert code == 2 and saying in err and err.count("\n") == 1
