@@ -63,7 +63,7 @@ def test_low_high_and_logit_form_one_chain(name):
     assert (outputs.high >= 0).all()
 
 
-@pytest.mark.parametrize(("name", "channels", "feature_dim"), [("cnn-small", 64, 128), ("cnn13", 96, 1000)])
+@pytest.mark.parametrize(("name", "channels", "feature_dim"), [("cnn-small", 32, 128), ("cnn13", 96, 1000)])
 def test_low_is_the_first_block_at_full_size(name, channels, feature_dim):
     network = build_network(name, (10, 12, 3)).eval()
     batch = batch_for((10, 12, 3))

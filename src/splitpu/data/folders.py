@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class ImageRows:
     spec: ImageSpec
     skipped: tuple[Skipped, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """What the rows are called."""
         return tuple(file.name for file in self.files)

@@ -98,9 +98,15 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
         return
     # Fresh processes, because a copy of one in which torch runs threads may hang.
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_without_chatter)
+    begun = False
     try:
-        yield from pool.map(work, tasks)
+        for results in pool.map(work, tasks):
+            begun = True
+            yield results
     except BrokenProcessPool as error:
+        if not begun:  # none could be started, as where Python reads its program from a pipe
+            yield from map(work, tasks)
+            return
         raise InputError(
             "a process that reads images was killed, perhaps for want of memory: free some or remove the largest files."
         ) from error

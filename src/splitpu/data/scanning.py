@@ -47,7 +47,7 @@ def find_images(folders: Sequence[str | Path]) -> Found:
     read through a link from another of the given folders.
     """
     roots = [_checked(folder) for folder in folders]
-    common = Path(os.path.commonpath(roots))
+    common = os.path.commonpath(roots)
     files: list[ImageFile] = []
     skipped: list[Skipped] = []
     # A link up to a folder that holds the given ones would put the images of one of them among those of another.
@@ -55,7 +55,7 @@ def find_images(folders: Sequence[str | Path]) -> Found:
     closed = {str(folder) for root in true_roots for folder in (root, *root.parents)}
     for number, root in enumerate(roots):
         for found in _contents(root, closed):
-            name = _writable(Path(os.path.relpath(found.path, common)).as_posix())
+            name = _writable(found.path[len(common) :].lstrip(os.sep).replace(os.sep, "/"))
             if found.why:
                 skipped.append(Skipped(name, found.why, found.bad))
             else:

@@ -34,7 +34,7 @@ class _GlobalNormalise(torch.autograd.Function):
         direct, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
             gradient, rows, weight, mean, variance, None, None, False, layer.eps, [True, True, True]
         )
-        sums = layer.world.add_up(torch.stack([for_weight, for_bias]).float()) / count
+        sums = layer.world.add_up(torch.stack([for_weight, for_bias]).to(mean)) / count
         # What mean and variance pass on to every row; linear in the row, so two numbers a channel are enough.
         inverse = torch.rsqrt(variance + layer.eps)
         slope = -weight * inverse * inverse * sums[0]
@@ -69,11 +69,12 @@ class GlobalBatchNorm(_BatchNorm):
     def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Number of values a channel, their mean, and the sum of squared distances from it, over all processes."""
         dims = [dim for dim in range(rows.dim()) if dim != 1]
+        exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is too coarse for sums
         values = rows.numel() // rows.shape[1]
         if values:
-            variance, mean = torch.var_mean(rows.float(), dims, correction=0)
+            variance, mean = torch.var_mean(rows.to(exact), dims, correction=0)
         else:  # fewer rows than processes
-            variance = mean = torch.zeros(rows.shape[1], device=rows.device)
+            variance = mean = torch.zeros(rows.shape[1], dtype=exact, device=rows.device)
         counts = torch.full_like(mean, values)
         parts = self.world.gather(torch.stack([counts, mean, variance])[None], self.world.size)
         counts, means, variances = parts[:, 0], parts[:, 1], parts[:, 2]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,11 @@ from splitpu.methods.registry import find_method
 from splitpu.models import Model
 from splitpu.networks import Backbone as OwnNetwork
 from splitpu.predictor import Array, Predictor, Scores
-from splitpu.prior.resolve import ResolvedPrior, resolve_prior
 from splitpu.progress import ProgressLines
 from splitpu.training import Backbone, Training, network_recipe, profile_of, train
+
+if TYPE_CHECKING:
+    from splitpu.prior.resolve import ResolvedPrior
 
 
 class PUEstimator(ClassifierMixin, BaseEstimator):
@@ -157,9 +159,11 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             )
         return X, np.asarray(labels)
 
-    def _resolved_prior(self, data: PUData, seed: int) -> ResolvedPrior | None:
+    def _resolved_prior(self, data: PUData, seed: int) -> "ResolvedPrior | None":
         if self.prior is None and not find_method(self.method).needs_prior:
             return None
+        from splitpu.prior.resolve import resolve_prior
+
         return resolve_prior(self.prior, data, seed=seed, device=self.device)
 
     def _whole_config(self, data: PUData) -> Config:
