@@ -59,6 +59,7 @@ world = World.join()
 apart = max(float((a - b).abs().max()) for a, b in zip(found(World()), found(world), strict=True))
 if world.writes:
     print(apart)
+world.leave()
 """
 
 
