@@ -90,16 +90,7 @@ def _table(
 ) -> Outcome:
     """The whole method, as any user runs it."""
     _check_profile(unit, data)
-    training = train(
-        data,
-        prior=prior,
-        config=unit.config,
-        backbone=unit.network,
-        seed=unit.seed,
-        device=workplace.device,
-        checkpoints=workplace.cache,
-        observer=observer,
-    )
+    training = train(data, prior=prior, **_how(unit, workplace, observer))
     hardware = training.hardware
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
     result = training.result
@@ -117,16 +108,7 @@ def _choice(
 ) -> Outcome:
     """Train without a part of P and U, and judge every model on that part as well as, for comparison, on the test."""
     left, positives, population = hold_out(data, unit.experiment.held_out, unit.seed)
-    training = train(
-        left,
-        prior=prior,
-        config=unit.config,
-        backbone=unit.network,
-        seed=unit.seed,
-        device=workplace.device,
-        checkpoints=workplace.cache,
-        observer=observer,
-    )
+    training = train(left, prior=prior, **_how(unit, workplace, observer))
     hardware, result = training.hardware, training.result
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
 
@@ -158,17 +140,7 @@ def _figure(
     unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
 ) -> Outcome:
     """The part of the method that the figure looks at."""
-    context = open_context(
-        data,
-        prior=prior,
-        config=unit.config,
-        backbone=unit.network,
-        seed=unit.seed,
-        device=workplace.device,
-        checkpoints=workplace.cache,
-        observer=observer,
-        engine_type=WatchingEngine,
-    )
+    context = open_context(data, prior=prior, engine_type=WatchingEngine, **_how(unit, workplace, observer))
     engine = context.engine
     assert isinstance(engine, WatchingEngine)  # as asked for just above
     found = FIGURES[unit.experiment.name](context, engine)
@@ -179,6 +151,18 @@ def _figure(
         rounds.append(_round(Round(1, found.split, found.student), data, figures))
     base = _test_figures(found.base, held_out, views, hardware, prior)
     return Outcome(base, rounds, engine.history, hardware, engine.describe(), {"series": found.series})
+
+
+def _how(unit: Unit, workplace: Workplace, observer: Observer) -> dict[str, Any]:
+    """What a training of the unit is given besides data and prior."""
+    return {
+        "config": unit.config,
+        "backbone": unit.network,
+        "seed": unit.seed,
+        "device": workplace.device,
+        "checkpoints": workplace.cache,
+        "observer": observer,
+    }
 
 
 def _check_profile(unit: Unit, data: PUData) -> None:
