@@ -1,12 +1,13 @@
 """The commands and their options. Nothing heavy is imported here, so that help is there at once."""
 
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import App, Parameter, Token
+from cyclopts import App
 
+from splitpu.cli import looking
+from splitpu.cli.options import Flag, Settings, Whole, Words
 from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
 
@@ -19,17 +20,10 @@ app = App(
 datasets = App(name="data", help="Named public sets: list them, download them.")
 app.command(datasets)
 app.command(reproduce)
-
-
-def _whole_number(_: object, tokens: Sequence[Token]) -> int:
-    return int(tokens[0].value)  # cyclopts itself would round 1.5 to 2
-
-
-Whole = Annotated[int | None, Parameter(converter=_whole_number)]
-Seed = Annotated[int, Parameter(converter=_whole_number)]
-Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
-Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]
-Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
+for command in (looking.prior, looking.sensitivity, looking.export, looking.info, looking.methods):
+    app.command(command)
+datasets.command(looking.data_list, name="list")
+datasets.command(looking.data_get, name="get")
 
 
 @app.command
@@ -234,153 +228,3 @@ def evaluate(run: str, data: str | None = None, /, *, device: str = "auto", json
     from splitpu.cli.evaluate import run_evaluate
 
     return run_evaluate(run, data, device=device, json=json)
-
-
-@app.command
-def prior(
-    data: str,
-    /,
-    *,
-    positives: Whole = None,
-    scenario: Scenario = "single-training-set",
-    scores: Literal["auto", "classical", "network"] = "auto",
-    seed: Seed = 0,
-    device: str = "auto",
-    json: Flag = False,
-) -> int:
-    """Estimate the share of positives from labelled and unlabelled rows, by several estimators side by side.
-
-    Parameters
-    ----------
-    data
-        A .npz file with X and s, or the name of a public set.
-    positives
-        How many positives of a named set are labelled.
-    scenario
-        How the data were sampled: single-training-set or case-control.
-    scores
-        How rows are compared: by quick classical learners, by the package's networks, or as suits the data.
-    seed
-        Of everything that is drawn.
-    device
-        auto, cpu or cuda.
-    json
-        Print one JSON object.
-    """
-    from splitpu.cli.prior import run_prior
-
-    return run_prior(data, positives=positives, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
-
-
-@app.command
-def sensitivity(
-    run: str,
-    /,
-    *,
-    lowest: float | None = None,
-    highest: float | None = None,
-    steps: Seed = 7,
-    refit: Flag = False,
-    device: str = "auto",
-    json: Flag = False,
-) -> int:
-    """Show how the decisions of a run change over a range of priors.
-
-    Parameters
-    ----------
-    run
-        A finished run folder.
-    lowest
-        The smallest prior; from the interval of the estimate, or half the run's prior, if not given.
-    highest
-        The largest prior.
-    steps
-        How many priors, the run's own included.
-    refit
-        Train anew with every prior instead of only moving the threshold.
-    device
-        auto, cpu or cuda.
-    json
-        Print one JSON object.
-    """
-    from splitpu.cli.sensitivity import run_sensitivity
-
-    return run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
-
-
-@app.command
-def export(run: str, /, *, onnx: Path | None = None, json: Flag = False) -> int:
-    """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
-
-    Parameters
-    ----------
-    run
-        A finished run folder.
-    onnx
-        The file to write.
-    json
-        Print one JSON object.
-    """
-    from splitpu.cli.export import run_export
-
-    return run_export(run, onnx=onnx, json=json)
-
-
-@app.command
-def info(run: str | None = None, /, *, json: Flag = False) -> int:
-    """Say what is installed and on which hardware, or what a run folder holds.
-
-    Parameters
-    ----------
-    run
-        A run folder, finished or not.
-    json
-        Print one JSON object.
-    """
-    from splitpu.cli.info import run_info
-
-    return run_info(run, json=json)
-
-
-@app.command
-def methods(*, json: Flag = False) -> int:
-    """List the methods: when to use which, what each assumes, and where it comes from.
-
-    Parameters
-    ----------
-    json
-        Print one JSON object.
-    """
-    from splitpu.cli.methods import run_methods
-
-    return run_methods(json=json)
-
-
-@datasets.command(name="list")
-def data_list(*, json: Flag = False) -> int:
-    """List the named sets and whether they are on this machine.
-
-    Parameters
-    ----------
-    json
-        Print one JSON object.
-    """
-    from splitpu.cli.datasets import run_list
-
-    return run_list(json=json)
-
-
-@datasets.command(name="get")
-def data_get(name: str, /, *, json: Flag = False) -> int:
-    """Download a named set into the cache.
-
-    Parameters
-    ----------
-    name
-        digits, breast-cancer, mnist or cifar10.
-    json
-        Print one JSON object.
-    """
-    from splitpu.cli.datasets import run_get
-
-    return run_get(name, json=json)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-_Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
+from splitpu.cli.options import Flag
 
 
 def reproduce(
@@ -22,8 +22,8 @@ def reproduce(
     docs: Path = Path("docs"),
     device: str = "auto",
     only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
-    smoke: _Flag = False,
-    render: _Flag = False,
+    smoke: Flag = False,
+    render: Flag = False,
 ) -> int:
     """Run a table or figure of the paper unit by unit, or write the result pages.
 

@@ -1,0 +1,150 @@
+"""The commands that look at data, runs and methods and train nothing, unless a refit is asked for."""
+
+from pathlib import Path
+from typing import Literal
+
+from splitpu.cli.options import Flag, Seed, Whole
+from splitpu.config.schema import Scenario
+
+
+def prior(
+    data: str,
+    /,
+    *,
+    positives: Whole = None,
+    scenario: Scenario = "single-training-set",
+    scores: Literal["auto", "classical", "network"] = "auto",
+    seed: Seed = 0,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
+    """Estimate the share of positives from labelled and unlabelled rows, by several estimators side by side.
+
+    Parameters
+    ----------
+    data
+        A .npz file with X and s, or the name of a public set.
+    positives
+        How many positives of a named set are labelled.
+    scenario
+        How the data were sampled: single-training-set or case-control.
+    scores
+        How rows are compared: by quick classical learners, by the package's networks, or as suits the data.
+    seed
+        Of everything that is drawn.
+    device
+        auto, cpu or cuda.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.prior import run_prior
+
+    return run_prior(data, positives=positives, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
+
+
+def sensitivity(
+    run: str,
+    /,
+    *,
+    lowest: float | None = None,
+    highest: float | None = None,
+    steps: Seed = 7,
+    refit: Flag = False,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
+    """Show how the decisions of a run change over a range of priors.
+
+    Parameters
+    ----------
+    run
+        A finished run folder.
+    lowest
+        The smallest prior; from the interval of the estimate, or half the run's prior, if not given.
+    highest
+        The largest prior.
+    steps
+        How many priors, the run's own included.
+    refit
+        Train anew with every prior instead of only moving the threshold.
+    device
+        auto, cpu or cuda.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.sensitivity import run_sensitivity
+
+    return run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
+
+
+def export(run: str, /, *, onnx: Path | None = None, json: Flag = False) -> int:
+    """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
+
+    Parameters
+    ----------
+    run
+        A finished run folder.
+    onnx
+        The file to write.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.export import run_export
+
+    return run_export(run, onnx=onnx, json=json)
+
+
+def info(run: str | None = None, /, *, json: Flag = False) -> int:
+    """Say what is installed and on which hardware, or what a run folder holds.
+
+    Parameters
+    ----------
+    run
+        A run folder, finished or not.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.info import run_info
+
+    return run_info(run, json=json)
+
+
+def methods(*, json: Flag = False) -> int:
+    """List the methods: when to use which, what each assumes, and where it comes from.
+
+    Parameters
+    ----------
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.methods import run_methods
+
+    return run_methods(json=json)
+
+
+def data_list(*, json: Flag = False) -> int:
+    """List the named sets and whether they are on this machine.
+
+    Parameters
+    ----------
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.datasets import run_list
+
+    return run_list(json=json)
+
+
+def data_get(name: str, /, *, json: Flag = False) -> int:
+    """Download a named set into the cache.
+
+    Parameters
+    ----------
+    name
+        digits, breast-cancer, mnist or cifar10.
+    json
+        Print one JSON object.
+    """
+    from splitpu.cli.datasets import run_get
+
+    return run_get(name, json=json)
