@@ -12,7 +12,7 @@ import splitpu
 HEAVY = ("torch", "sklearn", "numpy", "scipy")  # dependencies whose own import time is not ours to change
 LINE = re.compile(r"import time:\s*(\d+) \|\s*\d+ \|( *)(\S+)")
 MOST_SECONDS = 0.2
-ATTEMPTS = 3  # the quickest counts: a busy machine can only make an import slower
+ATTEMPTS = 10  # the quickest counts: a busy machine can only make an import slower
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,10 @@ def test_classifier_costs_little_beside_its_dependencies():
     modules = {one.name for one in measured_imports(code)}
     assert {"splitpu", "splitpu.estimators", "torch", "sklearn"} <= modules  # the measurement saw what it is about
     assert not modules & {"cyclopts", "rich", "PIL", "sklearn.datasets"}
-    seconds = min(own_seconds(code) for _ in range(ATTEMPTS))
-    assert seconds <= MOST_SECONDS, f"{seconds:.3f} s"
+    seconds: list[float] = []
+    while len(seconds) < ATTEMPTS and min(seconds, default=MOST_SECONDS + 1) > MOST_SECONDS:
+        seconds.append(own_seconds(code))
+    assert min(seconds) <= MOST_SECONDS, f"{min(seconds):.3f} s"
 
 
 @pytest.mark.parametrize("name", splitpu.__all__)
