@@ -158,7 +158,6 @@ def _train_and_show(
             raise RunStopped(folder.path, stop.exit_code) from stopped
         except RankLost as lost:
             raise RunLost(folder.path) from lost
-    world.leave()
     show_result(folder, result, json=json)
     return 0
 
@@ -183,7 +182,6 @@ def _help_first_process(world: World) -> int:
             return stop.exit_code
         except RankLost as lost:
             raise RunLost(folder.path) from lost
-    world.leave()
     return 0
 
 

@@ -62,11 +62,6 @@ class World:
             dist.init_process_group(backend, timeout=_PATIENCE)
         return cls(dist.get_rank(), dist.get_world_size())
 
-    def leave(self) -> None:
-        """Close the connections."""
-        if self.size > 1 and dist.is_initialized():
-            dist.destroy_process_group()
-
     @property
     def writes(self) -> bool:
         """Whether this is the one process that writes files and talks to the user."""
