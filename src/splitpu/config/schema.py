@@ -96,6 +96,7 @@ class EngineConfig:
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU that has it
     capture: Literal["auto", "off"] = "auto"  # auto: the whole step as one CUDA graph
+    kernels: Literal["auto", "off"] = "auto"  # auto: on a GPU, layers in kernels of our own where they are faster
     residence: Literal["auto", "device", "host"] = "auto"  # where the training rows are kept
     threads: int = 0  # CPU threads; 0 = choose
     checkpoint_every: int = 1  # epochs between checkpoints inside a stage; a finished stage is always saved

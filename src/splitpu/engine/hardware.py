@@ -21,6 +21,7 @@ class Hardware:
     bf16: bool
     capture: bool
     threads: int
+    kernels: bool = False
     world: World = field(default_factory=World)
 
     @classmethod
@@ -28,14 +29,13 @@ class Hardware:
         """Take the fastest correct choice this machine offers, unless the configuration forbids it."""
         chosen = _device(device)
         on_gpu = chosen.type == "cuda"
-        bf16 = config.precision == "bf16" or (
-            config.precision == "auto" and on_gpu and torch.cuda.is_bf16_supported()
-        )
+        bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu and torch.cuda.is_bf16_supported())
         return cls(
             device=chosen,
             bf16=bf16,
             capture=on_gpu and config.capture == "auto",
             threads=config.threads or _sensible_threads(),
+            kernels=on_gpu and config.kernels == "auto",
         )
 
     def within(self, world: World) -> "Hardware":

@@ -68,7 +68,8 @@ class Engine:
         """The choices that were made, as `graph/bf16/resident` or the like."""
         step = "graph" if self.captured_stages and all(self.captured_stages) else "eager"
         precision = "bf16" if self.hardware.bf16 else "fp32"
-        return f"{step}/{precision}/{'resident' if self.rows.resident else 'streamed'}"
+        choices = [step, precision, "resident" if self.rows.resident else "streamed"]
+        return "/".join(choices + ["fused"] * self.hardware.kernels)
 
     def _loaded(self, stage: Stage) -> StageState | None:
         """The stage from the store, which several processes must have found in the same state."""

@@ -13,6 +13,7 @@ from splitpu.engine.parallel import add_gradients
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUWarning
+from splitpu.kernels import allow_kernels
 from splitpu.views import Views
 
 _WARM_UP_STEPS = 3  # lets libraries choose their algorithms and optimisers allocate their state before capture
@@ -24,6 +25,7 @@ class Step:
     def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware) -> None:
         self.stage, self.rows, self.views, self.hardware = stage, rows, views, hardware
         self.module = stage.task.module
+        allow_kernels(self.module, hardware.kernels)
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
         self.generator = torch.Generator(hardware.device)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from splitpu.config.schema import StudentConfig
 from splitpu.engine.batches import Pool, proportional_count
 from splitpu.engine.stage import Batch, Stage
+from splitpu.kernels import last_rows
 from splitpu.losses import (
     feature_consistency,
     generalised_jensen_shannon,
@@ -60,7 +61,8 @@ class StudentTask:
         terms = self._label_terms(batch, logits)
         if "consistent" in batch:
             count = sizes[-1]
-            terms |= self._hard_terms(logits, seen[-2 * count :], outputs.low[-2 * count :], outputs.high[-2 * count :])
+            low, high = last_rows(outputs.low, 2 * count), outputs.high[-2 * count :]
+            terms |= self._hard_terms(logits, seen[-2 * count :], low, high)
         loss = torch.stack([self.weights[name] * terms[name] for name in self.weights if name in terms]).sum()
         return {"loss": loss, **terms}
 
@@ -76,9 +78,7 @@ class StudentTask:
             terms["agreement"] = ((logits["easy"] > 0) == (target > 0.5)).float().mean()
         return terms
 
-    def _hard_terms(
-        self, logits: Mapping[str, Tensor], inputs: Tensor, low: Tensor, high: Tensor
-    ) -> dict[str, Tensor]:
+    def _hard_terms(self, logits: Mapping[str, Tensor], inputs: Tensor, low: Tensor, high: Tensor) -> dict[str, Tensor]:
         kind = self.config.hard_loss
         terms: dict[str, Tensor] = {}
         if kind == "nnpu":
@@ -90,9 +90,7 @@ class StudentTask:
             terms["low"] = low_level_consistency(low, teacher_low)
         if kind in ("self", "dual"):
             weak_logit, strong_logit = logits["consistent"], logits["strong"]
-            terms["prediction"] = prediction_consistency(
-                weak_logit, strong_logit, confidence=self.config.confidence
-            )
+            terms["prediction"] = prediction_consistency(weak_logit, strong_logit, confidence=self.config.confidence)
             predicted_weak, predicted_strong = self.predictor(high).chunk(2)
             weak, strong = high.chunk(2)
             terms["feature"] = feature_consistency(predicted_weak, predicted_strong, weak, strong)
