@@ -15,8 +15,8 @@ from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.lanes import SharedRows
 from splitpu.engine.loop import Engine
-from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
@@ -61,10 +61,12 @@ def train(
     classes: tuple[Any, Any] = (0, 1),
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    shared: SharedRows | None = None,
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
+    Runs in one process that are given the same `shared` have one copy of the rows among them.
     """
     check_needs(config, data, prior)
     context = open_context(
@@ -79,6 +81,7 @@ def train(
         layers=layers,
         world=world,
         weights=weights,
+        shared=shared,
     )
     result = find_method(config.method).run(context)
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
@@ -100,12 +103,13 @@ def open_context(
     engine_type: type[Engine] = Engine,
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    shared: SharedRows | None = None,
 ) -> Context:
     """Set up everything that stages need, without training any."""
     hardware = Hardware.choose(device, config.engine).within(world or World())
-    preprocessing = Preprocessing.fit(data.features)
+    rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
     engine = engine_type(
-        RowStore(data.features, hardware.device, config.engine.residence),
+        rows,
         Views(preprocessing, config.views, hardware.device),
         hardware,
         seed=seed,

@@ -12,9 +12,10 @@ from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
+from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
-from splitpu.runs.fitting import begin_run, carry_out, collected_warnings, help_out
+from splitpu.runs.fitting import begin_run, carry_out, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request

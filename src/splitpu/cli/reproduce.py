@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import Flag
+from splitpu.cli.options import Flag, Seed
 
 
 def reproduce(
@@ -21,6 +21,7 @@ def reproduce(
     datasets: Path | None = None,
     docs: Path = Path("docs"),
     device: str = "auto",
+    side_by_side: Seed = 1,
     only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
     smoke: Flag = False,
     render: Flag = False,
@@ -51,6 +52,8 @@ def reproduce(
         The folder that --render writes to.
     device
         auto, cpu or cuda.
+    side_by_side
+        How many units to run at once on one GPU; they share the data there, and stages that several need.
     only_list
         List the units and whether they are done.
     smoke
@@ -72,6 +75,7 @@ def reproduce(
         datasets=datasets,
         docs=docs,
         device=device,
+        side_by_side=side_by_side,
         only_list=only_list,
         smoke=smoke,
         render=render,

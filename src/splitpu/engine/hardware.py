@@ -2,6 +2,7 @@
 
 import os
 import platform
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,9 @@ import torch
 from splitpu.config.schema import EngineConfig
 from splitpu.engine.world import World
 from splitpu.errors import InputError
+
+_LIMITING = threading.Lock()
+_LIMITS: list[int] = []  # numbers of CPU threads: the one before all, then that of every block that is open
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,25 @@ class Hardware:
 
     @contextmanager
     def thread_limit(self) -> Iterator[None]:
-        """Use the chosen number of CPU threads inside the block only."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
+        """Use the chosen number of CPU threads inside the block only.
+
+        The number is the whole process's. Blocks of several threads may overlap, and the last to leave puts it back.
+        """
+        with _LIMITING:
+            if not _LIMITS:
+                _LIMITS.append(torch.get_num_threads())
+            _LIMITS.append(self.threads)
+            torch.set_num_threads(self.threads)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            with _LIMITING:
+                _LIMITS.reverse()
+                _LIMITS.remove(self.threads)  # the latest of this number
+                _LIMITS.reverse()
+                torch.set_num_threads(_LIMITS[-1])
+                if len(_LIMITS) == 1:
+                    _LIMITS.clear()
 
     def describe(self) -> str:
         """Name the device as a person would."""

@@ -12,7 +12,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
 from splitpu.engine.parallel import shared_work
 from splitpu.engine.rows import RowStore
-from splitpu.engine.seeds import derive_seed, seeded
+from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.steps import Step
 from splitpu.errors import InputError, Interrupted
@@ -43,6 +43,10 @@ class Engine:
 
     def run(self, stage: Stage) -> StageOutcome:
         """Train the stage's module to its last epoch, or take it from the store; the weights end in the module."""
+        with self.store.turn(stage):
+            return self._run(stage)
+
+    def _run(self, stage: Stage) -> StageOutcome:
         saved = self._loaded(stage)
         self.observer.stage_started(stage, saved.epoch if saved else 0)
         for record in saved.history if saved else ():
@@ -53,7 +57,7 @@ class Engine:
         else:
             try:
                 sharing = shared_work(stage.task.module, self.hardware.world)
-                with self.hardware.thread_limit(), seeded(self.seed, stage.name), sharing:
+                with self.hardware.thread_limit(), sharing:
                     outcome = self._train(stage, saved)
             except torch.OutOfMemoryError as error:
                 raise InputError(_out_of_memory(stage, self.hardware)) from error
@@ -120,7 +124,7 @@ class Engine:
         device = self.hardware.device
         plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
         step.generator.manual_seed(derive_seed(self.seed, stage.name, epoch, "views"))
-        torch.manual_seed(derive_seed(self.seed, stage.name, epoch, "module"))
+        step.draws.seed(derive_seed(self.seed, stage.name, epoch, "module"))
         first, total = epoch * steps, stage.epochs * steps
         rates = [rate_at(stage.optimiser, first + i, total) for i in range(steps)]
         rate_tensor = torch.tensor(rates, dtype=torch.float64).to(device, torch.float32)

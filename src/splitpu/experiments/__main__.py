@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 datasets=given.datasets,
                 docs=given.docs,
                 device=given.device,
+                side_by_side=given.side_by_side,
                 commit=given.commit,
                 only_list=given.list,
                 smoke=given.smoke,
@@ -49,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--datasets", type=Path, help="cache of the data sets; $SPLITPU_CACHE if not given")
     add("--docs", type=Path, default=DOCS, help="folder that --render writes to (default: %(default)s)")
     add("--device", default="auto", help="auto, cpu or cuda")
+    add("--side-by-side", type=int, default=1, metavar="K", help="units to run at once on one GPU (default: 1)")
     add("--commit", help="noted in the results where the code is not a git checkout")
     add("--list", action="store_true", help="list the units and whether they are done")
     add("--smoke", action="store_true", help="run every experiment for one tiny unit on the CPU")

@@ -29,6 +29,7 @@ class Order:
     datasets: Path | None = None  # of data sets
     docs: Path = DOCS
     device: str = "auto"
+    side_by_side: int = 1  # units at once
     commit: str | None = None
     only_list: bool = False
     smoke: bool = False
@@ -44,6 +45,8 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
         raise InputError("name an experiment, such as 'main', or 'all', or ask for --render")
     if order.minutes is not None and order.minutes <= 0:
         raise InputError(f"--minutes {order.minutes:g} leaves no time; give a number above 0")
+    if order.side_by_side < 1:
+        raise InputError(f"--side-by-side {order.side_by_side} runs nothing; give the number of units to run at once")
     # Rendering takes what is there; to run more and then render, both are said one after the other.
     if order.render:
         from splitpu.experiments.rendering import render
@@ -85,7 +88,7 @@ def _run(order: Order, stop: Callable[[], bool], tell: Say) -> int:
         if experiment.unavailable:
             tell(f"{experiment.name} is not run: {experiment.unavailable}.")
     cache = order.cache or cache_folder(order.datasets) / "stages"
-    workplace = Workplace(cache, order.device, order.datasets, order.commit)
+    workplace = Workplace(cache, order.device, order.datasets, order.commit, order.side_by_side)
     units, store = _planned(order), ResultStore(order.results)
     minutes = None if order.minutes is None else order.minutes - (time.monotonic() - began) / 60
     return _exit_code(run_units(units, store, workplace, minutes=minutes, stop=stop, tell=tell))

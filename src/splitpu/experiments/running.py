@@ -1,6 +1,7 @@
 """From a unit to its result line: load the data, train, compare with the truth of the test rows, write down how."""
 
 import gc
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,15 +15,17 @@ from splitpu.config import config_to_dict
 from splitpu.data import HeldOut, NamedSet, PUData, load_named, make_pu, true_prior
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
+from splitpu.engine.lanes import SharedRows
+from splitpu.engine.seeds import TORCHS_OWN
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.experiments.figures import FIGURES
 from splitpu.experiments.units import WHAT_IS_COMPUTED, Unit
 from splitpu.experiments.watching import WatchingEngine
+from splitpu.listening import Note, collected_warnings
 from splitpu.methods.context import Teacher
 from splitpu.methods.splitpu import Round
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions
-from splitpu.runs.fitting import Note, collected_warnings
 from splitpu.selection import hold_out, nnpu_value, pu_criterion
 from splitpu.training import open_context, profile_of, train
 from splitpu.views import Views
@@ -36,19 +39,23 @@ class Workplace:
     device: str = "auto"
     datasets: Path | None = None  # cache of the data sets
     commit: str | None = None  # to be noted where the code is not a checkout
+    side_by_side: int = 1  # units that are run at once
+    rows: SharedRows = field(default_factory=SharedRows)
+    _drawing: threading.Lock = field(default_factory=threading.Lock)
     _named: dict[str, NamedSet] = field(default_factory=dict)
     _drawn: dict[tuple[str, int, int], tuple[PUData, HeldOut, float]] = field(default_factory=dict)
 
     def draw(self, name: str, positives: int, seed: int) -> tuple[PUData, HeldOut, float]:
         """PU data, test rows and the true prior; the seed draws which positives are labelled."""
         key = (name, positives, seed)
-        if key not in self._drawn:
-            if name not in self._named:
-                self._named[name] = load_named(name, self.datasets)
-            self._drawn.clear()
-            named = self._named[name]
-            self._drawn[key] = (*make_pu(named, positives, seed), true_prior(named))
-        return self._drawn[key]
+        with self._drawing:
+            if key not in self._drawn:
+                if name not in self._named:
+                    self._named[name] = load_named(name, self.datasets)
+                self._drawn.clear()
+                named = self._named[name]
+                self._drawn[key] = (*make_pu(named, positives, seed), true_prior(named))
+            return self._drawn[key]
 
     def noted_commit(self) -> str | None:
         """The commit that results are made with."""
@@ -80,9 +87,10 @@ def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -
 
 def free_memory() -> None:
     """Captured graphs keep their memory until they are collected."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    with TORCHS_OWN:  # never while another unit captures a step
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def _table(
@@ -162,6 +170,7 @@ def _how(unit: Unit, workplace: Workplace, observer: Observer) -> dict[str, Any]
         "device": workplace.device,
         "checkpoints": workplace.cache,
         "observer": observer,
+        "shared": workplace.rows,
     }
 
 
@@ -211,6 +220,8 @@ def _line(
         "wall_seconds": round(wall_seconds, 3),  # that this unit took here
         "stage_seconds": stage_seconds,
         "device": outcome.hardware.describe(),
+        # Times of units that share a device say nothing about one alone.
+        **({"side_by_side": workplace.side_by_side} if workplace.side_by_side > 1 else {}),
         "engine": outcome.engine,
         "work": unit.work,
         "data": unit.data,
