@@ -1,7 +1,7 @@
 """Medical sets that are read from files the user has: they are found, checked and cut to size, never downloaded.
 
-`busi` is a stand-in for a set of the Split-PU paper that was never published: the same number of samples in each part, of
-another organ. They are drawn with one fixed seed, so that everybody has the same set.
+`busi` is a stand-in for a set of the Split-PU paper that was never published: the same number of samples in each part,
+of another organ. They are drawn with one fixed seed, so that everybody has the same set.
 """
 
 from collections.abc import Callable, Mapping
