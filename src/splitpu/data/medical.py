@@ -1,7 +1,7 @@
 """Medical sets that are read from files the user has: they are found, checked and cut to size, never downloaded.
 
-`busi` is a stand-in for a set of the Split-PU paper that was never published: the same number of samples in each part,
-of another organ. They are drawn with one fixed seed, so that everybody has the same set.
+`busi` and `adrenal` are stand-ins for the two sets of the Split-PU paper, which were never published: as many samples in
+each part, of another organ. They are drawn with one fixed seed, so that everybody has the same set.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,6 +25,9 @@ _USUAL_PLACES = (_REPOSITORY / "shared" / "data", _REPOSITORY.parent / "shared" 
 # Benign 433 and malignant 145 of BUSI are the same picture, so one of the two labels is wrong.
 _SAME_PICTURE = ("benign (433).png", "malignant (145).png")
 _BUSI_SIZES = {"train": (231, 164), "validation": (31, 22), "test": (65, 47)}  # positive, negative: 395, 53, 112
+# The official split goes by patients, so training and test samples are drawn from its two parts.
+_ADRENAL_SIZES = {"train": (145, 114), "test": (35, 65)}
+_EVERY_SLICE = 2  # neighbouring slices of 64 differ little
 _MEDMNIST_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 _HALF = 2  # 224 pixels become 112: what 395 images can teach does not need more
 
@@ -103,6 +106,28 @@ def busi_set(arrays: Arrays) -> NamedSet:
     )
 
 
+def adrenal_set(arrays: Arrays) -> NamedSet:
+    """Hyperplasia against normal adrenal glands as series of slices, in the numbers of the paper's Liver set."""
+    rows, truth = {}, {}
+    for part, sizes in _ADRENAL_SIZES.items():
+        sick = arrays[f"{part}_labels"][:, 0] == 1
+        rows[part] = drawn_parts(np.flatnonzero(sick), np.flatnonzero(~sick), {part: sizes})[part]
+        truth[part] = sick[rows[part]]
+    return NamedSet(
+        name="adrenal",
+        description="AdrenalMNIST3D: 359 of 1,584 shapes, 32 slices of 64 x 64 pixels each; a stand-in for Liver",
+        positive_meaning="hyperplasia",
+        features_train=_series(arrays["train_images"][rows["train"]]),
+        features_test=_series(arrays["test_images"][rows["test"]]),
+        truth_train=truth["train"],
+        truth_test=truth["test"],
+    )
+
+
+def _series(volumes: Array) -> Array:
+    return np.ascontiguousarray(volumes[:, ::_EVERY_SLICE, ..., None])
+
+
 def drawn_parts(
     positives: npt.NDArray[np.int64], negatives: npt.NDArray[np.int64], sizes: Mapping[str, tuple[int, int]]
 ) -> dict[str, npt.NDArray[np.int64]]:
@@ -147,6 +172,13 @@ _ALL = (
         what="112 x 112 breast ultrasound images; benign is positive",
         arrays=("images", "group", "name"),
         read=busi_set,
+    ),
+    LocalSet(
+        name="adrenal",
+        file="medmnist/adrenalmnist3d_64.npz",
+        what="32 slices of 64 x 64 of adrenal glands; hyperplasia is positive",
+        arrays=_MEDMNIST_ARRAYS,
+        read=adrenal_set,
     ),
 )
 LOCAL_SETS: dict[str, LocalSet] = {one.name: one for one in _ALL}

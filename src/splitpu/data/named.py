@@ -28,7 +28,7 @@ def load_named(
     """One of `NAMED_SETS`; `mnist` and `cifar10` are downloaded into the cache the first time.
 
     `split_seed` draws the test rows of the sets that have no official split (digits, breast-cancer). `folder` holds the
-    files of sets that cannot be downloaded (busi, breastmnist); they are also looked for in $SPLITPU_DATA.
+    files of sets that cannot be downloaded (busi, adrenal, breastmnist); they are also looked for in $SPLITPU_DATA.
 
     >>> load_named("breast-cancer").features_train.shape
     (426, 30)

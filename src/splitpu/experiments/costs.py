@@ -13,7 +13,7 @@ from splitpu.config.schema import Config
 LONG = 100.0  # seconds from which a plan points a unit out
 
 # Milliseconds of a step with 512 images, forward and backward; networks that are not here count as the first.
-_MILLISECONDS = {"cnn13": 5.3, "resnet18": 6.0, "slices-resnet18": 60.0, "cnn-small": 0.8, "mlp": 0.3}
+_MILLISECONDS = {"cnn13": 5.3, "resnet18": 6.0, "slices-resnet18": 100.0, "cnn-small": 0.8, "mlp": 0.3}
 _SHORTEST = 1.2  # milliseconds that a step takes however few rows it has
 _FORWARD = 1 / 3  # of a step's work
 _USUAL_STOP = 0.4  # of the split's longest: where the temporary network has mostly agreed

@@ -15,12 +15,13 @@ from splitpu.methods.registry import METHODS, find_method, sections_in_use
 CHECKPOINT_EVERY = 10  # epochs; a checkpoint costs time, a stage that is interrupted costs at most this much again
 
 # Kind and training rows of each set, so that a table can be rendered without the data at hand.
-_SETS: dict[str, tuple[Literal["vectors", "images"], int]] = {
+_SETS: dict[str, tuple[Literal["vectors", "images", "volumes"], int]] = {
     "cifar10": ("images", 50_000),
     "mnist": ("images", 60_000),
     "digits": ("images", 1347),
     "breastmnist": ("images", 546),
     "busi": ("images", 395),
+    "adrenal": ("volumes", 259),
 }
 
 SMOKE_SET, SMOKE_NETWORK, SMOKE_POSITIVES = "digits", "cnn-small", 50
