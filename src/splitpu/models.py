@@ -125,7 +125,7 @@ def _filled(
     with TORCHS_OWN, torch.random.fork_rng(devices=[]):
         members = member_count(list(weights))
         network = Ensemble([build() for _ in range(members)]) if members else build()
-    if preprocessing.kind == "images":  # as in training, so that the same arithmetic gives the same digits
+    if preprocessing.kind != "vectors":  # as in training, so that the same arithmetic gives the same digits
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
         network.load_state_dict(weights)

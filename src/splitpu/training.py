@@ -24,9 +24,9 @@ from splitpu.methods.context import Context, NetworkRecipe
 from splitpu.methods.registry import find_method
 from splitpu.methods.result import MethodResult
 from splitpu.models import Model, ScoringNetwork
+from splitpu.networks import Backbone as BackboneNetwork
 from splitpu.networks import as_backbone, build_network, choose_network
-from splitpu.networks.pretrained import PretrainedWeights, transfer
-from splitpu.networks.resnet import ResNet18
+from splitpu.networks.pretrained import PretrainedWeights, pretrainable, resnet_inside, transfer
 from splitpu.views import Views
 
 Backbone = str | nn.Module | Callable[[], nn.Module]
@@ -150,11 +150,13 @@ def network_recipe(
     """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
 
     A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
-    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18.
+    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18, be it a whole
+    network or the part of one that looks at slices.
     """
     shape = preprocessing.shape
     if weights is not None:
-        return NetworkRecipe("resnet18", lambda: _pretrained(weights, shape))
+        name = pretrainable(shape)
+        return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
     if isinstance(backbone, str):
         name = choose_network(shape) if backbone == "auto" else backbone
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
@@ -169,7 +171,7 @@ def network_recipe(
     return NetworkRecipe(f"own:{label}", lambda: as_backbone(make(), shape, low=low, high=high))
 
 
-def _pretrained(weights: PretrainedWeights, shape: tuple[int, ...]) -> ResNet18:
-    network = ResNet18(shape)
-    transfer(weights, network)
+def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> BackboneNetwork:
+    network = build_network(name, shape)
+    transfer(weights, resnet_inside(network))
     return network

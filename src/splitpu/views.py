@@ -6,6 +6,9 @@ state gives bitwise the same views.
 
 Pixels that show nothing (the padding a crop brings in, the square CutOut takes away) count as the channel mean: they
 are exactly 0 after normalisation, whatever the colour jitter does, and the padding has no say in an image's contrast.
+
+The slices of a volume are images that share the draws of their volume. Behind the channels of each slice comes a plane
+that is 1 where the slice is there and 0 where it only fills up a shorter volume; the latter slices are 0 throughout.
 """
 
 import math
@@ -23,34 +26,38 @@ GREY_WEIGHTS = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU
 class Views:
     """Turns raw batches into network input, the way the data's `Preprocessing` and the `ViewsConfig` say.
 
-    Images go in as (B, H, W, C) and come out as (B, C, H, W) in channels-last memory; vectors stay (B, d). The result
-    is always float32 and on the device of the raw batch, which must be the one given here.
+    Images go in as (B, H, W, C) and come out as (B, C, H, W) in channels-last memory; vectors stay (B, d). Volumes go
+    in as (B, S, H, W, C) and come out as (B, S, C + 1, H, W), see above. The result is always float32 and on the device
+    of the raw batch, which must be the one given here.
     """
 
     def __init__(self, preprocessing: Preprocessing, config: ViewsConfig, device: torch.device | str) -> None:
         """Put every constant on the device, so that the views themselves copy nothing to it."""
         self._config = config
-        self._is_image = preprocessing.kind == "images"
+        self._is_image = preprocessing.kind != "vectors"
+        self._is_volume = preprocessing.kind == "volumes"
+        self._slices = preprocessing.shape[0] if self._is_volume else 1  # images that share their draws
         self._device = torch.device(device)
         self._offset = preprocessing.offset
         self._scale = preprocessing.scale
         self._mean = self._constant(preprocessing.mean)
         self._inverse_std = self._constant(tuple(1.0 / std for std in preprocessing.std))
         if self._is_image:
-            self._prepare_image_constants(*preprocessing.shape)
+            height, width, channels = preprocessing.shape[-3:]
+            self._prepare_image_constants(height, width, channels)
 
     def plain(self, raw: Tensor) -> Tensor:
         """Return the batch as it is, scaled and normalised: what inference sees."""
-        if self._is_image:
-            return _channels_first(self._normalised(self._unit(raw)))
-        return self._normalised(raw.to(torch.float32))
+        if not self._is_image:
+            return self._normalised(raw.to(torch.float32))
+        return self._finished(self._unit(self._images(raw)), None, raw)
 
     def weak(self, raw: Tensor, generator: Generator) -> Tensor:
         """Return a view that hardly anybody would call different: cropped and mirrored, or a little noisy."""
         if not self._is_image:
             return self._noisy(raw, generator)
-        moved, inside = self._crop_and_flip(raw, generator)
-        return self._finished(self._turned(self._unit(moved), generator), inside)
+        moved, inside = self._crop_and_flip(self._images(raw), generator)
+        return self._finished(self._turned(self._unit(moved), generator), inside, raw)
 
     def strong(self, raw: Tensor, generator: Generator) -> Tensor:
         """Return a view that is hard to recognise: a weak one in other colours with a blank square, or with gaps.
@@ -59,9 +66,9 @@ class Views:
         """
         if not self._is_image:
             return self._with_missing_features(self._noisy(raw, generator), generator)
-        moved, inside = self._crop_and_flip(raw, generator)
+        moved, inside = self._crop_and_flip(self._images(raw), generator)
         coloured = self._jitter(self._turned(self._unit(moved), generator), inside, generator)
-        return self._finished(coloured, self._cut_out(inside, len(raw), generator))
+        return self._finished(coloured, self._cut_out(inside, len(moved), generator), raw)
 
     # --- constants ---
 
@@ -96,11 +103,17 @@ class Views:
         # Channels and features both come last, so one line serves images and vectors.
         return (values - self._mean) * self._inverse_std
 
-    def _finished(self, unit: Tensor, visible: Tensor | None) -> Tensor:
+    def _finished(self, unit: Tensor, visible: Tensor | None, raw: Tensor) -> Tensor:
         normalised = self._normalised(unit)
         if visible is not None:
             normalised = normalised.masked_fill(~visible, 0.0)
+        if self._is_volume:
+            return _channels_first(with_presence(normalised.reshape(raw.shape), slices_there(raw)))
         return _channels_first(normalised)
+
+    def _images(self, raw: Tensor) -> Tensor:
+        """The batch as images (B, H, W, C), the slices of volumes one after the other."""
+        return raw.flatten(0, 1) if self._is_volume else raw
 
     # --- images ---
 
@@ -130,18 +143,20 @@ class Views:
         config = self._config
         if config.rotation == 0 and config.zoom == 0:
             return unit
-        draws = torch.rand((2, len(unit)), generator=generator, device=unit.device) * 2 - 1
-        angle = draws[0] * math.radians(config.rotation)
-        return turn_and_zoom(unit - self._mean, angle, 1 + draws[1] * config.zoom) + self._mean
+        draws = torch.rand((2, len(unit) // self._slices), generator=generator, device=unit.device) * 2 - 1
+        angle, growth = (self._for_all_slices(one) for one in draws)
+        angle = angle * math.radians(config.rotation)
+        return turn_and_zoom(unit - self._mean, angle, 1 + growth * config.zoom) + self._mean
 
     def _jitter(self, unit: Tensor, inside: Tensor | None, generator: Generator) -> Tensor:
         """Brightness, contrast, saturation, hue, always in this order, each image with its own factors."""
         if not self._jitters:
             return unit
         config = self._config
-        shape = (len(unit), len(self._usual_factors))
+        shape = (len(unit) // self._slices, len(self._usual_factors))
         draws = torch.rand(shape, generator=generator, device=unit.device, dtype=torch.float32) * 2.0 - 1.0
-        factors = (self._usual_factors + draws * self._factor_strengths)[:, None, None, :]
+        factors = self._usual_factors + self._for_all_slices(draws) * self._factor_strengths
+        factors = factors[:, None, None, :]
         if config.brightness > 0:
             unit = adjust_brightness(unit, factors[..., 0:1])
         if config.contrast > 0:
@@ -168,8 +183,15 @@ class Views:
         return self._draw_integers(count, -padding, padding + 1, generator)
 
     def _draw_integers(self, count: int, first: int, end: int, generator: Generator) -> Tensor:
-        """One integer an image, from `first` to `end - 1`, as a column (count, 1)."""
-        return torch.randint(first, end, (count, 1), generator=generator, device=self._device)
+        """An integer for each of `count` images, from `first` to `end - 1`, as a column (count, 1)."""
+        shape = (count // self._slices, 1)
+        return self._for_all_slices(torch.randint(first, end, shape, generator=generator, device=self._device))
+
+    def _for_all_slices(self, draws: Tensor) -> Tensor:
+        """One draw a sample -> one an image: all slices of a volume are moved, coloured and cut in the same way."""
+        if self._slices == 1:
+            return draws
+        return draws[:, None].expand(-1, self._slices, *draws.shape[1:]).flatten(0, 1)
 
     # --- vectors ---
 
@@ -185,6 +207,21 @@ class Views:
             return standardised
         draws = torch.rand(standardised.shape, generator=generator, device=standardised.device, dtype=torch.float32)
         return standardised.masked_fill(draws < self._config.dropout, 0.0)
+
+
+def slices_there(raw: Tensor) -> Tensor:
+    """Which slices (B, S) of raw volumes (B, S, H, W, C) are there; one of nothing but zeros only fills up.
+
+    >>> slices_there(torch.tensor([[[[[0]], [[7]]], [[[0]], [[0]]]]]))
+    tensor([[ True, False]])
+    """
+    return (raw != 0).flatten(2).any(dim=2)
+
+
+def with_presence(volumes: Tensor, there: Tensor) -> Tensor:
+    """Volumes (B, S, H, W, C) with one more channel that says which slices are there; the others are blanked."""
+    plane = there[:, :, None, None, None].to(volumes.dtype).expand(*volumes.shape[:-1], 1)
+    return torch.cat([volumes.masked_fill(~there[:, :, None, None, None], 0.0), plane], dim=-1)
 
 
 def turn_and_zoom(image: Tensor, angle: Tensor, factor: Tensor) -> Tensor:
@@ -277,8 +314,8 @@ def rgb_from_hue_value_chroma(hue: Tensor, value: Tensor, chroma: Tensor) -> Ten
 
 
 def _channels_first(image: Tensor) -> Tensor:
-    """(B, H, W, C) seen as (B, C, H, W): the same memory, which is what torch calls channels-last."""
-    return image.contiguous().permute(0, 3, 1, 2)
+    """(..., H, W, C) seen as (..., C, H, W): the same memory, which is what torch calls channels-last."""
+    return image.contiguous().movedim(-1, -3)
 
 
 def _rectangles(rows: Tensor, columns: Tensor) -> Tensor:

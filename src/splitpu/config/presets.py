@@ -14,7 +14,7 @@ from splitpu.errors import InputError
 class DataProfile:
     """What a preset may know of the data: its kind and size, never its labels' truth."""
 
-    kind: Literal["vectors", "images"]
+    kind: Literal["vectors", "images", "volumes"]
     rows: int  # training rows, labelled and unlabelled together
     labelled: int  # how many of them are labelled positive
 
@@ -48,6 +48,8 @@ SMALL = 5_000  # rows below which a set is trained in small batches and few epoc
 
 def _default(profile: DataProfile | None) -> Config:
     """The same method, trained as well as we know how; what was measured for each line is in docs/LOG.md."""
+    if profile is not None and profile.kind == "volumes":
+        return _default_for_volumes()
     if profile is None or (profile.kind == "images" and profile.rows >= SMALL):
         return _default_for_many_images()
     return _default_for_few_images() if profile.kind == "images" else _default_for_vectors()
@@ -68,6 +70,16 @@ def _default_for_few_images() -> Config:
         split=_split_for_few_rows(),
         student=StudentConfig(epochs=60, batch_size=128, positives_per_batch=32),
         views=ViewsConfig(flip=False, rotation=15.0, zoom=0.1),
+    )
+
+
+def _default_for_volumes() -> Config:
+    """As for few images, with the batches and the strong view of the paper's medical sets: CutOut, no other colours."""
+    return Config(
+        base=BaseConfig(epochs=40, batch_size=64, positives_per_batch=16, optimiser=OptimiserConfig(rate=3e-4)),
+        split=_split_for_few_rows(),
+        student=StudentConfig(epochs=60, batch_size=64, positives_per_batch=16),
+        views=ViewsConfig(rotation=10.0, brightness=0.0, contrast=0.0, cutout=0.4),
     )
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from splitpu.config.schema import Scenario
 from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import Channels, canonical_features
-from splitpu.data.preprocess import Kind
+from splitpu.data.preprocess import Kind, kind_of
 from splitpu.errors import InputError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 
@@ -76,8 +76,8 @@ class PUData:
 
     @property
     def kind(self) -> Kind:
-        """Vectors or images."""
-        return "vectors" if self.features.ndim == 2 else "images"
+        """Vectors, images or volumes."""
+        return kind_of(self.features)
 
     @cached_property
     def positives(self) -> Indices:

@@ -203,7 +203,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
     def _checked_input(self, X: Any) -> Any:
         # Images, wanted or given, are left to the model, which knows the shape it was trained on.
-        if self.model_.preprocessing.kind == "images" or has_image_axes(X):
+        if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
             return X
         return validate_data(self, X, reset=False)
 

@@ -33,8 +33,9 @@ class Clock:
     def __init__(self, minutes: float | None, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._end = None if minutes is None else now() + 60 * minutes - RESERVE
-        self._longest: dict[bool, float] = {}  # seconds of a unit that had a base to train, and of one that had none
-        self._bases: set[tuple[str, str, int, int]] = set()
+        # Seconds of a method's units that had a base to train, and of those that had none.
+        self._longest: dict[tuple[str, bool], float] = {}
+        self._bases: set[tuple[str, str, str, int, int]] = set()
 
     def left(self) -> float:
         """Seconds until the limit."""
@@ -44,22 +45,25 @@ class Clock:
         """Whether a unit can be expected to end in time; the first one is always tried."""
         if self.left() <= 0:
             return False
-        expected = self._longest.get(self.is_fresh(unit), max(self._longest.values(), default=0.0))
+        expected = self._longest.get(self._like(unit), max(self._longest.values(), default=0.0))
         return expected <= self.left()
 
     def took(self, unit: Unit, seconds: float) -> None:
         """Remember how long a unit was."""
-        fresh = self.is_fresh(unit)
-        self._longest[fresh] = max(self._longest.get(fresh, 0.0), seconds)
+        like = self._like(unit)
+        self._longest[like] = max(self._longest.get(like, 0.0), seconds)
         self._bases.add(_base_of(unit))
 
     def is_fresh(self, unit: Unit) -> bool:
         """Whether the unit has a base model to train, as far as is known."""
         return _base_of(unit) not in self._bases
 
+    def _like(self, unit: Unit) -> tuple[str, bool]:
+        return unit.method, self.is_fresh(unit)
 
-def _base_of(unit: Unit) -> tuple[str, str, int, int]:
-    return unit.work, unit.recipe, unit.positives, unit.seed
+
+def _base_of(unit: Unit) -> tuple[str, str, str, int, int]:
+    return unit.work, unit.data, unit.recipe, unit.positives, unit.seed
 
 
 @dataclass

@@ -57,7 +57,7 @@ class Context:
         """A newly initialised network whose weights depend only on the seed and the place it is for."""
         with seeded(self.engine.seed, place, "initial weights"):
             network = self.recipe.build()
-        if self.data.kind == "images":
+        if self.data.kind != "vectors":
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network.to(self.engine.hardware.device)
 

@@ -36,12 +36,16 @@ class ResNet18(Backbone):
         """The first convolution's block alone."""
         return normalise(self.bn1, convolve(self.conv1, batch))
 
-    def forward(self, batch: Tensor) -> Outputs:
-        """Return the outputs for a batch of images."""
+    def features(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """The low and the high features, for whoever has a head of its own."""
         low = self.low_features(batch)
         hidden = low if self.is_small else nn.functional.max_pool2d(low, 3, stride=2, padding=1)
         hidden = self.layer4(self.layer3(self.layer2(self.layer1(hidden))))
-        high = hidden.mean(dim=(2, 3))
+        return low, hidden.mean(dim=(2, 3))
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of images."""
+        low, high = self.features(batch)
         return Outputs(low, high, self.fc(high).squeeze(1))
 
     def _initialise(self, quiet_blocks: bool) -> None:

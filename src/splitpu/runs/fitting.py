@@ -13,6 +13,7 @@ from splitpu.errors import InputError
 from splitpu.files import write_text
 from splitpu.listening import Note, collected_warnings
 from splitpu.networks import build_network
+from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.report import write_report
 from splitpu.runs.folder import RunFolder
@@ -45,7 +46,7 @@ def begin_run(
     hardware = Hardware.choose(device, config.engine)
     shape = tuple(loaded.data.features.shape[1:])
     start = None if weights is None else check_weights(weights, backbone, shape)
-    build_network("resnet18" if start else backbone, shape)
+    build_network(pretrainable(shape) if start else backbone, shape)
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
     config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, threads=hardware.threads))
     request = Request(

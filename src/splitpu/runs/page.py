@@ -110,11 +110,24 @@ def _sample(row: int, teacher: float, student: float, loaded: LoadedData, prepro
     data = loaded.data
     name = data.names[row] if data.names else f"row {row}"
     raw = np.asarray(data.features[row])
-    if preprocessing.kind == "images":
+    if preprocessing.kind == "volumes":
+        raw = middle_slice(raw)
+    if preprocessing.kind != "vectors":
         unit = (raw.astype(np.float64) - preprocessing.offset) * preprocessing.scale
         pixels = (np.clip(unit, 0, 1) * 255).round().astype(np.uint8)
         return Sample(name, float(teacher), float(student), pixels=pixels)
     return Sample(name, float(teacher), float(student), values=_telling_values(raw, loaded, preprocessing))
+
+
+def middle_slice(volume: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The slice that stands for a volume in a gallery: the middle one of those that are there.
+
+    >>> middle_slice(np.array([[[[1]]], [[[2]]], [[[3]]], [[[0]]]])).item()
+    2
+    """
+    there = np.flatnonzero(volume.reshape(len(volume), -1).any(axis=1))
+    found: npt.NDArray[Any] = volume[there[len(there) // 2] if len(there) else 0]
+    return found
 
 
 def _telling_values(
