@@ -23,6 +23,7 @@ from splitpu.errors import InputError
 from splitpu.methods.context import Context, NetworkRecipe
 from splitpu.methods.registry import find_method
 from splitpu.methods.result import MethodResult
+from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
 from splitpu.networks import as_backbone, build_network, choose_network
 from splitpu.networks.pretrained import PretrainedWeights, transfer
@@ -80,7 +81,7 @@ def train(
         world=world,
         weights=weights,
     )
-    result = find_method(config.method).run(context)
+    result = find_method(config.method).run(warmed_up(context))
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
     model = Model(final, base, context.recipe.name, context.preprocessing, config, prior, classes)
     return Training(model, result, context.engine.hardware, context.engine.describe())

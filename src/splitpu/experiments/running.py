@@ -20,6 +20,7 @@ from splitpu.experiments.units import WHAT_IS_COMPUTED, Unit
 from splitpu.experiments.watching import WatchingEngine
 from splitpu.methods.context import Teacher
 from splitpu.methods.splitpu import Round
+from splitpu.methods.warmup import warmed_up
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions
 from splitpu.runs.fitting import Note, collected_warnings
@@ -143,7 +144,7 @@ def _figure(
     context = open_context(data, prior=prior, engine_type=WatchingEngine, **_how(unit, workplace, observer))
     engine = context.engine
     assert isinstance(engine, WatchingEngine)  # as asked for just above
-    found = FIGURES[unit.experiment.name](context, engine)
+    found = FIGURES[unit.experiment.name](warmed_up(context), engine)
     views, hardware = engine.views, engine.hardware
     rounds = []
     if found.student is not None and found.split is not None:

@@ -2,17 +2,25 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from splitpu.config import Config, DataProfile, config_differences, config_from_dict, config_hash, preset
+from splitpu.config import (
+    Config,
+    DataProfile,
+    WarmupConfig,
+    config_differences,
+    config_from_dict,
+    config_hash,
+    preset,
+)
 from splitpu.errors import InputError
 from splitpu.experiments.declared import Experiment, Row, chosen_recipe
 
 METHOD = "split-pu"
 # What a result of the method depends on; not how the arithmetic is done, nor the settings of other methods.
-WHAT_IS_COMPUTED = ("rounds", "threshold", "base", "split", "student", "views")
+WHAT_IS_COMPUTED = ("rounds", "threshold", "warmup", "base", "split", "student", "views")
 CHECKPOINT_EVERY = 10  # epochs; a checkpoint costs time, a stage that is interrupted costs at most this much again
 
 # Kind and training rows of each set, so that a table can be rendered without the data at hand.
@@ -20,7 +28,7 @@ _SETS: dict[str, tuple[Literal["vectors", "images"], int]] = {"cifar10": ("image
 
 SMOKE_SET, SMOKE_NETWORK, SMOKE_POSITIVES = "digits", "cnn-small", 50
 _SMOKE_BEFORE = {"rounds": 1}  # a table may ask for more
-_SMOKE_AFTER = {"base.epochs": 2, "split.max_epochs": 2, "student.epochs": 2}
+_SMOKE_AFTER = {"warmup.epochs": 2, "base.epochs": 2, "split.max_epochs": 2, "student.epochs": 2}
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,13 @@ def work_key(line: Mapping[str, Any], hash_of_config: str) -> str:
     return json.dumps([*(line[part] for part in parts), hash_of_config])
 
 
+def computed_hash(config: Config) -> str:
+    """Name of everything that decides about a result; the settings of a warm-up that does not happen do not."""
+    if config.warmup.name == "none":
+        config = replace(config, warmup=WarmupConfig())
+    return config_hash(config, *WHAT_IS_COMPUTED)
+
+
 def known_set(name: str) -> bool:
     """Whether runs on this set can be told without loading it."""
     return name in _SETS
@@ -193,7 +208,7 @@ def _config(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> 
 
 @cache
 def _hash(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> str:
-    return config_hash(_config(recipe, data, positives, asked, smoke), *WHAT_IS_COMPUTED)
+    return computed_hash(_config(recipe, data, positives, asked, smoke))
 
 
 @cache
