@@ -10,6 +10,7 @@ Four rules hold for all of them.
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -216,7 +217,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, *, decoupled: boo
     if first.ndim != 2:
         shape = tuple(first.shape)
         raise InputError(f"The features of the views have shape {shape}; give one vector a sample, shape (B, d).")
-    with torch.autocast(first.device.type, enabled=False):  # it would round the products to 8 bits
+    with _no_mixed_precision(first.device.type):  # which would round the products to 8 bits
         one, other = _unit(first), _unit(second)
         together = (one * other).sum(dim=1).repeat(2) / temperature
         views = torch.cat([one, other])
@@ -270,6 +271,10 @@ def _mean(losses: Tensor, weight: Tensor | None = None) -> Tensor:
     weight = weight.to(losses.dtype)
     total = weight.sum()
     return (weight * losses).sum() / total.masked_fill(total == 0, 1.0)
+
+
+def _no_mixed_precision(device: str) -> AbstractContextManager[object]:
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _as_full_precision(values: Tensor) -> Tensor:

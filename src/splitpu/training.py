@@ -20,7 +20,7 @@ from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
-from splitpu.methods.context import Context, NetworkRecipe
+from splitpu.methods.context import Context, NetworkRecipe, WarmStart
 from splitpu.methods.registry import find_method
 from splitpu.methods.result import MethodResult
 from splitpu.methods.warmup import warmed_up
@@ -62,10 +62,12 @@ def train(
     classes: tuple[Any, Any] = (0, 1),
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
+    A `warm_start` that was made before takes the place of the warm-up.
     """
     check_needs(config, data, prior)
     context = open_context(
@@ -80,6 +82,7 @@ def train(
         layers=layers,
         world=world,
         weights=weights,
+        warm_start=warm_start,
     )
     result = find_method(config.method).run(warmed_up(context))
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
@@ -101,6 +104,7 @@ def open_context(
     engine_type: type[Engine] = Engine,
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Context:
     """Set up everything that stages need, without training any."""
     hardware = Hardware.choose(device, config.engine).within(world or World())
@@ -116,7 +120,7 @@ def open_context(
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
-    return Context(data, prior, config, recipe, engine, data_key, preprocessing)
+    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start)
 
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> None:

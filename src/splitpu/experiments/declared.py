@@ -16,7 +16,7 @@ Kind = Literal["table", "sweep", "figure", "choice"]
 ORDER = (
     *("main", "medical", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
     *("rho", "alpha", "beta", "tau", "base-upu"),
-    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery", "recipe-choice"),
+    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery", "recipe-choice", "record-choice"),
 )
 
 

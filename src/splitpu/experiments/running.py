@@ -109,7 +109,12 @@ def _choice(
 ) -> Outcome:
     """Train without a part of P and U, and judge every model on that part as well as, for comparison, on the test."""
     left, positives, population = hold_out(data, unit.experiment.held_out, unit.seed)
-    training = train(left, prior=prior, **_how(unit, workplace, observer))
+    how = _how(unit, workplace, observer)
+    start = None
+    if unit.config.warmup.name != "none":
+        # It sees no label, so the warm-up on all rows, which the tables need anyway, does for all candidates.
+        start = warmed_up(open_context(data, prior=prior, **how)).warm_start
+    training = train(left, prior=prior, warm_start=start, **how)
     hardware, result = training.hardware, training.result
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
 
