@@ -38,6 +38,7 @@ class FitOptions(DataOptions):
     rounds: int | None = None
     backbone: str | None = None
     weights: Path | None = None
+    warmup: str | None = None
     scenario: Scenario | None = None
     seed: int | None = None
     device: str | None = None
@@ -119,6 +120,8 @@ def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
         config = apply_overrides(config, [f"method={find_method(asked.method).name}"])
     if asked.rounds is not None:
         config = apply_overrides(config, [f"rounds={asked.rounds}"])
+    if asked.warmup is not None:
+        config = apply_overrides(config, [f"warmup.name={asked.warmup}"])
     return config
 
 

@@ -179,8 +179,9 @@ def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """What to lower. Smaller steps behind the user's back would be another training: their batch norms see less."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    section = stage.name.rpartition(".")[2]
-    setting = f"{section}.batch_size" if section in ("base", "split", "student") else "this method's batch_size"
+    section = stage.name.rpartition(".")[2] if stage.name.startswith("round") else stage.name
+    known = section in ("warmup", "base", "split", "student")
+    setting = f"{section}.batch_size" if known else "this method's batch_size"
     return (
         f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} a step: lower {setting} (and "
         "positives_per_batch if that is set), set engine.residence=host if the data fill it, or take a smaller network."

@@ -24,6 +24,7 @@ from splitpu.experiments.watching import WatchingEngine
 from splitpu.listening import Note, collected_warnings
 from splitpu.methods.context import Teacher, matched_threshold
 from splitpu.methods.splitpu import Round
+from splitpu.methods.warmup import warmed_up
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions
 from splitpu.selection import hold_out, nnpu_value, pu_criterion
@@ -122,7 +123,12 @@ def _choice(
 ) -> Outcome:
     """Train without a part of P and U, and judge every model on that part as well as, for comparison, on the test."""
     left, positives, population = hold_out(data, unit.experiment.held_out, unit.seed)
-    training = train(left, prior=prior, **_how(unit, workplace, observer))
+    how = _how(unit, workplace, observer)
+    start = None
+    if unit.config.warmup.name != "none":
+        # It sees no label, so the warm-up on all rows, which the tables need anyway, does for all candidates.
+        start = warmed_up(open_context(data, prior=prior, **how)).warm_start
+    training = train(left, prior=prior, warm_start=start, **how)
     hardware, result = training.hardware, training.result
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
 
@@ -157,7 +163,7 @@ def _figure(
     context = open_context(data, prior=prior, engine_type=WatchingEngine, **_how(unit, workplace, observer))
     engine = context.engine
     assert isinstance(engine, WatchingEngine)  # as asked for just above
-    found = FIGURES[unit.experiment.name](context, engine)
+    found = FIGURES[unit.experiment.name](warmed_up(context), engine)
     views, hardware = engine.views, engine.hardware
     rounds = []
     if found.student is not None and found.split is not None:
