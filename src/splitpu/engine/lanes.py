@@ -68,7 +68,7 @@ def in_lanes(
 
 def _enter_lane(device: torch.device) -> None:
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)
         torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 
