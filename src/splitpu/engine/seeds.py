@@ -46,7 +46,11 @@ class StageDraws:
 
     def __init__(self, device: torch.device) -> None:
         self._on_host: Tensor = torch.Generator().get_state()
-        self._on_gpu = torch.Generator(device) if device.type == "cuda" else None
+        self._on_gpu: torch.Generator | None = None
+        if device.type == "cuda":
+            torch.cuda.init()  # torch's own generators exist from here on
+            self._gpu = torch.cuda.current_device() if device.index is None else device.index
+            self._on_gpu = torch.Generator(torch.device("cuda", self._gpu))
 
     def seed(self, seed: int) -> None:
         """Begin a stream, as `torch.manual_seed` does for everybody."""
@@ -71,7 +75,7 @@ class StageDraws:
         if self._on_gpu is None:
             yield
             return
-        everybodys = torch.cuda.default_generators[self._on_gpu.device.index or 0]
+        everybodys = torch.cuda.default_generators[self._gpu]
         before = everybodys.graphsafe_get_state()
         everybodys.graphsafe_set_state(self._on_gpu)
         try:
