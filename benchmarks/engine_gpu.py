@@ -15,10 +15,8 @@ TF32, torch's default, unless --strict-fp32. Test labels are only reported, noth
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -29,75 +27,22 @@ from typing import Any
 import numpy as np
 import torch
 from arithmetic import Arithmetic, matrix_rate
+from figures_file import Figures, show
 from kernels import ProfiledSteps
-from machine import machine
 from plain_loop import PlainStages
+from stage_clock import StageClock
 
 from splitpu.config import Config, apply_overrides, preset
 from splitpu.data import HeldOut, NamedSet, PUData, cache_folder, load_named, make_pu, true_prior
 from splitpu.engine.inference import predict_logits
-from splitpu.engine.stage import Observer, Stage, StageOutcome
+from splitpu.engine.stage import Observer
 from splitpu.errors import Interrupted
-from splitpu.files import write_text
 from splitpu.metrics import evaluate_scores
 from splitpu.side_by_side import train_side_by_side
 from splitpu.training import Training, train
 from splitpu.views import Views
 
 PARTS = ("ours", "rate", "profile", "seeds", "agreement", "plain")
-
-
-class Figures:
-    """The JSON file: what is in it is not measured again."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.known: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.exists() else {}
-
-    def once(self, key: str, measure: Callable[[], Any]) -> Any:
-        """The figure of that name, measured if need be, written at once."""
-        if key not in self.known:
-            say(f"... {key}")
-            started = time.perf_counter()
-            found = measure()
-            say(f"    {time.perf_counter() - started:.1f} s")
-            self.put(key, found)
-        return self.known[key]
-
-    def put(self, key: str, found: Any) -> Any:
-        """Write a figure down."""
-        self.known[key] = found
-        if self.path is not None:
-            write_text(self.path, json.dumps({**self.known, "machine": machine()}, indent=2))
-        return found
-
-
-class StageClock(Observer):
-    """Wall time of every stage, capture and everything after its epochs included, and what its steps take."""
-
-    def __init__(self) -> None:
-        self.stages: dict[str, dict[str, Any]] = {}
-        self._steps = 0
-
-    def stage_started(self, stage: Stage, done: int) -> None:
-        """Start the clock."""
-        self.stages[stage.name] = {"counts": {name: pool.count for name, pool in stage.pools.items()}}
-        self._started = time.perf_counter()
-
-    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
-        """Remember how many steps there are."""
-        self._steps = steps
-
-    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
-        """Note what it took."""
-        seconds = [record.seconds for record in outcome.history]
-        self.stages[stage.name] |= {
-            "epochs": len(seconds),
-            "steps": self._steps,
-            "wall": time.perf_counter() - self._started,
-            "epoch": statistics.median(seconds),
-            "first_epoch": seconds[0],
-        }
 
 
 @dataclasses.dataclass
@@ -307,24 +252,6 @@ def images(smoke: bool, datasets: Path | None) -> NamedSet:
         pixels[:, : side // 2] += (40 * truth).astype(np.uint8)[:, None, None, None]
         parts |= {f"features_{part}": pixels, f"truth_{part}": truth}
     return NamedSet(name="made up", description="noise", positive_meaning="brighter above", **parts)
-
-
-def say(text: str) -> None:
-    """Progress."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def show(name: str, found: Any, depth: int = 0) -> None:
-    """One figure a line."""
-    if isinstance(found, dict):
-        print(f"{'  ' * depth}{name}")
-        for key, value in found.items():
-            show(key, value, depth + 1)
-    else:
-        short = (
-            [round(one, 4) for one in found] if isinstance(found, list) and found and type(found[0]) is float else found
-        )
-        print(f"{'  ' * depth}{name:<28} {f'{short:.5g}' if isinstance(short, float) else short}")
 
 
 def parsed() -> argparse.Namespace:
