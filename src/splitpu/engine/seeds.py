@@ -48,7 +48,7 @@ class StageDraws:
         self._on_host: Tensor = torch.Generator().get_state()
         self._on_gpu: torch.Generator | None = None
         if device.type == "cuda":
-            torch.cuda.init()  # torch's own generators exist from here on
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own generators exist from here on
             self._gpu = torch.cuda.current_device() if device.index is None else device.index
             self._on_gpu = torch.Generator(torch.device("cuda", self._gpu))
 
