@@ -73,7 +73,11 @@ class Bench:
     def shortened(self, *more: str) -> Config:
         """The schedule with a share of its epochs."""
         scale, config = self.asked.epochs_scale, self.config
-        epochs = {"base.epochs": config.base.epochs, "student.epochs": config.student.epochs}
+        epochs = {
+            "base.epochs": config.base.epochs,
+            "split.max_epochs": config.split.max_epochs,
+            "student.epochs": config.student.epochs,
+        }
         scaled = [f"{key}={max(1, round(scale * count))}" for key, count in epochs.items()]
         return apply_overrides(config, [*scaled, f"rounds={self.asked.rounds}", *more])
 

@@ -45,6 +45,7 @@ class StageDraws:
     """
 
     def __init__(self, device: torch.device) -> None:
+        self._lending = False
         self._on_host: Tensor = torch.Generator().get_state()
         self._on_gpu: torch.Generator | None = None
         if device.type == "cuda":
@@ -60,8 +61,12 @@ class StageDraws:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Inside the block torch's own generators are these."""
+        """Inside the block torch's own generators are these; a block inside it goes on with the same streams."""
+        if self._lending:
+            yield
+            return
         with TORCHS_OWN, self._lent_on_gpu():
+            self._lending = True
             before = torch.get_rng_state()
             torch.set_rng_state(self._on_host)
             try:
@@ -69,6 +74,7 @@ class StageDraws:
             finally:
                 self._on_host = torch.get_rng_state()
                 torch.set_rng_state(before)
+                self._lending = False
 
     @contextmanager
     def _lent_on_gpu(self) -> Iterator[None]:
