@@ -68,7 +68,7 @@ def test_files_are_found_where_the_user_says(folder: Path, monkeypatch: pytest.M
     listed = {one["name"]: one["state"] for one in json.loads(run_cli(capsys, "data", "list", "--json")[1])["sets"]}
     assert listed["busi"] == f"read from {folder / 'busi780_224.npz'}"
     assert local_file("busi", folder / "elsewhere") is None
-    with pytest.raises(InputError, match="needs the file busi780_224.npz, which is not in"):
+    with pytest.raises(InputError, match=r"needs the file busi780_224\.npz, which is not in"):
         load_named("busi", folder=folder / "elsewhere")
 
 
@@ -85,5 +85,5 @@ def test_a_file_that_is_not_right(folder: Path) -> None:
     with pytest.raises(InputError, match="too few samples for its train part"):
         load_named("busi", folder=folder)
     (folder / "busi780_224.npz").write_bytes(b"nothing of the kind")
-    with pytest.raises(InputError, match="busi780_224.npz"):
+    with pytest.raises(InputError, match=r"busi780_224\.npz"):
         load_named("busi", folder=folder)
