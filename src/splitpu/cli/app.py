@@ -66,6 +66,7 @@ def fit(
     rounds: Whole = None,
     backbone: str | None = None,
     weights: Path | None = None,
+    warmup: str | None = None,
     scenario: Scenario | None = None,
     seed: Whole = None,
     device: str | None = None,
@@ -108,7 +109,7 @@ def fit(
     out
         The run folder; runs/<data>-<time> if not given.
     preset
-        Where the settings start from: default or paper.
+        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
     config
         A TOML file of settings, laid over the preset.
     settings
@@ -119,6 +120,8 @@ def fit(
         auto, mlp, cnn-small, cnn13 or resnet18.
     weights
         A file of weights that resnet18 starts from, in torchvision's format (.safetensors, or .pth of tensors only).
+    warmup
+        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
     scenario
         How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
         positives were collected apart).
@@ -156,6 +159,7 @@ def fit(
         rounds=rounds,
         backbone=backbone,
         weights=weights,
+        warmup=warmup,
         scenario=scenario,
         seed=seed,
         device=device,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import Flag
+from splitpu.cli.options import Flag, Seed
 
 
 def reproduce(
@@ -23,6 +23,7 @@ def reproduce(
     data_dir: Path | None = None,
     docs: Path = Path("docs"),
     device: str = "auto",
+    side_by_side: Seed = 1,
     only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
     dry_run: Flag = False,
     choose: Flag = False,
@@ -60,6 +61,8 @@ def reproduce(
         The folder that --render writes to.
     device
         auto, cpu or cuda.
+    side_by_side
+        How many units to run at once on one GPU; they share the data there, and stages that several need.
     only_list
         List the units and whether they are done.
     dry_run
@@ -87,6 +90,7 @@ def reproduce(
         data_dir=data_dir,
         docs=docs,
         device=device,
+        side_by_side=side_by_side,
         only_list=only_list,
         dry_run=dry_run,
         choose=choose,

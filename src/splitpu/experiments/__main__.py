@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 data_dir=given.data_dir,
                 docs=given.docs,
                 device=given.device,
+                side_by_side=given.side_by_side,
                 commit=given.commit,
                 only_list=given.list,
                 dry_run=given.dry_run,
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--data-dir", type=Path, help="folder of sets that are read from files; $SPLITPU_DATA if not given")
     add("--docs", type=Path, default=DOCS, help="folder that --render writes to (default: %(default)s)")
     add("--device", default="auto", help="auto, cpu or cuda")
+    add("--side-by-side", type=int, default=1, metavar="K", help="units to run at once on one GPU (default: 1)")
     add("--commit", help="noted in the results where the code is not a git checkout")
     add("--list", action="store_true", help="list the units and whether they are done")
     add("--dry-run", action="store_true", help="print what would be run and how long it may take on a GPU")

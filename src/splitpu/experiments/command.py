@@ -31,6 +31,7 @@ class Order:
     data_dir: Path | None = None  # of sets that are read from files
     docs: Path = DOCS
     device: str = "auto"
+    side_by_side: int = 1  # units at once
     commit: str | None = None
     only_list: bool = False
     dry_run: bool = False
@@ -48,6 +49,8 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
         raise InputError("name an experiment, such as 'main', or 'all', or ask for --render")
     if order.minutes is not None and order.minutes <= 0:
         raise InputError(f"--minutes {order.minutes:g} leaves no time; give a number above 0")
+    if order.side_by_side < 1:
+        raise InputError(f"--side-by-side {order.side_by_side} runs nothing; give the number of units to run at once")
     # Rendering takes what is there; to run more and then render, both are said one after the other.
     if order.render:
         from splitpu.experiments.rendering import render
@@ -111,7 +114,9 @@ def _run(order: Order, stop: Callable[[], bool], tell: Say) -> int:
     from splitpu.experiments.running import Workplace
 
     cache = order.cache or cache_folder(order.datasets) / "stages"
-    workplace = Workplace(cache, order.device, order.datasets, order.data_dir, order.commit)
+    workplace = Workplace(
+        cache, order.device, order.datasets, order.data_dir, order.commit, side_by_side=order.side_by_side
+    )
     units, store = _here(order, tell), ResultStore(order.results)
     minutes = None if order.minutes is None else order.minutes - (time.monotonic() - began) / 60
     return _exit_code(run_units(units, store, workplace, minutes=minutes, stop=stop, tell=tell))

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from splitpu.config import Config, DataProfile, config_differences, config_from_dict, config_hash, preset
+from splitpu.config import (
+    Config,
+    DataProfile,
+    config_differences,
+    config_from_dict,
+    config_hash,
+    preset,
+)
 from splitpu.errors import InputError
 from splitpu.experiments.costs import guessed_seconds
 from splitpu.experiments.declared import SPLIT_PU, Experiment, Row, Treatment, chosen_recipe
@@ -27,7 +34,7 @@ _SETS: dict[str, tuple[Literal["vectors", "images", "volumes"], int]] = {
 SMOKE_SET, SMOKE_NETWORK, SMOKE_POSITIVES = "digits", "cnn-small", 50
 _SMOKE_BEFORE = {"rounds": 1}  # a table may ask for more
 _SMOKE_AFTER = {
-    **{"base.epochs": 2, "split.max_epochs": 2, "student.epochs": 2},
+    **{"warmup.epochs": 2, "base.epochs": 2, "split.max_epochs": 2, "student.epochs": 2},
     **{f"{section}.epochs": 2 for section in ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")},
     **{"pubn.score_epochs": 2, "puupl.rounds": 2, "dist_pu.warmup_epochs": 2},
 }
@@ -158,6 +165,11 @@ def work_key(line: Mapping[str, Any], hash_of_config: str) -> str:
     return json.dumps([*(line[part] for part in parts), hash_of_config])
 
 
+def computed_hash(config: Config) -> str:
+    """Name of everything that decides about a result besides data, network, method and seed."""
+    return config_hash(config, *what_is_computed(config))
+
+
 def known_set(name: str) -> bool:
     """Whether runs on this set can be told without loading it."""
     return name in _SETS
@@ -263,8 +275,7 @@ def _config(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> 
 
 @cache
 def _hash(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> str:
-    config = _config(recipe, data, positives, asked, smoke)
-    return config_hash(config, *what_is_computed(config))
+    return computed_hash(_config(recipe, data, positives, asked, smoke))
 
 
 @cache

@@ -2,18 +2,16 @@
 
 import dataclasses
 import json
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from splitpu.config import Config
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
-from splitpu.errors import InputError, SplitPUWarning
+from splitpu.errors import InputError
 from splitpu.files import write_text
+from splitpu.listening import Note, collected_warnings
 from splitpu.networks import build_network
 from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.resolve import ResolvedPrior
@@ -26,8 +24,6 @@ from splitpu.runs.sources import LoadedData
 from splitpu.runs.starting_weights import check_weights, same_weights
 from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_skipped, write_split
 from splitpu.training import Training, check_needs, train
-
-Note = Callable[[str], None]
 
 
 def begin_run(
@@ -130,32 +126,6 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
     for warning in loaded.warnings:
         given.append(warning)
         note(warning)
-
-
-@contextmanager
-def collected_warnings(note: Note) -> Iterator[list[str]]:
-    """Tell and collect what the package warns of inside the block; other warnings go their usual way."""
-    given: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", SplitPUWarning)
-        show_others = warnings.showwarning
-
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            if issubclass(category, SplitPUWarning):
-                given.append(str(message))
-                note(str(message))
-            else:
-                show_others(message, category, filename, lineno, file, line)
-
-        warnings.showwarning = show
-        yield given
 
 
 def _write_everything(
