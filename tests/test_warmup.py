@@ -207,6 +207,20 @@ def test_a_warm_up_that_does_not_exist_is_refused(digits) -> None:
         SplitPUClassifier(prior=0.5, warmup="simclrr").fit(data.features, data.labelled)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_captured_on_a_gpu_it_is_what_it_is_uncaptured(digits) -> None:
+    found = []
+    for capture in ("auto", "off"):
+        data = draw(digits)
+        config = configured(data, f"engine.capture={capture}", "engine.precision=fp32")
+        context = open_context(data, prior=0.5, config=config, device="cuda")
+        start = warmed_up(context).warm_start
+        assert start is not None and context.engine.describe().startswith("graph" if capture == "auto" else "eager")
+        found.append(start.weights)
+    for name, tensor in found[0].items():
+        torch.testing.assert_close(found[1][name], tensor, rtol=1e-2, atol=1e-3)
+
+
 def test_fewer_rows_than_a_batch(digits) -> None:
     data = draw((digits[0][:40], digits[1][:40]), labelled=4)
     context = warmed_up(opened(data, "warmup.batch_size=512"))
