@@ -37,7 +37,7 @@ class ImageRows:
 
     pixels: Array
     files: tuple[ImageFile, ...]  # one a row
-    checksums: tuple[str, ...]  # of the pixels, one a row
+    checksums: Array  # of the pixels, one a row
     spec: ImageSpec
     skipped: tuple[Skipped, ...]
 
@@ -210,17 +210,22 @@ _MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1
 
 
 def _equal_pictures(rows: ImageRows, labelled: Mask) -> list[tuple[str, str]]:
-    positives = {rows.checksums[row]: rows.names[row] for row in np.flatnonzero(labelled).tolist()}
-    return [
-        (positives[rows.checksums[row]], rows.names[row])
-        for row in np.flatnonzero(~labelled).tolist()
-        if rows.checksums[row] in positives
-    ]
+    return _in_common(rows, np.flatnonzero(labelled), rows, np.flatnonzero(~labelled))
 
 
 def _equal_in_both(train: ImageRows, test: ImageRows) -> list[tuple[str, str]]:
-    seen = dict(zip(train.checksums, train.names, strict=True))
-    return [(seen[one], name) for one, name in zip(test.checksums, test.names, strict=True) if one in seen]
+    return _in_common(train, np.arange(len(train.files)), test, np.arange(len(test.files)))
+
+
+def _in_common(one: ImageRows, some: Array, other: ImageRows, others: Array) -> list[tuple[str, str]]:
+    """Names of equal pictures among rows of one and rows of the other, in the order of the latter."""
+    sums, other_sums = one.checksums[some], other.checksums[others]
+    shared = others[np.isin(other_sums, sums)]
+    if not len(shared):
+        return []
+    rows = some[np.isin(sums, other_sums)].tolist()
+    known = {one.checksums[row]: one.files[row].name for row in reversed(rows)}
+    return [(known[other.checksums[row]], other.files[row].name) for row in shared.tolist()]
 
 
 def _leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> list[str]:
