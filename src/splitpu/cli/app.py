@@ -8,6 +8,7 @@ from cyclopts import App
 
 from splitpu.cli import looking
 from splitpu.cli.options import Flag, Settings, Whole, Words
+from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
 
@@ -39,7 +40,8 @@ def demo(*, out: Path | None = None, quiet: Flag = False, json: Flag = False) ->
     json
         Print the result as one JSON object.
     """
-    from splitpu.cli.fit import run_demo
+    with quick_start():
+        from splitpu.cli.fit import run_demo
 
     return run_demo(out=out, quiet=quiet, json=json)
 
@@ -135,7 +137,8 @@ def fit(
     json
         Print the result as one JSON object.
     """
-    from splitpu.cli.fit import FitOptions, run_fit, run_resume
+    with quick_start():
+        from splitpu.cli.fit import FitOptions, run_fit, run_resume
 
     asked = FitOptions(
         data=data,
@@ -203,7 +206,8 @@ def predict(
     json
         Print one JSON object; without --out it holds the scores.
     """
-    from splitpu.cli.predict import PredictOptions, run_predict
+    with quick_start():
+        from splitpu.cli.predict import PredictOptions, run_predict
 
     asked = PredictOptions(out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json)
     return run_predict(run, input, asked)
