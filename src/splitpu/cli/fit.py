@@ -1,6 +1,5 @@
 """`splitpu fit` and `splitpu demo`."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +39,6 @@ class FitOptions(DataOptions):
     scenario: Scenario | None = None
     seed: int | None = None
     device: str | None = None
-
-    def given(self) -> list[str]:
-        """The options that were given, as they are written."""
-        spelling = {"data": "DATA", "settings": "--set"}
-        chosen = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
-        return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
 
 
 def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:

@@ -1,4 +1,4 @@
-"""What is known of many images before they are decoded, a column a fact: a hundred thousand of them fit into megabytes."""
+"""What is known of many images before they are decoded, a column a fact: a hundred thousand fit into megabytes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
