@@ -18,6 +18,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData, load_request, load_source
+from splitpu.runs.starting_weights import weights_file
 from splitpu.training import profile_of
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"
@@ -58,6 +59,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
+    weights = weights_file(asked.weights)
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
     config = resolved_config(asked, loaded)
@@ -72,7 +74,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
-        weights=asked.weights,
+        weights=weights,
     )
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")

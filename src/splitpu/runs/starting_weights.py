@@ -4,8 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.errors import InputError
+from splitpu.networks.imagenet import WORD, imagenet_weights
 from splitpu.networks.pretrained import PretrainedWeights, read_pretrained, transfer
 from splitpu.networks.resnet import ResNet18
+
+
+def weights_file(given: Path | None) -> Path | None:
+    """The file that was given, or the one that a word stands for: found out before anything that takes long."""
+    return imagenet_weights() if given is not None and str(given) == WORD and not given.exists() else given
 
 
 def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str, Any]:
