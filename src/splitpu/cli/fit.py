@@ -62,6 +62,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     weights = weights_file(asked.weights)
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
+    display.say(f"data: {loaded.in_words()}")
     config = resolved_config(asked, loaded)
     folder, request = begin_run(
         path,
@@ -135,6 +136,7 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             "prior": _prior_in_words(result),
             "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
             "run": folder.path,
+            **({"scores": folder.scores} if folder.scores.exists() else {}),
             "report": folder.report,
         }
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from splitpu.data.chunks import Array
+from splitpu.data.file_words import kinds_of, leak_in_words, listed, skipped_in_words
 from splitpu.data.image_cache import DecodedImages, Watch, decoded_images
 from splitpu.data.images import IN_WORDS, ImageSpec
 from splitpu.data.scanning import ImageFile, Skipped, find_images
@@ -16,7 +17,6 @@ from splitpu.errors import InputError
 from splitpu.labels import Mask
 
 MOST_SKIPPED = 0.1  # share of bad files that is skipped; more of them hint at a mistake
-MOST_NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,7 @@ class ImageRows:
     checksums: Array  # of the pixels, one a row
     spec: ImageSpec
     skipped: tuple[Skipped, ...]
+    made_from: str  # what sizes the files had, in words; nothing if all had the one they have now
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -79,10 +80,10 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: ImageSp
     leaks = _equal_pictures(train, labelled)
     leaks_into_test = _equal_in_both(train, test) if test else []
     warnings = [
-        *skipped_in_words(train, "training"),
-        *(skipped_in_words(test, "test") if test else []),
-        *_leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
-        *_leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
+        *skipped_in_words(train.skipped, "training"),
+        *(skipped_in_words(test.skipped, "test") if test else []),
+        *leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
+        *leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
     ]
     return FolderData(train, labelled, test, test_truth, (*leaks, *leaks_into_test), tuple(warnings))
 
@@ -108,14 +109,23 @@ def read_images(
     broken = [entry for entry in found.skipped if entry.bad]
     where = " and ".join(str(folder) for folder in folders)
     if not found.files:
-        raise InputError(f"there are no {IN_WORDS} files in {where}: give the folders that hold the images.")
+        instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
+        raise InputError(f"there are no {IN_WORDS} files in {where}{instead}: give the folders that hold the images.")
     if strict and broken:
         raise InputError(f"{broken[0].name} {broken[0].why}; remove it, or leave out --strict to skip such files.")
     decoded = decoded_images(found.files, spec=spec, size=size, strict=strict, watch=watch)
     skipped = (*found.skipped, *_undecodable(found.files, decoded))
     _refuse_too_many([entry for entry in skipped if entry.bad], len(found.files) + len(broken), where)
     files = tuple(decoded.rows_of(found.files))
-    return ImageRows(decoded.pixels, files, decoded.checksums, decoded.spec, skipped)
+    return ImageRows(decoded.pixels, files, decoded.checksums, decoded.spec, skipped, _made_from(decoded))
+
+
+def _made_from(decoded: DecodedImages) -> str:
+    smallest, largest = decoded.sides
+    if smallest == largest == (decoded.spec.height, decoded.spec.width):
+        return ""
+    sizes = [f"{height} x {width}" for height, width in dict.fromkeys(decoded.sides)]
+    return f", made from images of {' to '.join(sizes)}"
 
 
 def _undecodable(files: Sequence[ImageFile], decoded: DecodedImages) -> list[Skipped]:
@@ -175,7 +185,7 @@ def _with_labels(from_positives: Mask, labels: dict[str, bool], rows: ImageRows,
             raise InputError(f"{source.labels} calls {name!r} unlabelled, but it lies among the positives.")
     if unknown:
         raise InputError(
-            f"{source.labels} names {len(unknown)} images that are not in the folders ({_listed(unknown)})."
+            f"{source.labels} names {len(unknown)} images that are not in the folders ({listed(unknown)})."
         )
     return labelled
 
@@ -236,23 +246,3 @@ def _in_common(one: ImageRows, some: Array, other: ImageRows, others: Array) -> 
     rows = some[np.isin(sums, other_sums)].tolist()
     known = {one.checksums[row]: one.files[row].name for row in reversed(rows)}
     return [(known[other.checksums[row]], other.files[row].name) for row in shared.tolist()]
-
-
-def _leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> list[str]:
-    if not pairs:
-        return []
-    shown = [f"{first} = {second}" for first, second in pairs]
-    return [f"{len(pairs):,} pictures are {where} ({_listed(shown)}): {advice}."]
-
-
-def skipped_in_words(rows: ImageRows, which: str) -> list[str]:
-    """A sentence about the bad files among those, if there are any."""
-    bad = [f"{entry.name} {entry.why}" for entry in rows.skipped if entry.bad]
-    if not bad:
-        return []
-    return [f"{len(bad):,} {which} file{'s were' if len(bad) > 1 else ' was'} skipped: {_listed(bad, '; ')}."]
-
-
-def _listed(names: Sequence[str], separator: str = ", ") -> str:
-    shown = separator.join(names[:MOST_NAMES_SHOWN])
-    return f"{shown}{separator}..." if len(names) > MOST_NAMES_SHOWN else shown

@@ -40,6 +40,7 @@ class DecodedImages:
     spec: ImageSpec
     checksums: Array  # of the pixels of each row: equal pictures have equal ones
     reasons: dict[int, str]  # position of each file that gave no image -> why
+    sides: tuple[tuple[int, int], tuple[int, int]]  # smallest and largest height and width in the files
 
     def rows_of(self, files: Sequence[ImageFile]) -> list[ImageFile]:
         """The file of each row."""
@@ -109,6 +110,7 @@ def _decode_into_store(
         _keep_rows(ready / PIXELS, good, _bytes(1, spec))
         checksums[good].tofile(ready / CHECKSUMS)
         description = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "reasons": reasons}
+        description["sides"] = headers.extreme_sides()
         (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         target = store / key
         if target.exists() and _loaded(store, key) is None:
@@ -123,6 +125,7 @@ def _loaded(store: Path, key: str) -> DecodedImages | None:
     try:
         stored: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         spec = ImageSpec(**stored["spec"])
+        smallest, largest = (tuple(sides) for sides in stored["sides"])
         reasons = {int(position): str(why) for position, why in stored["reasons"].items()}
         shape = (int(stored["rows"]), *spec.shape)
         checksums = np.fromfile(folder / CHECKSUMS, f"S{CHECKSUM_BYTES}")
@@ -134,7 +137,7 @@ def _loaded(store: Path, key: str) -> DecodedImages | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return DecodedImages(pixels, spec, checksums, reasons)
+    return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest))
 
 
 def _recalled(store: Path, glance: str) -> DecodedImages | None:

@@ -23,7 +23,7 @@ from splitpu.runs.page import report_data
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.starting_weights import check_weights, same_weights
-from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_skipped, write_split
+from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
 from splitpu.training import Training, check_needs, train
 
 Note = Callable[[str], None]
@@ -127,8 +127,7 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
         note(warning)
     if loaded.skipped:
         write_skipped(folder.skipped, loaded.skipped)
-        if any(entry.bad for entry in loaded.skipped):
-            note(f"{folder.skipped} lists all of the skipped files")
+        note(f"{folder.skipped} lists every file that is not used, and why")
     if loaded.duplicates:
         write_duplicates(folder.duplicates, loaded)
         note(f"{folder.duplicates} lists all of the equal pictures")
@@ -166,6 +165,7 @@ def _write_everything(
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
     dataclasses.replace(training.model, inputs=loaded.inputs).save(folder.path)
+    write_scores(folder.scores, training, loaded)
     write_split(folder.split, training, loaded.data)
     write_report(folder.report, report_data(training, loaded, request, figures, given))
     result = result_of(training, loaded, request, figures, given)

@@ -34,6 +34,16 @@ class LoadedData:
     skipped: tuple[Skipped, ...] = ()  # files that are not used
     duplicates: tuple[tuple[str, str], ...] = ()  # names of equal pictures on two sides
     warnings: tuple[str, ...] = ()  # about the data, to be told with the result
+    made_from: str = ""  # what images were before they were brought into one form
+
+    def in_words(self) -> str:
+        """How much there is of what, in one line."""
+        data = self.data
+        sides = " x ".join(str(side) for side in data.features.shape[1:])
+        shape = f"{sides} features" if data.kind == "vectors" else f"{sides} pixels and channels"
+        rows = f"{len(data.positives):,} labelled and {len(data.unlabelled):,} unlabelled rows"
+        tested = f", {len(self.held_out):,} to test on" if self.held_out else ""
+        return f"{rows}{tested}; {shape}{self.made_from}"
 
 
 def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scenario) -> Source:
@@ -102,6 +112,7 @@ def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, sp
         skipped=found.skipped,
         duplicates=found.duplicates,
         warnings=found.warnings,
+        made_from=train.made_from,
     )
 
 
