@@ -1,7 +1,7 @@
 """From files to training: the same result as from arrays, a quick second start, little memory, bad files told.
 
 Run: python benchmarks/from_files.py digits|cifar10 [training images]   accuracy of every way in, and second start
-     python benchmarks/from_files.py many [images]                      peak memory of a fit over so many small images
+     python benchmarks/from_files.py many [images] [network]            peak memory of a fit over so many small images
      python benchmarks/from_files.py broken [images]                    a folder of which every 20th file is broken
 """
 
@@ -22,15 +22,15 @@ from splitpu.data import load_named, make_pu
 
 POSITIVES = {"digits": 100, "cifar10": 200}
 # A few epochs of a small network, alike for every way in: the question is whether the ways differ.
-SHORT = ["base.epochs=4", "split.max_epochs=4", "student.epochs=4", "rounds=1", "engine.threads=1"]
-TRAINED_ONCE = ["--method", "nnpu", "--backbone", "cnn-small", "--set", "base.epochs=1", "--set", "engine.threads=1"]
+FEW_EPOCHS = ["base.epochs=4", "split.max_epochs=4", "student.epochs=4", "rounds=1", "engine.threads=1"]
+ONE_EPOCH = ["base.epochs=1", "split.max_epochs=1", "student.epochs=1", "rounds=1", "engine.threads=1"]
 
 
-def main(what: str = "digits", number: str = "") -> None:
+def main(what: str = "digits", number: str = "", network: str = "mlp") -> None:
     """Print one JSON object."""
     with tempfile.TemporaryDirectory() as place:
         if what == "many":
-            found = many(Path(place), int(number or 200_000))
+            found = many(Path(place), int(number or 200_000), network)
         elif what == "broken":
             found = broken(Path(place), int(number or 1000))
         else:
@@ -61,7 +61,7 @@ def ways_in(root: Path, name: str, most: int) -> dict[str, Any]:
         ways["flat arrays"] = [str(root / "flat.npz")]
         ways["table"] = [str(root / "a.csv"), "--label", "s", "--test", str(root / "test.csv")]
     prior = ["--prior", str(round(float(named.truth_train[order].mean()), 4))]
-    short = [word for setting in SHORT for word in ("--set", setting)]
+    short = _settings(FEW_EPOCHS)
     found: dict[str, Any] = {way: _figures(root / way, [*words, *prior, *short]) for way, words in ways.items()}
     same = {
         f"{one} and {other}": _weights(root / one) == _weights(root / other)
@@ -78,14 +78,18 @@ def ways_in(root: Path, name: str, most: int) -> dict[str, Any]:
     }
 
 
-def many(root: Path, images: int) -> dict[str, Any]:
-    """The most memory that all processes of a fit hold at once, for a quarter of the images and for all of them."""
-    found: dict[str, Any] = {"images": images, "size": "16 x 16 x 3"}
+def many(root: Path, images: int, network: str) -> dict[str, Any]:
+    """The most memory that all processes of a fit hold at once, for a quarter of the images and for all of them.
+
+    Every stage of Split-PU takes part, one epoch each, and the prior is estimated.
+    """
+    found: dict[str, Any] = {"size": "16 x 16 x 3", "network": network}
     os.environ["SPLITPU_CACHE"] = str(root / "cache")
     for count in (images // 4, images):
         place = root / str(count)
         write_many(place, count)
-        words = [*_words(place, "--positives", "pos", "--unlabelled", "unl"), "--prior", "0.525", *TRAINED_ONCE]
+        words = [*_words(place, "--positives", "pos", "--unlabelled", "unl"), "--backbone", network]
+        words += _settings(ONE_EPOCH)
         peak = peak_memory(_command(place / "run", words))
         rows = json.loads((place / "run" / "result.json").read_text())["rows"]
         found[f"peak MB with {rows:,} images"] = peak.in_megabytes()
@@ -96,7 +100,7 @@ def broken(root: Path, images: int) -> dict[str, Any]:
     """What a fit says of a folder in which every 20th file is broken, each tenth of them in another way."""
     os.environ["SPLITPU_CACHE"] = str(root / "cache")
     names = write_broken(root, images)
-    words = [*_words(root, "--positives", "pos", "--unlabelled", "unl"), "--prior", "0.5", *TRAINED_ONCE]
+    words = [*_words(root, "--positives", "pos", "--unlabelled", "unl"), "--prior", "0.5", *_settings(ONE_EPOCH)]
     plain = subprocess.run(splitpu(_command(root / "run", words)), capture_output=True, text=True)
     strict = subprocess.run(splitpu(_command(root / "strict", [*words, "--strict"])), capture_output=True, text=True)
     with (root / "run" / "skipped.csv").open() as file:
@@ -116,6 +120,10 @@ def broken(root: Path, images: int) -> dict[str, Any]:
 
 def _words(root: Path, *words: str) -> list[str]:
     return [word if word.startswith("--") else str(root / word) for word in words]
+
+
+def _settings(settings: list[str]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 def _bytes(features: Any) -> Any:
