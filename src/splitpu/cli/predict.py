@@ -16,6 +16,7 @@ from splitpu.cli.progress import choose_display
 from splitpu.cli.review import check_review, lay_out
 from splitpu.config import EngineConfig
 from splitpu.data.file_words import skipped_in_words
+from splitpu.data.scanning import Skipped
 from splitpu.data.table_files import write_parquet
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
@@ -59,7 +60,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     if json:
         summary = {"run": str(folder.path), "rows": len(lines), "positive": int((decision > 0).sum())}
         if rows.files is not None:
-            summary |= {"skipped": [entry.__dict__ for entry in rows.skipped], "copied": reviewed}
+            summary |= {"skipped": [_plain(entry) for entry in rows.skipped], "copied": reviewed}
         scores = [dict(zip(_COLUMNS, line, strict=True)) for line in lines]
         print_json(summary | ({"out": str(out)} if out is not None else {"scores": scores}))
     elif out is None:
@@ -69,6 +70,10 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     if reviewed:
         print_note(f"the {reviewed:,} most probable images are in {asked.copy_to}")
     return 0
+
+
+def _plain(entry: Skipped) -> dict[str, Any]:
+    return {"name": entry.name, "why": entry.why, "bad": entry.bad}
 
 
 def _check_review(asked: PredictOptions, path: Path) -> None:

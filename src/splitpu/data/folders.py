@@ -112,6 +112,9 @@ def read_images(
         instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
         raise InputError(f"there are no {IN_WORDS} files in {where}{instead}: give the folders that hold the images.")
     if strict and broken:
+        before = found.files[: broken[0].after]  # one of these may be the first that is bad
+        if before:
+            decoded_images(before, spec=spec, size=size, strict=True, watch=watch)
         raise InputError(f"{broken[0].name} {broken[0].why}; remove it, or leave out --strict to skip such files.")
     decoded = decoded_images(found.files, spec=spec, size=size, strict=strict, watch=watch)
     skipped = (*found.skipped, *_undecodable(found.files, decoded))

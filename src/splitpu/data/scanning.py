@@ -36,6 +36,7 @@ class Skipped:
     name: str
     why: str
     bad: bool = True
+    after: int = 0  # how many image files come before it
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def find_images(folders: Sequence[str | Path]) -> Found:
     for number, root in enumerate(roots):
         for found in _contents(root, closed):
             if found.why:
-                skipped.append(Skipped(_name(found.path, len(common)), found.why, found.bad))
+                skipped.append(Skipped(_name(found.path, len(common)), found.why, found.bad, len(files)))
             else:
                 files.append(ImageFile(found.path, len(common), number, found.size, found.modified))
     return Found(tuple(files), tuple(skipped))
