@@ -22,7 +22,11 @@ from splitpu.data import load_named, make_pu
 
 POSITIVES = {"digits": 100, "cifar10": 200}
 # A few epochs of a small network, alike for every way in: the question is whether the ways differ.
-FEW_EPOCHS = ["base.epochs=4", "split.max_epochs=4", "student.epochs=4", "rounds=1", "engine.threads=1"]
+FEW_EPOCHS = {
+    "digits": ["base.epochs=10", "split.max_epochs=5", "student.epochs=10", "rounds=1", "engine.threads=1"],
+    "cifar10": ["base.epochs=1", "split.max_epochs=1", "student.epochs=1", "rounds=1", "engine.threads=1"],
+}
+SMALL = {"digits": [], "cifar10": ["--backbone", "cnn-small"]}
 ONE_EPOCH = ["base.epochs=1", "split.max_epochs=1", "student.epochs=1", "rounds=1", "engine.threads=1"]
 
 
@@ -61,7 +65,7 @@ def ways_in(root: Path, name: str, most: int) -> dict[str, Any]:
         ways["flat arrays"] = [str(root / "flat.npz")]
         ways["table"] = [str(root / "a.csv"), "--label", "s", "--test", str(root / "test.csv")]
     prior = ["--prior", str(round(float(named.truth_train[order].mean()), 4))]
-    short = _settings(FEW_EPOCHS)
+    short = [*_settings(FEW_EPOCHS[name]), *SMALL[name]]
     found: dict[str, Any] = {way: _figures(root / way, [*words, *prior, *short]) for way, words in ways.items()}
     same = {
         f"{one} and {other}": _weights(root / one) == _weights(root / other)
