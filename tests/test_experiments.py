@@ -40,7 +40,7 @@ from splitpu.selection import hold_out, nnpu_value, pu_criterion
 NAMES = [
     *("main", "medical", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
     *("rho", "alpha", "beta", "tau", "base-upu"),
-    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery", "recipe-choice"),
+    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery", "recipe-choice", "record-choice"),
 ]
 QUIET: list[str] = []
 
@@ -104,8 +104,6 @@ def test_names_that_do_not_exist() -> None:
         chosen_experiments("mian")
     with pytest.raises(InputError, match="did you mean 'default'"):
         units_of("main", recipe="defualt")
-    with pytest.raises(InputError, match="warm-up"):
-        units_of("main", recipe="record")
 
 
 # ---------------------------------------------------------------------------------------------------------------- units
@@ -177,6 +175,23 @@ def test_results_outlive_settings_that_were_added_later(tmp_path: Path) -> None:
     del line["config"]["views"]["cutout"]  # as if it had not existed, at a default that does what was done before
     ResultStore(tmp_path).add(unit, line)
     assert ResultStore(tmp_path).find(unit) is not None
+
+
+def test_a_warm_up_that_does_not_happen_decides_nothing(tmp_path: Path) -> None:
+    (unit,) = units_of("main", recipe="default", positives=[1000], seeds=[0])
+    line = made_up(unit, 90.0)
+    line["config"]["warmup"]["epochs"] = 7
+    ResultStore(tmp_path).add(unit, line)
+    assert ResultStore(tmp_path).find(unit) is not None
+    del line["config"]["warmup"]  # as in lines that are older than the warm-up
+    ResultStore(tmp_path / "older").add(unit, line)
+    assert ResultStore(tmp_path / "older").find(unit) is not None
+    (warmed,) = units_of("main", recipe="record", positives=[1000], seeds=[0])
+    assert warmed.config.warmup.name == "simclr"
+    line = made_up(warmed, 96.0)
+    line["config"]["warmup"]["epochs"] = 7
+    ResultStore(tmp_path / "warmed").add(warmed, line)
+    assert ResultStore(tmp_path / "warmed").find(warmed) is None
 
 
 # -------------------------------------------------------------------------------------------------------------- harness
@@ -331,6 +346,7 @@ def test_what_is_shared_is_trained_once(smoked: Smoke) -> None:
         assert all("from the cache" in stage for stage in said[name])
     assert said["rounds"][:3] == [stage.replace("2 epochs", "from the cache") for stage in said["main"]]
     assert "base: 2 epochs" in said["base-upu"] and "base: 2 epochs" in said["recipe-choice"]
+    assert said["record-choice"] == ["warmup: 2 epochs", *said["main"]]
 
 
 def test_four_rounds_in_one_line(smoked: Smoke) -> None:

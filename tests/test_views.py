@@ -11,14 +11,8 @@ from torch import Tensor
 
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocess import Preprocessing
-from splitpu.views import (
-    Views,
-    adjust_brightness,
-    adjust_contrast,
-    adjust_hue,
-    adjust_saturation,
-    turn_and_zoom,
-)
+from splitpu.effects import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation, turn_and_zoom
+from splitpu.views import Views
 
 CALM = ViewsConfig(
     crop_padding=0.0,

@@ -15,18 +15,19 @@ from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.lanes import SharedRows
 from splitpu.engine.loop import Engine
-from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
-from splitpu.methods.context import Context, NetworkRecipe
+from splitpu.methods.context import Context, NetworkRecipe, WarmStart
 from splitpu.methods.registry import find_method
 from splitpu.methods.result import MethodResult
+from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
+from splitpu.networks import Backbone as BackboneNetwork
 from splitpu.networks import as_backbone, build_network, choose_network
-from splitpu.networks.pretrained import PretrainedWeights, transfer
-from splitpu.networks.resnet import ResNet18
+from splitpu.networks.pretrained import PretrainedWeights, pretrainable, resnet_inside, transfer
 from splitpu.views import Views
 
 Backbone = str | nn.Module | Callable[[], nn.Module]
@@ -61,10 +62,14 @@ def train(
     classes: tuple[Any, Any] = (0, 1),
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    shared: SharedRows | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
+    Runs in one process that are given the same `shared` have one copy of the rows among them.
+    A `warm_start` that was made before takes the place of the warm-up.
     """
     check_needs(config, data, prior)
     context = open_context(
@@ -79,8 +84,10 @@ def train(
         layers=layers,
         world=world,
         weights=weights,
+        shared=shared,
+        warm_start=warm_start,
     )
-    result = find_method(config.method).run(context)
+    result = find_method(config.method).run(warmed_up(context))
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
     model = Model(final, base, context.recipe.name, context.preprocessing, config, prior, classes)
     return Training(model, result, context.engine.hardware, context.engine.describe())
@@ -100,12 +107,14 @@ def open_context(
     engine_type: type[Engine] = Engine,
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    shared: SharedRows | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Context:
     """Set up everything that stages need, without training any."""
     hardware = Hardware.choose(device, config.engine).within(world or World())
-    preprocessing = Preprocessing.fit(data.features)
+    rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
     engine = engine_type(
-        RowStore(data.features, hardware.device, config.engine.residence),
+        rows,
         Views(preprocessing, config.views, hardware.device),
         hardware,
         seed=seed,
@@ -115,7 +124,7 @@ def open_context(
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
-    return Context(data, prior, config, recipe, engine, data_key, preprocessing)
+    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start)
 
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> None:
@@ -146,11 +155,13 @@ def network_recipe(
     """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
 
     A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
-    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18.
+    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18, be it a whole
+    network or the part of one that looks at slices.
     """
     shape = preprocessing.shape
     if weights is not None:
-        return NetworkRecipe("resnet18", lambda: _pretrained(weights, shape))
+        name = pretrainable(shape)
+        return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
     if isinstance(backbone, str):
         name = choose_network(shape) if backbone == "auto" else backbone
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
@@ -165,7 +176,7 @@ def network_recipe(
     return NetworkRecipe(f"own:{label}", lambda: as_backbone(make(), shape, low=low, high=high))
 
 
-def _pretrained(weights: PretrainedWeights, shape: tuple[int, ...]) -> ResNet18:
-    network = ResNet18(shape)
-    transfer(weights, network)
+def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> BackboneNetwork:
+    network = build_network(name, shape)
+    transfer(weights, resnet_inside(network))
     return network

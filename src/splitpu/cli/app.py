@@ -61,6 +61,7 @@ def fit(
     rounds: Whole = None,
     backbone: str | None = None,
     weights: Path | None = None,
+    warmup: str | None = None,
     scenario: Scenario | None = None,
     seed: Whole = None,
     device: str | None = None,
@@ -85,7 +86,7 @@ def fit(
     out
         The run folder; runs/<data>-<time> if not given.
     preset
-        Where the settings start from: default or paper.
+        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
     config
         A TOML file of settings, laid over the preset.
     settings
@@ -96,6 +97,8 @@ def fit(
         auto, mlp, cnn-small, cnn13 or resnet18.
     weights
         What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
+    warmup
+        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
     scenario
         How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
         positives were collected apart).
@@ -127,6 +130,7 @@ def fit(
         rounds=rounds,
         backbone=backbone,
         weights=weights,
+        warmup=warmup,
         scenario=scenario,
         seed=seed,
         device=device,

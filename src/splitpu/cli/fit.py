@@ -11,9 +11,10 @@ from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
+from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
-from splitpu.runs.fitting import begin_run, carry_out, collected_warnings, help_out
+from splitpu.runs.fitting import begin_run, carry_out, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request
@@ -37,6 +38,7 @@ class FitOptions(DataOptions):
     rounds: int | None = None
     backbone: str | None = None
     weights: Path | None = None
+    warmup: str | None = None
     scenario: Scenario | None = None
     seed: int | None = None
     device: str | None = None
@@ -114,6 +116,8 @@ def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
         config = apply_overrides(config, [f"method={find_method(asked.method).name}"])
     if asked.rounds is not None:
         config = apply_overrides(config, [f"rounds={asked.rounds}"])
+    if asked.warmup is not None:
+        config = apply_overrides(config, [f"warmup.name={asked.warmup}"])
     return config
 
 

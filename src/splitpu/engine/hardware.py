@@ -2,6 +2,7 @@
 
 import os
 import platform
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,9 @@ from splitpu.config.schema import EngineConfig
 from splitpu.engine.world import World
 from splitpu.errors import InputError
 
+_LIMITING = threading.Lock()
+_LIMITS: list[int] = []  # numbers of CPU threads: the one before all, then that of every block that is open
+
 
 @dataclass(frozen=True)
 class Hardware:
@@ -21,6 +25,7 @@ class Hardware:
     bf16: bool
     capture: bool
     threads: int
+    kernels: bool = False
     world: World = field(default_factory=World)
 
     @classmethod
@@ -28,14 +33,13 @@ class Hardware:
         """Take the fastest correct choice this machine offers, unless the configuration forbids it."""
         chosen = _device(device)
         on_gpu = chosen.type == "cuda"
-        bf16 = config.precision == "bf16" or (
-            config.precision == "auto" and on_gpu and torch.cuda.is_bf16_supported()
-        )
+        bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu and torch.cuda.is_bf16_supported())
         return cls(
             device=chosen,
             bf16=bf16,
             capture=on_gpu and config.capture == "auto",
             threads=config.threads or _sensible_threads(),
+            kernels=on_gpu and config.kernels == "auto",
         )
 
     def within(self, world: World) -> "Hardware":
@@ -56,13 +60,25 @@ class Hardware:
 
     @contextmanager
     def thread_limit(self) -> Iterator[None]:
-        """Use the chosen number of CPU threads inside the block only."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
+        """Use the chosen number of CPU threads inside the block only.
+
+        The number is the whole process's. Blocks of several threads may overlap, and the last to leave puts it back.
+        """
+        with _LIMITING:
+            if not _LIMITS:
+                _LIMITS.append(torch.get_num_threads())
+            _LIMITS.append(self.threads)
+            torch.set_num_threads(self.threads)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            with _LIMITING:
+                _LIMITS.reverse()
+                _LIMITS.remove(self.threads)  # the latest of this number
+                _LIMITS.reverse()
+                torch.set_num_threads(_LIMITS[-1])
+                if len(_LIMITS) == 1:
+                    _LIMITS.clear()
 
     def describe(self) -> str:
         """Name the device as a person would."""

@@ -12,7 +12,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
 from splitpu.engine.parallel import shared_work
 from splitpu.engine.rows import RowStore
-from splitpu.engine.seeds import derive_seed, seeded
+from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.steps import Step
 from splitpu.errors import InputError, Interrupted
@@ -43,6 +43,10 @@ class Engine:
 
     def run(self, stage: Stage) -> StageOutcome:
         """Train the stage's module to its last epoch, or take it from the store; the weights end in the module."""
+        with self.store.turn(stage):
+            return self._run(stage)
+
+    def _run(self, stage: Stage) -> StageOutcome:
         saved = self._loaded(stage)
         self.observer.stage_started(stage, saved.epoch if saved else 0)
         for record in saved.history if saved else ():
@@ -53,7 +57,7 @@ class Engine:
         else:
             try:
                 sharing = shared_work(stage.task.module, self.hardware.world)
-                with self.hardware.thread_limit(), seeded(self.seed, stage.name), sharing:
+                with self.hardware.thread_limit(), sharing:
                     outcome = self._train(stage, saved)
             except torch.OutOfMemoryError as error:
                 raise InputError(_out_of_memory(stage, self.hardware)) from error
@@ -68,7 +72,8 @@ class Engine:
         """The choices that were made, as `graph/bf16/resident` or the like."""
         step = "graph" if self.captured_stages and all(self.captured_stages) else "eager"
         precision = "bf16" if self.hardware.bf16 else "fp32"
-        return f"{step}/{precision}/{'resident' if self.rows.resident else 'streamed'}"
+        choices = [step, precision, "resident" if self.rows.resident else "streamed"]
+        return "/".join(choices + ["fused"] * self.hardware.kernels)
 
     def _loaded(self, stage: Stage) -> StageState | None:
         """The stage from the store, which several processes must have found in the same state."""
@@ -119,7 +124,7 @@ class Engine:
         device = self.hardware.device
         plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
         step.generator.manual_seed(derive_seed(self.seed, stage.name, epoch, "views"))
-        torch.manual_seed(derive_seed(self.seed, stage.name, epoch, "module"))
+        step.draws.seed(derive_seed(self.seed, stage.name, epoch, "module"))
         first, total = epoch * steps, stage.epochs * steps
         rates = [rate_at(stage.optimiser, first + i, total) for i in range(steps)]
         rate_tensor = torch.tensor(rates, dtype=torch.float64).to(device, torch.float32)
@@ -174,8 +179,9 @@ def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """What to lower. Smaller steps behind the user's back would be another training: their batch norms see less."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    section = stage.name.rpartition(".")[2]
-    setting = f"{section}.batch_size" if section in ("base", "split", "student") else "this method's batch_size"
+    section = stage.name.rpartition(".")[2] if stage.name.startswith("round") else stage.name
+    known = section in ("warmup", "base", "split", "student")
+    setting = f"{section}.batch_size" if known else "this method's batch_size"
     return (
         f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} a step: lower {setting} (and "
         "positives_per_batch if that is set), set engine.residence=host if the data fill it, or take a smaller network."

@@ -1,6 +1,5 @@
 """Where the training rows live and how a batch of them reaches the compute device."""
 
-import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from splitpu.engine.file_rows import FileRows
 from splitpu.errors import InputError
+from splitpu.listening import without_warning
 
 _RESERVE = 0.5  # share of free device memory that data may take; the rest is for activations
 _STEPS_AHEAD = 2  # one being copied to the device, one being read
@@ -98,8 +98,7 @@ class RowStore:
 
 def shared_tensor(array: npt.NDArray[Any]) -> Tensor:
     """The array as a tensor over the same memory. It may be read-only: nobody here ever writes to features."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+    with without_warning("The given NumPy array is not writable"):
         return torch.from_numpy(array)
 
 

@@ -11,8 +11,10 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
 from splitpu.engine.parallel import add_gradients
 from splitpu.engine.rows import RowStore
+from splitpu.engine.seeds import StageDraws
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUWarning
+from splitpu.kernels import allow_kernels
 from splitpu.views import Views
 
 _WARM_UP_STEPS = 3  # lets libraries choose their algorithms and optimisers allocate their state before capture
@@ -24,9 +26,11 @@ class Step:
     def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware) -> None:
         self.stage, self.rows, self.views, self.hardware = stage, rows, views, hardware
         self.module = stage.task.module
+        allow_kernels(self.module, hardware.kernels)
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
         self.generator = torch.Generator(hardware.device)
+        self.draws = StageDraws(hardware.device)
         # Inputs and sums sit at fixed addresses, which is what a captured graph reads and writes.
         device = hardware.device
         self._indices = {
@@ -50,7 +54,8 @@ class Step:
         if self._graph is not None:
             self._graph.replay()
         else:
-            self._compute()
+            with self.draws.lent():
+                self._compute()
 
     def take_means(self, steps: int) -> dict[str, float]:
         """Mean of every term since the last call; the one moment of an epoch when the host waits for the device."""
@@ -64,7 +69,7 @@ class Step:
     def forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
         """Pass rows through the module in training mode for the sake of its batch-norm statistics."""
         self._raw = raw
-        with self.hardware.autocast():
+        with self.draws.lent(), self.hardware.autocast():
             self.stage.task.step(self._batch(indices), self.views, self.generator)
 
     def live_tensors(self) -> dict[str, Tensor]:
@@ -113,7 +118,8 @@ class Step:
     def _try_capture(self) -> bool:
         before = copied(self.live_tensors())
         try:
-            self._capture()
+            with self.draws.lent():
+                self._capture()
         except (RuntimeError, torch.AcceleratorError) as error:
             reason = str(error).splitlines()[0]
             message = f"stage {self.stage.name}: the step could not be captured ({reason}); running it uncaptured."
@@ -126,7 +132,7 @@ class Step:
         for name, pool in self.stage.pools.items():
             some = torch.from_numpy(pool.rows).to(self.hardware.device)
             self._indices[name].copy_(some.repeat(-(-pool.count // len(some)))[: pool.count])
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = _capture_stream(self.hardware.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP_STEPS):
@@ -135,7 +141,8 @@ class Step:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         self.optimiser.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
+        # "thread_local": other threads, which may be training on this device, are free to do what a capture must not.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._compute()
         self._graph = graph
 
@@ -149,3 +156,15 @@ class Step:
         restore_in_place({name: live[name] for name in before}, before)
         for total in self._sums.values():
             total.zero_()
+
+
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """This thread's own stream if it has one, else a new one: the device's usual stream cannot be captured.
+
+    Libraries keep one workspace a stream, and what is captured goes on using it. Runs that are replayed at the same
+    time must therefore never be captured on the same stream, as they would be on torch's own choice.
+    """
+    current = torch.cuda.current_stream(device)
+    if current != torch.cuda.default_stream(device):
+        return current
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

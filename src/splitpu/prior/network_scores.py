@@ -21,7 +21,7 @@ from splitpu.views import Views
 
 FOLDS = 2
 WARM_UP, CLEANED = 10, 20  # epochs of P against all of U, then against U without its likely positives
-_BATCH = 256
+_BATCH, _SMALLEST_BATCH = 256, 16  # images a step; of volumes fewer, as each is many images
 _OPTIMISER = OptimiserConfig(name="adamw", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.99)
 
 
@@ -77,13 +77,15 @@ def _trained_on(context: Context, training: Rows, held_out: Rows, name: str) -> 
         kept[context.rows(training)] = torch.as_tensor(still, dtype=kept.dtype, device=kept.device)
         return False
 
+    images = data.features.shape[1] if data.kind == "volumes" else 1
+    batch = max(_SMALLEST_BATCH, _BATCH // images)
     positives, unlabelled = training[data.labelled[training]], training[~data.labelled[training]]
     stage = Stage(
         name=name,
         task=ContrastTask(network, kept),
         pools={
-            "positives": Pool(positives, min(_BATCH // 2, len(positives))),
-            "unlabelled": Pool(unlabelled, min(_BATCH, len(unlabelled))),
+            "positives": Pool(positives, min(batch // 2, len(positives))),
+            "unlabelled": Pool(unlabelled, min(batch, len(unlabelled))),
         },
         leading="unlabelled",
         epochs=WARM_UP + CLEANED,

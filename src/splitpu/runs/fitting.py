@@ -2,19 +2,18 @@
 
 import dataclasses
 import json
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from splitpu.config import Config
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
-from splitpu.errors import InputError, SplitPUWarning
+from splitpu.errors import InputError
 from splitpu.files import write_text
+from splitpu.listening import Note, collected_warnings
 from splitpu.networks import build_network
+from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.report import write_report
 from splitpu.runs.folder import RunFolder
@@ -25,8 +24,6 @@ from splitpu.runs.sources import LoadedData
 from splitpu.runs.starting_weights import check_weights, same_weights
 from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
 from splitpu.training import Training, check_needs, train
-
-Note = Callable[[str], None]
 
 
 def begin_run(
@@ -49,7 +46,7 @@ def begin_run(
     hardware = Hardware.choose(device, config.engine)
     shape = tuple(loaded.data.features.shape[1:])
     start = None if weights is None else check_weights(weights, backbone, shape)
-    build_network("resnet18" if start else backbone, shape)
+    build_network(pretrainable(shape) if start else backbone, shape)
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
     config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, threads=hardware.threads))
     request = Request(
@@ -131,32 +128,6 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
     if loaded.duplicates:
         write_duplicates(folder.duplicates, loaded)
         note(f"{folder.duplicates} lists all of the equal pictures")
-
-
-@contextmanager
-def collected_warnings(note: Note) -> Iterator[list[str]]:
-    """Tell and collect what the package warns of inside the block; other warnings go their usual way."""
-    given: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", SplitPUWarning)
-        show_others = warnings.showwarning
-
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            if issubclass(category, SplitPUWarning):
-                given.append(str(message))
-                note(str(message))
-            else:
-                show_others(message, category, filename, lineno, file, line)
-
-        warnings.showwarning = show
-        yield given
 
 
 def _write_everything(

@@ -115,6 +115,7 @@ def result_of(
         "preset": request.preset,
         "network": training.model.network_name,
         "weights": request.weights,
+        "warmup": training.model.config.warmup.name,
         "seed": request.seed,
         "models": [
             {
