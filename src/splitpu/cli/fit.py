@@ -21,6 +21,7 @@ from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request, Source
 from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import LoadedData, load_request, load_source
+from splitpu.runs.starting_weights import weights_file
 from splitpu.training import profile_of
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"
@@ -46,12 +47,6 @@ class FitOptions(DataOptions):
     side_by_side: int | None = None
     device: str | None = None
 
-    def given(self) -> list[str]:
-        """The options that were given, as they are written."""
-        spelling = {"data": "DATA", "settings": "--set"}
-        chosen = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
-        return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
-
 
 def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
     """The quickest way to see the method at work, through the same code as any other run."""
@@ -76,8 +71,10 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
+    display.say(f"data: {loaded.in_words()}")
     folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
     return _train_and_show(folder, request, loaded, display, world, json=json)
 
@@ -175,6 +172,7 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             "prior": _prior_in_words(result),
             "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
             "run": folder.path,
+            **({"scores": folder.scores} if folder.scores.exists() else {}),
             "report": folder.report,
         }
     )

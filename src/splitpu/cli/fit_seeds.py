@@ -1,5 +1,6 @@
 """`splitpu fit --seeds 0,1,2`: a run for every seed, several at once on a GPU, and what they say together."""
 
+import dataclasses
 import sys
 import threading
 import traceback
@@ -22,6 +23,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.several import FIGURES, SeedsFolder, mean_rows, seed_rows
 from splitpu.runs.sources import LoadedData, check_unchanged, load_draws
+from splitpu.runs.starting_weights import weights_file
 from splitpu.side_by_side import all_or_error, run_jobs
 
 
@@ -35,6 +37,7 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
     if asked.side_by_side is not None and asked.side_by_side < 1:
         raise InputError(f"--side-by-side {asked.side_by_side} would train nothing; give a number from 1 on.")
     _refuse_several_processes()
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
     scenario = asked.scenario or "single-training-set"
     sources = [source_asked(asked, seed=seed, scenario=scenario) for seed in seeds]
     path = RunFolder.free_path(asked.out, sources[0].title)

@@ -23,7 +23,7 @@ from splitpu.runs.page import report_data
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.starting_weights import check_weights, same_weights
-from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_skipped, write_split
+from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
 from splitpu.training import Training, check_needs, train
 
 
@@ -127,13 +127,15 @@ def _train(
 
 def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:
     """Before training, so that even a run that is never finished says what it left out."""
-    if loaded.skipped:
-        write_skipped(folder.skipped, loaded.skipped)
-    if loaded.duplicates:
-        write_duplicates(folder.duplicates, loaded)
     for warning in loaded.warnings:
         given.append(warning)
         note(warning)
+    if loaded.skipped:
+        write_skipped(folder.skipped, loaded.skipped)
+        note(f"{folder.skipped} lists every file that is not used, and why")
+    if loaded.duplicates:
+        write_duplicates(folder.duplicates, loaded)
+        note(f"{folder.duplicates} lists all of the equal pictures")
 
 
 def _write_everything(
@@ -142,6 +144,7 @@ def _write_everything(
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
     dataclasses.replace(training.model, inputs=loaded.inputs).save(folder.path)
+    write_scores(folder.scores, training, loaded)
     write_split(folder.split, training, loaded.data)
     write_report(folder.report, report_data(training, loaded, request, figures, given))
     result = result_of(training, loaded, request, figures, given)
