@@ -115,6 +115,7 @@ RANGES: dict[str, Range] = {
     "views.noise": _WEIGHT,
     "views.dropout": _DECAY,
     "engine.threads": _COUNT_OR_NONE,
+    "engine.pieces": _COUNT_OR_NONE,
     "engine.checkpoint_every": _COUNT,
     **_METHOD_RANGES,
     **{f"{method}.{name}": r for method in _METHODS for name, r in _PASSES.items()},

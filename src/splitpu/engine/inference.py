@@ -77,8 +77,19 @@ def _chunk_size(row_values: int, device: torch.device) -> int:
     return max(1, _BATCH_VALUES[device.type] // row_values)
 
 
-@torch.no_grad()
 def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
+    """Logits of a chunk; in halves where it does not fit, as outside training every row is scored by itself."""
+    try:
+        return _forward_at_once(network, inputs, hardware)
+    except torch.OutOfMemoryError:
+        if len(inputs) == 1:
+            raise
+    # Only here, when the error and all it holds on to are gone, is there room again.
+    return torch.cat([_forward(network, half, hardware) for half in inputs.tensor_split(2)])
+
+
+@torch.no_grad()
+def _forward_at_once(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
     was_training = network.training
     network.eval()
     with hardware.autocast(), hardware.thread_limit():
