@@ -123,6 +123,7 @@ def open_context(
         store=CheckpointStore(checkpoints, writes=hardware.world.writes),
         observer=observer or Observer(),
         checkpoint_every=config.engine.checkpoint_every,
+        pieces=config.engine.pieces,
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
