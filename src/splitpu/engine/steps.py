@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
+from splitpu.engine.half_weights import HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
 from splitpu.engine.parallel import add_gradients
 from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
-from splitpu.engine.seeds import StageDraws
+from splitpu.engine.seeds import TORCHS_OWN, StageDraws
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUWarning
 from splitpu.kernels import allow_kernels
@@ -40,7 +41,9 @@ class Step:
             name: torch.zeros(pool.count, dtype=torch.int64, device=device) for name, pool in stage.pools.items()
         }
         self._average_weight = torch.zeros((), device=device)
-        self._sums: dict[str, Tensor] = {}
+        self._half = HalfWeights(self.module) if hardware.kernels and hardware.bf16 else None
+        self._terms_seen: list[str] = []
+        self._sums = torch.zeros(0, device=device)  # of the terms, in their order
         self._raw: Mapping[str, Tensor] = {}
         self._graph: torch.cuda.CUDAGraph | None = None
         self.lighter: LighterForward | None = self._in_pieces(pieces) if pieces > 1 else None
@@ -64,11 +67,9 @@ class Step:
 
     def take_means(self, steps: int) -> dict[str, float]:
         """Mean of every term since the last call; the one moment of an epoch when the host waits for the device."""
-        names = list(self._sums)
-        values = (torch.stack([self._sums[n] for n in names]) / steps).tolist() if names else []
-        for total in self._sums.values():
-            total.zero_()
-        return dict(zip(names, values, strict=True))
+        means = (self._sums / steps).tolist()
+        self._sums.zero_()
+        return dict(zip(self._terms_seen, means, strict=True))
 
     @torch.no_grad()
     def forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
@@ -87,9 +88,10 @@ class Step:
         self.optimiser.zero_grad(set_to_none=True)
         if not any(name.startswith("optimiser/") for name in before):
             self.optimiser.state.clear()  # which may be half made
-        gc.collect()  # a graph that has failed holds its activations in circles
-        if self.hardware.device.type == "cuda":
-            torch.cuda.empty_cache()
+        with TORCHS_OWN:  # not while another run of this process is being captured
+            gc.collect()  # a graph that has failed holds its activations in circles
+            if self.hardware.device.type == "cuda":
+                torch.cuda.empty_cache()
         self._restore(before)
         if self.lighter is None:
             self.lighter = self._in_pieces(2)
@@ -139,17 +141,17 @@ class Step:
 
     def _compute(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
-        terms = self._terms(self._indices)
-        terms["loss"].backward()  # type: ignore[no-untyped-call]
+        with nullcontext() if self._half is None else self._half.lent():
+            terms = self._terms(self._indices)
+            terms["loss"].backward()  # type: ignore[no-untyped-call]
         add_gradients(self.module, self.hardware.world)
         self.optimiser.step()
         if self.average is not None:
             self.average.update(self._average_weight)
         with torch.no_grad():
-            for name, value in terms.items():
-                if name not in self._sums:
-                    self._sums[name] = torch.zeros((), device=value.device)
-                self._sums[name].add_(value.detach())
+            if not self._terms_seen:
+                self._terms_seen, self._sums = list(terms), torch.zeros(len(terms), device=self.hardware.device)
+            self._sums.add_(torch.stack([terms[name].detach().float() for name in self._terms_seen]))
 
     def _try_capture(self) -> bool:
         before = copied(self.live_tensors())
@@ -190,8 +192,7 @@ class Step:
                     tensor.zero_()
         live = self.live_tensors()
         restore_in_place({name: live[name] for name in before}, before)
-        for total in self._sums.values():
-            total.zero_()
+        self._sums.zero_()
 
 
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:

@@ -77,9 +77,10 @@ class BasicBlock(nn.Module):
         straight = batch
         if self.downsample is not None:
             convolution, norm = self.downsample
-            straight = normalise(norm, convolution(batch), relu=False)
-        hidden = normalise(self.bn1, self.conv1(batch))
-        return normalise(self.bn2, self.conv2(hidden), added=straight)
+            assert isinstance(convolution, nn.Conv2d)
+            straight = normalise(norm, convolve(convolution, batch), relu=False)
+        hidden = normalise(self.bn1, convolve(self.conv1, batch))
+        return normalise(self.bn2, convolve(self.conv2, hidden), added=straight)
 
 
 def _layer(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
