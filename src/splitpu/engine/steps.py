@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
-from splitpu.engine.half_weights import HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
 from splitpu.engine.parallel import add_gradients
@@ -41,7 +40,6 @@ class Step:
             name: torch.zeros(pool.count, dtype=torch.int64, device=device) for name, pool in stage.pools.items()
         }
         self._average_weight = torch.zeros((), device=device)
-        self._half = HalfWeights(self.module) if hardware.kernels and hardware.bf16 else None
         self._terms_seen: list[str] = []
         self._sums = torch.zeros(0, device=device)  # of the terms, in their order
         self._raw: Mapping[str, Tensor] = {}
@@ -141,9 +139,8 @@ class Step:
 
     def _compute(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
-        with nullcontext() if self._half is None else self._half.lent():
-            terms = self._terms(self._indices)
-            terms["loss"].backward()  # type: ignore[no-untyped-call]
+        terms = self._terms(self._indices)
+        terms["loss"].backward()  # type: ignore[no-untyped-call]
         add_gradients(self.module, self.hardware.world)
         self.optimiser.step()
         if self.average is not None:
