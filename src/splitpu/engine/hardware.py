@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from splitpu.config.schema import EngineConfig
+from splitpu.engine.host_memory import blocks_kept
 from splitpu.engine.world import World
 from splitpu.errors import InputError
 
@@ -65,6 +66,12 @@ class Hardware:
             yield
         finally:
             torch.set_num_threads(before)
+
+    @contextmanager
+    def for_training(self) -> Iterator[None]:
+        """The chosen number of threads, and on a CPU memory that is kept from step to step."""
+        with self.thread_limit(), blocks_kept() if self.device.type == "cpu" else nullcontext():
+            yield
 
     def describe(self) -> str:
         """Name the device as a person would."""
