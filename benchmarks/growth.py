@@ -114,13 +114,16 @@ def main() -> None:
         print(json.dumps(measured(asked.measure, asked.device, asked.threads)))
         return
     sizes = sorted(int(size) for size in asked.sizes.split(","))
-    found = [in_a_process(size, asked.side, asked.device, asked.threads) for size in sizes]
-    smallest = found[0]
-    for row in found:
-        more = row["file_mb"] - smallest["file_mb"]
-        row["host_growth"] = (row["host_mb"] - smallest["host_mb"]) / more if more else 0.0
+    found: list[dict[str, Any]] = []
+    for size in sizes:
+        row = in_a_process(size, asked.side, asked.device, asked.threads)
+        before = found[-1] if found else row
+        more = row["file_mb"] - before["file_mb"]
+        row["host_growth"] = (row["host_mb"] - before["host_mb"]) / more if more else 0.0
+        found.append(row)
+        print(json.dumps(row), flush=True)  # large sizes take a while, and what is known should not be lost
     columns = ("images", "file_mb", "base", "split", "student", "whole", "us_an_image", "host_mb", "device_mb")
-    show("seconds and megabytes; host_growth = megabytes of memory for one on disk", found, (*columns, "host_growth"))
+    show("seconds and megabytes; host_growth = memory for one megabyte more on disk", found, (*columns, "host_growth"))
     print(f"engine: {', '.join(sorted({row['engine'] for row in found}))}")
     write(asked.out, growth=found)
 

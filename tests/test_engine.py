@@ -21,6 +21,7 @@ from splitpu.engine.loop import Engine
 from splitpu.engine.optimise import average_weight_at, rate_at
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import EpochRecord, Observer, Stage
+from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted
 from splitpu.networks import build_network
 from splitpu.views import Views
@@ -244,3 +245,10 @@ class TestHardware:
             faults_of_ten_blocks()  # until every block has found a place that it fits into
             kept = faults_of_ten_blocks()
         assert kept < 0.3 * usual
+
+    def test_more_processes_than_gpus_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        one_gpu = Hardware(torch.device("cuda"), bf16=True, capture=True, threads=1)
+        with pytest.raises(InputError, match=r"more processes than the 1 GPU.*--nproc-per-node"):
+            one_gpu.within(World(rank=1, size=2))

@@ -47,7 +47,13 @@ class Hardware:
             return self
         device = self.device
         if device.type == "cuda":
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+            if number >= there:
+                raise InputError(
+                    f"torchrun started more processes than the {there} GPU(s) that torch sees here: lower "
+                    "--nproc-per-node to one process for each GPU."
+                )
+            device = torch.device("cuda", number)
             torch.cuda.set_device(device)
         return replace(self, device=device, capture=False, world=world)
 
