@@ -76,9 +76,18 @@ def jittered(image: Tensor) -> Tensor:
 class PlainStages:
     """Every stage of Split-PU as a plain loop; each method trains some epochs and gives the seconds of each."""
 
-    def __init__(self, data: PUData, config: Config, backbone: str, prior: float, device: str, workers: int) -> None:
+    def __init__(
+        self,
+        data: PUData,
+        config: Config,
+        backbone: str,
+        prior: float,
+        device: str,
+        workers: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.data, self.config, self.prior, self.device = data, config, prior, torch.device(device)
-        self.shape, self.backbone, self.workers = data.features.shape[1:], backbone, workers
+        self.shape, self.backbone, self.workers, self.clock = data.features.shape[1:], backbone, workers, clock
         self.padding = round(0.125 * self.shape[0])
 
     def base(self, epochs: int) -> list[float]:
@@ -102,7 +111,7 @@ class PlainStages:
                 _, labelled = next(again)
                 self._move(step(self._there(unlabelled), self._there(labelled)), optimiser)
 
-        return _timed(epoch, epochs)
+        return _timed(epoch, epochs, self.clock)
 
     def split(self, epochs: int) -> list[float]:
         """Cross-entropy against the teacher's labels, and after every epoch its agreement with them."""
@@ -126,7 +135,7 @@ class PlainStages:
                     says = (network(self._there(images)).logit > 0).cpu()
                     agree += int((says == (labels[numbers] > 0.5)).sum())
 
-        return _timed(epoch, epochs)
+        return _timed(epoch, epochs, self.clock)
 
     def student(self, epochs: int, hard_share: float) -> list[float]:
         """All terms on easy rows, labelled rows, and two views of hard rows."""
@@ -169,7 +178,7 @@ class PlainStages:
                 others = (self._there(next(known)[1]), self._there(next(pairs)[1]))
                 self._move(step(numbers, self._there(certain), *others), optimiser)
 
-        return _timed(epoch, epochs)
+        return _timed(epoch, epochs, self.clock)
 
     def _loader(self, rows: np.ndarray, batch: int, view: View, *, shuffle: bool = True) -> DataLoader:
         return DataLoader(
@@ -196,20 +205,28 @@ class PlainStages:
         return loss.item()  # everybody looks at it
 
 
-def plain_epochs(data: PUData, backbone: str, batch: int, prior: float, epochs: int, workers: int) -> list[float]:
+def plain_epochs(
+    data: PUData,
+    backbone: str,
+    batch: int,
+    prior: float,
+    epochs: int,
+    workers: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
     """Train the base stage on the CPU as one would; seconds of every epoch."""
     base = BaseConfig(batch_size=batch, optimiser=OptimiserConfig(weight_decay=0.0))
-    return PlainStages(data, Config(base=base), backbone, prior, "cpu", workers).base(epochs)
+    return PlainStages(data, Config(base=base), backbone, prior, "cpu", workers, clock).base(epochs)
 
 
-def _timed(epoch: Callable[[], None], epochs: int) -> list[float]:
+def _timed(epoch: Callable[[], None], epochs: int, clock: Callable[[], float]) -> list[float]:
     seconds = []
     for _ in range(epochs):
-        started = time.perf_counter()
+        started = clock()
         epoch()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(clock() - started)
     return seconds
 
 

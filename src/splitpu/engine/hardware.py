@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from splitpu.config.schema import EngineConfig
+from splitpu.engine.host_memory import blocks_kept
 from splitpu.engine.world import World
 from splitpu.errors import InputError
 
@@ -51,7 +52,13 @@ class Hardware:
             return self
         device = self.device
         if device.type == "cuda":
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+            if number >= there:
+                raise InputError(
+                    f"torchrun started more processes than the {there} GPU(s) that torch sees here: lower "
+                    "--nproc-per-node to one process for each GPU."
+                )
+            device = torch.device("cuda", number)
             torch.cuda.set_device(device)
         return replace(self, device=device, capture=False, world=world)
 
@@ -82,6 +89,12 @@ class Hardware:
                 torch.set_num_threads(_LIMITS[-1])
                 if len(_LIMITS) == 1:
                     _LIMITS.clear()
+
+    @contextmanager
+    def for_training(self) -> Iterator[None]:
+        """The chosen number of threads, and on a CPU memory that is kept from step to step."""
+        with self.thread_limit(), blocks_kept() if self.device.type == "cpu" else nullcontext():
+            yield
 
     def describe(self) -> str:
         """Name the device as a person would."""

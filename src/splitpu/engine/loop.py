@@ -69,7 +69,7 @@ class Engine:
         else:
             try:
                 sharing = shared_work(stage.task.module, self.hardware.world)
-                with self.hardware.thread_limit(), sharing:
+                with self.hardware.for_training(), sharing:
                     outcome = self._train(stage, saved)
             except torch.OutOfMemoryError as error:
                 raise InputError(_out_of_memory(stage, self.hardware)) from error
