@@ -7,6 +7,7 @@ from typing import Any
 
 from splitpu.config import Config
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
@@ -22,7 +23,7 @@ from splitpu.runs.page import report_data
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.starting_weights import check_weights, same_weights
-from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_skipped, write_split
+from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
 from splitpu.training import Training, check_needs, train
 
 
@@ -72,6 +73,7 @@ def carry_out(
     observer: Observer,
     note: Note,
     world: World | None = None,
+    shared: SharedRows | None = None,
 ) -> dict[str, Any]:
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
 
@@ -83,7 +85,7 @@ def carry_out(
         _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)
         try:
-            training = _train(folder, request, loaded, Everyone([metrics, observer]), world)
+            training = _train(folder, request, loaded, Everyone([metrics, observer]), world, shared)
         except InputError:
             if metrics.epochs == 0 and not folder.checkpoints.exists():
                 folder.discard()
@@ -100,7 +102,12 @@ def help_out(folder: RunFolder, request: Request, loaded: LoadedData, *, observe
 
 
 def _train(
-    folder: RunFolder, request: Request, loaded: LoadedData, observer: Observer, world: World | None
+    folder: RunFolder,
+    request: Request,
+    loaded: LoadedData,
+    observer: Observer,
+    world: World | None,
+    shared: SharedRows | None = None,
 ) -> Training:
     return train(
         loaded.data,
@@ -114,18 +121,21 @@ def _train(
         classes=loaded.classes,
         world=world,
         weights=None if request.weights is None else same_weights(request.weights),
+        shared=shared,
     )
 
 
 def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:
     """Before training, so that even a run that is never finished says what it left out."""
-    if loaded.skipped:
-        write_skipped(folder.skipped, loaded.skipped)
-    if loaded.duplicates:
-        write_duplicates(folder.duplicates, loaded)
     for warning in loaded.warnings:
         given.append(warning)
         note(warning)
+    if loaded.skipped:
+        write_skipped(folder.skipped, loaded.skipped)
+        note(f"{folder.skipped} lists every file that is not used, and why")
+    if loaded.duplicates:
+        write_duplicates(folder.duplicates, loaded)
+        note(f"{folder.duplicates} lists all of the equal pictures")
 
 
 def _write_everything(
@@ -134,6 +144,7 @@ def _write_everything(
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
     dataclasses.replace(training.model, inputs=loaded.inputs).save(folder.path)
+    write_scores(folder.scores, training, loaded)
     write_split(folder.split, training, loaded.data)
     write_report(folder.report, report_data(training, loaded, request, figures, given))
     result = result_of(training, loaded, request, figures, given)
