@@ -77,13 +77,18 @@ def verdict(experiment: Experiment, recipe: str, store: ResultStore) -> str:
     for name, group in candidates(experiment, recipe, store).items():
         compared = [one for one in group if one.complete]
         for one in compared:
-            if one.chosen and one.gain is not None:
-                error = f" ± {one.gain_error:.2f}" if one.gain_error is not None else ""
-                sentences.append(
-                    f"{name or experiment.what}: '{one.row.label}' of {len(compared)} compared candidates "
-                    f"({one.gain:+.2f}{error} points over '{group[0].row.label}', {len(one.gains)} runs each)"
-                )
+            if one.chosen:
+                found = f"{name or experiment.what}: '{one.row.label}' of {len(compared)} compared candidates"
+                sentences.append(f"{found} ({_lead(one, group[0])}{len(one.gains)} runs each)")
     return "; ".join(sentences)
+
+
+def _lead(winner: Candidate, first: Candidate) -> str:
+    """How far ahead of the first one the winner is, unless it is that one itself."""
+    if winner.gain is None or winner is first:
+        return ""
+    error = f" ± {winner.gain_error:.2f}" if winner.gain_error is not None else ""
+    return f"{winner.gain:+.2f}{error} points over '{first.row.label}', "
 
 
 def print_choices(experiments: Iterable[Experiment], store: ResultStore) -> int:

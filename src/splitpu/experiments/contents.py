@@ -124,7 +124,8 @@ def _by_size(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: 
     rows = []
     for cell in cells(experiment, recipe.name, store, smoke=smoke):
         estimates = [value for line in cell.lines if (value := estimate(line, cell.row.value)) is not None]
-        risk = mean_of(cell.lines, "selection", "nnpu_value")
+        # Of the last model; a row about an earlier round has none.
+        risk = mean_of(cell.lines, "selection", "nnpu_value") if cell.row.value == "accuracy" else None
         rows.append(
             [
                 f"{cell.row.group}: {cell.row.label}" if cell.row.group else cell.row.label,
