@@ -161,11 +161,11 @@ def test_a_warm_up_that_does_not_happen_decides_nothing(tmp_path: Path) -> None:
     (unit,) = units_of("main", recipe="default", positives=[1000], seeds=[0])
     line = made_up(unit, 90.0)
     assert "warmup" not in line["config"]  # as in lines that are older than the warm-up
-    ResultStore(tmp_path / "older").add(unit, line)
-    assert ResultStore(tmp_path / "older").find(unit) is not None
-    line["config"]["warmup"] = {"name": "none", "epochs": 7}
     ResultStore(tmp_path).add(unit, line)
     assert ResultStore(tmp_path).find(unit) is not None
+    line["config"]["warmup"] = {"name": "none", "epochs": 7}
+    ResultStore(tmp_path / "told").add(unit, line)
+    assert ResultStore(tmp_path / "told").find(unit) is not None
     (warmed,) = units_of("main", recipe="record", positives=[1000], seeds=[0])
     assert warmed.config.warmup.name == "simclr"
     line = made_up(warmed, 96.0)
