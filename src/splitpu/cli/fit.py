@@ -14,7 +14,7 @@ from splitpu.errors import InputError, Interrupted, RankLost
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
-from splitpu.runs.fitting import begin_run, carry_out, help_out
+from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request
@@ -66,6 +66,8 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         loaded = load_source(source, display.say, watch)
     display.say(f"data: {loaded.in_words()}")
     config = resolved_config(asked, loaded)
+    backbone = asked.backbone or "auto"
+    check_network(backbone, weights, loaded.data.features.shape[1:])  # before the prior, which may take minutes
     folder, request = begin_run(
         path,
         source,
@@ -73,7 +75,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         config,
         prior=_prior(asked, config, loaded, seed, display),
         preset=asked.preset or "default",
-        backbone=asked.backbone or "auto",
+        backbone=backbone,
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
