@@ -197,6 +197,8 @@ def _prior(
     if prior is None and loaded.true_prior is not None:
         display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in the set (--prior not given)")
         prior = loaded.true_prior
+    if prior in (None, "auto"):
+        display.say("prior: being estimated from the labelled and unlabelled rows")
     with collected_warnings(display.note):
         found = resolve_prior("auto" if prior is None else prior, loaded.data, seed=seed, device=asked.device or "auto")
     if found.interval is not None:

@@ -69,7 +69,7 @@ def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch 
     own = folder.request().source
     if asked.data is not None and Path(asked.data).is_dir() and asked.positives is None and asked.labels is None:
         raise InputError(
-            f"nothing says which images in {asked.data} are positive: give --test POSITIVES NEGATIVES if that is known, "
+            f"nothing says which images in {asked.data} are positive: give --test POSITIVES NEGATIVES if it is known, "
             "else --positives and --unlabelled."
         )
     if asked.label is None and own.table is not None:
