@@ -64,7 +64,6 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     weights = weights_file(asked.weights)
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
-    display.say(f"data: {loaded.in_words()}")
     config = resolved_config(asked, loaded)
     backbone = asked.backbone or "auto"
     check_network(backbone, weights, loaded.data.features.shape[1:])  # before the prior, which may take minutes
@@ -81,6 +80,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         keep_checkpoints=keep_checkpoints,
         weights=weights,
     )
+    display.say(f"data: {loaded.in_words()}")
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")
     return _train_and_show(folder, request, loaded, display, world, json=json)
