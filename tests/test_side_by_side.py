@@ -167,12 +167,15 @@ def test_a_stage_draws_from_streams_of_its_own() -> None:
         found = []
         for _ in range(50):
             with draws.lent():
-                found.append(nn.functional.dropout(torch.ones(500)))
+                first = nn.functional.dropout(torch.ones(250))
+                with draws.lent():
+                    found.append(torch.cat([first, nn.functional.dropout(torch.ones(250))]))
         return torch.stack(found)
 
     together = at_the_same_time(*(lambda seed=seed: drawn(seed) for seed in range(4)))
     torch.manual_seed(3)
-    expected = torch.stack([nn.functional.dropout(torch.ones(500)) for _ in range(50)])
+    pairs = [[nn.functional.dropout(torch.ones(250)) for _ in range(2)] for _ in range(50)]
+    expected = torch.stack([torch.cat(pair) for pair in pairs])
     assert torch.equal(together[3], expected)
 
 

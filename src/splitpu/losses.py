@@ -222,13 +222,12 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, *, decoupled: boo
         together = (one * other).sum(dim=1).repeat(2) / temperature
         views = torch.cat([one, other])
         similarity = views @ views.T / temperature
+    if decoupled and len(first) < 2:
+        return -_mean(together)  # a single pair has nobody to be told from
     left_out = torch.eye(len(views), dtype=torch.bool, device=views.device)  # nothing is its own partner
     if decoupled:
         left_out = left_out | left_out.roll(len(first), dims=1)
-    # Not -inf: where nobody else is left to compare with, the gradient has to be zero and not undefined.
-    apart = torch.logsumexp(similarity.masked_fill(left_out, torch.finfo(similarity.dtype).min), dim=1)
-    has_others = (~left_out).any(dim=1)
-    return _mean(torch.where(has_others, apart, 0.0) - together)
+    return _mean(torch.logsumexp(similarity.masked_fill(left_out, -math.inf), dim=1) - together)
 
 
 def _positive_and_negative_risk(

@@ -41,6 +41,7 @@ class Training:
     result: MethodResult
     hardware: Hardware
     engine: str  # how the arithmetic was done, e.g. graph/bf16/resident
+    warm_start: WarmStart | None = None  # what the networks started from, for trainings that can start from the same
 
 
 def profile_of(data: PUData) -> DataProfile:
@@ -87,10 +88,11 @@ def train(
         shared=shared,
         warm_start=warm_start,
     )
-    result = find_method(config.method).run(warmed_up(context))
+    context = warmed_up(context)
+    result = find_method(config.method).run(context)
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
     model = Model(final, base, context.recipe.name, context.preprocessing, config, prior, classes)
-    return Training(model, result, context.engine.hardware, context.engine.describe())
+    return Training(model, result, context.engine.hardware, context.engine.describe(), context.warm_start)
 
 
 def open_context(
@@ -121,6 +123,7 @@ def open_context(
         store=CheckpointStore(checkpoints, writes=hardware.world.writes),
         observer=observer or Observer(),
         checkpoint_every=config.engine.checkpoint_every,
+        pieces=config.engine.pieces,
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""

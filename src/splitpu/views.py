@@ -33,8 +33,8 @@ from splitpu.effects import (
 
 _SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
 _BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose
-_LARGEST_BLUR = 2 / 224  # standard deviation, as a share of the shorter side
-_NO_BLUR = 0.01  # a standard deviation, in pixels, that leaves every pixel alone
+_LARGEST_BLUR = 2.0  # standard deviation, in pixels
+_NO_BLUR = 0.01  # one that leaves every pixel alone
 
 
 class Views:
@@ -201,12 +201,11 @@ class Views:
         return without_colour(unit, self._draw_columns(1, len(unit), generator)[0] < self._config.grey)
 
     def _blurred(self, unit: Tensor, generator: Generator) -> Tensor:
-        side = min(unit.shape[1:3])
-        if self._config.blur == 0 or side < _BLURRED_FROM:
+        if self._config.blur == 0 or min(unit.shape[1:3]) < _BLURRED_FROM:
             return unit
         chosen, spread = self._draw_columns(2, len(unit), generator)
-        largest = _LARGEST_BLUR * side
-        return blurred(unit, torch.where(chosen < self._config.blur, spread * largest, 0.0) + _NO_BLUR, largest)
+        spread = spread * (chosen < self._config.blur) * _LARGEST_BLUR
+        return blurred(unit, spread + _NO_BLUR, _LARGEST_BLUR)
 
     def _cut_out(self, inside: Tensor | None, count: int, generator: Generator) -> Tensor | None:
         """Take a square around a random pixel of each image out of what is visible."""

@@ -64,6 +64,8 @@ def fit(
     warmup: str | None = None,
     scenario: Scenario | None = None,
     seed: Whole = None,
+    seeds: str | None = None,
+    side_by_side: Whole = None,
     device: str | None = None,
     resume: str | None = None,
     keep_checkpoints: Flag = False,
@@ -104,6 +106,11 @@ def fit(
         positives were collected apart).
     seed
         Of everything that is drawn, 0 if not given; the same seed gives the same model.
+    seeds
+        Several instead, such as 0,1,2,3,4: one run folder a seed inside the run folder, with means and deviations. On a
+        GPU all are trained at once and share the data; on a CPU one after the other.
+    side_by_side
+        At most so many of them at once.
     device
         auto, cpu or cuda.
     resume
@@ -133,6 +140,8 @@ def fit(
         warmup=warmup,
         scenario=scenario,
         seed=seed,
+        seeds=seeds,
+        side_by_side=side_by_side,
         device=device,
     )
     if resume is not None:

@@ -1,5 +1,6 @@
 """`splitpu fit` and `splitpu demo`."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from splitpu.prior.resolve import ResolvedPrior, resolve_prior
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
-from splitpu.runs.request import Request
+from splitpu.runs.request import Request, Source
+from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.runs.starting_weights import weights_file
 from splitpu.training import profile_of
@@ -41,6 +43,8 @@ class FitOptions(DataOptions):
     warmup: str | None = None
     scenario: Scenario | None = None
     seed: int | None = None
+    seeds: str | None = None
+    side_by_side: int | None = None
     device: str | None = None
 
 
@@ -51,6 +55,12 @@ def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
 
 def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
     """Begin a new run and bring it to its end."""
+    if asked.seeds is not None:
+        from splitpu.cli.fit_seeds import run_fit_seeds
+
+        return run_fit_seeds(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+    if asked.side_by_side is not None:
+        raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
     world = World.join()
     if not world.writes:
         return _help_first_process(world)
@@ -61,12 +71,31 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
-    weights = weights_file(asked.weights)
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
+    folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+    display.say(f"data: {loaded.in_words()}")
+    return _train_and_show(folder, request, loaded, display, world, json=json)
+
+
+def begin_asked(
+    asked: FitOptions,
+    path: Path,
+    source: Source,
+    loaded: LoadedData,
+    seed: int,
+    display: ProgressDisplay,
+    *,
+    keep_checkpoints: bool,
+    threads: int | None = None,
+) -> tuple[RunFolder, Request]:
+    """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
     config = resolved_config(asked, loaded)
+    if threads is not None:
+        config = apply_overrides(config, [f"engine.threads={threads}"])
     backbone = asked.backbone or "auto"
-    check_network(backbone, weights, loaded.data.features.shape[1:])  # before the prior, which may take minutes
+    check_network(backbone, asked.weights, loaded.data.features.shape[1:])  # before the prior, which may take minutes
     folder, request = begin_run(
         path,
         source,
@@ -78,12 +107,11 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
-        weights=weights,
+        weights=asked.weights,
     )
-    display.say(f"data: {loaded.in_words()}")
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")
-    return _train_and_show(folder, request, loaded, display, world, json=json)
+    return folder, request
 
 
 def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
@@ -94,6 +122,10 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     if asked.given():
         raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(asked.given())}.")
     folder = RunFolder.find(run)
+    if SeedsFolder(folder.path).list_file.exists():
+        from splitpu.cli.fit_seeds import resume_seeds
+
+        return resume_seeds(SeedsFolder(folder.path), quiet=quiet, json=json)
     display = choose_display(quiet=quiet)
     request = folder.request()
     if folder.finished:

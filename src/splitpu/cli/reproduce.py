@@ -55,7 +55,8 @@ def reproduce(
     datasets
         The cache of the data sets.
     data_dir
-        The folder of sets that are read from files (busi, adrenal, breastmnist); $SPLITPU_DATA or ../shared/data if not given.
+        The folder of sets that are read from files (busi, adrenal, breastmnist); if not given, $SPLITPU_DATA or
+        ../shared/data.
     docs
         The folder that --render writes to.
     device

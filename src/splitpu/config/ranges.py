@@ -127,6 +127,7 @@ RANGES: dict[str, Range] = {
     "student.positive_weight": _WEIGHT,
     "student.confidence": _SHARE,
     "engine.threads": _COUNT_OR_NONE,
+    "engine.pieces": _COUNT_OR_NONE,
     "engine.checkpoint_every": _COUNT,
     **_METHOD_RANGES,
     **{f"{section}.{name}": r for section in ("views", "warmup.views") for name, r in _VIEWS.items()},

@@ -129,6 +129,9 @@ class EngineConfig:
     kernels: Literal["auto", "off"] = "auto"  # auto: on a GPU, layers in kernels of our own where they are faster
     residence: Literal["auto", "device", "host"] = "auto"  # where the training rows are kept
     threads: int = 0  # CPU threads; 0 = choose
+    # Parts in which a step's rows go through the network, to save device memory; 0 = one, and more when it runs out. A
+    # network that mixes rows, as batch norm does, keeps its batch whole; its activations wait in host memory instead.
+    pieces: int = 0
     checkpoint_every: int = 1  # epochs between checkpoints inside a stage; a finished stage is always saved
 
 

@@ -1,7 +1,7 @@
 """Medical sets that are read from files the user has: they are found, checked and cut to size, never downloaded.
 
-`busi` and `adrenal` are stand-ins for the two sets of the Split-PU paper, which were never published: as many samples in
-each part, of another organ. They are drawn with one fixed seed, so that everybody has the same set.
+`busi` and `adrenal` are stand-ins for the two sets of the Split-PU paper, which were never published: as many samples
+in each part, of another organ. They are drawn with one fixed seed, so that everybody has the same set.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,7 +2,9 @@
 
 import os
 import platform
+import statistics
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -15,6 +17,7 @@ from splitpu.errors import InputError
 
 _LIMITING = threading.Lock()
 _LIMITS: list[int] = []  # numbers of CPU threads: the one before all, then that of every block that is open
+_LOOKS, _BETWEEN_LOOKS = 7, 0.002  # seconds; how often to look at what other programs do, when a number is chosen
 
 
 @dataclass(frozen=True)
@@ -105,5 +108,26 @@ def _sensible_threads() -> int:
     if "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    busy = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
-    return max(1, min(cores - busy, 16))
+    return max(1, min(cores - _busy_cores(), 16))
+
+
+def _busy_cores() -> int:
+    """How many cores other programs keep busy.
+
+    The load average remembers a minute, this program's own last training among it, so it is believed only as far as
+    what runs at this moment agrees.
+    """
+    remembered = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
+    if remembered == 0:
+        return 0
+    try:
+        return min(remembered, statistics.median_high(_others_running() for _ in range(_LOOKS)))
+    except (OSError, ValueError, IndexError):  # not Linux
+        return remembered
+
+
+def _others_running() -> int:
+    time.sleep(_BETWEEN_LOOKS)
+    with open("/proc/loadavg", encoding="ascii") as file:
+        running = int(file.read().split()[3].partition("/")[0])  # threads that run or wait for a core, system-wide
+    return max(0, running - 1)  # without this one

@@ -55,6 +55,8 @@ def in_lanes(
     if lanes <= 1:
         return [_ended(job) for job in jobs]
     if device.type == "cuda":
+        # Said outright, because a new thread begins on the first GPU, whichever the caller is on.
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.synchronize(device)  # what was prepared on the usual stream must be there for every lane
     with ThreadPoolExecutor(lanes, "lane", initializer=lambda: _enter_lane(device)) as threads:
         futures = [threads.submit(_ended_on, device, job) for job in jobs]
@@ -68,7 +70,7 @@ def in_lanes(
 
 def _enter_lane(device: torch.device) -> None:
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)
         torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 

@@ -45,8 +45,13 @@ class StageDraws:
     """
 
     def __init__(self, device: torch.device) -> None:
+        self._lending = False
         self._on_host: Tensor = torch.Generator().get_state()
-        self._on_gpu = torch.Generator(device) if device.type == "cuda" else None
+        self._on_gpu: torch.Generator | None = None
+        if device.type == "cuda":
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch's own generators exist from here on
+            self._gpu = torch.cuda.current_device() if device.index is None else device.index
+            self._on_gpu = torch.Generator(torch.device("cuda", self._gpu))
 
     def seed(self, seed: int) -> None:
         """Begin a stream, as `torch.manual_seed` does for everybody."""
@@ -56,8 +61,12 @@ class StageDraws:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Inside the block torch's own generators are these."""
+        """Inside the block torch's own generators are these; a block inside it goes on with the same streams."""
+        if self._lending:
+            yield
+            return
         with TORCHS_OWN, self._lent_on_gpu():
+            self._lending = True
             before = torch.get_rng_state()
             torch.set_rng_state(self._on_host)
             try:
@@ -65,13 +74,14 @@ class StageDraws:
             finally:
                 self._on_host = torch.get_rng_state()
                 torch.set_rng_state(before)
+                self._lending = False
 
     @contextmanager
     def _lent_on_gpu(self) -> Iterator[None]:
         if self._on_gpu is None:
             yield
             return
-        everybodys = torch.cuda.default_generators[self._on_gpu.device.index or 0]
+        everybodys = torch.cuda.default_generators[self._gpu]
         before = everybodys.graphsafe_get_state()
         everybodys.graphsafe_set_state(self._on_gpu)
         try:

@@ -1,7 +1,9 @@
 """One optimisation step, issued kernel by kernel or replayed as one captured CUDA graph. Both compute the same."""
 
+import gc
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
 from splitpu.engine.parallel import add_gradients
+from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import StageDraws
 from splitpu.engine.stage import Batch, Stage
@@ -23,7 +26,7 @@ _WARM_UP_STEPS = 3  # lets libraries choose their algorithms and optimisers allo
 class Step:
     """The whole step of a stage: gather, views, forward, loss, backward, optimiser, weight average, sums of terms."""
 
-    def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware) -> None:
+    def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware, *, pieces: int = 1) -> None:
         self.stage, self.rows, self.views, self.hardware = stage, rows, views, hardware
         self.module = stage.task.module
         allow_kernels(self.module, hardware.kernels)
@@ -40,7 +43,9 @@ class Step:
         self._sums: dict[str, Tensor] = {}
         self._raw: Mapping[str, Tensor] = {}
         self._graph: torch.cuda.CUDAGraph | None = None
-        self.captured = hardware.capture and rows.resident and self._try_capture()
+        self.lighter: LighterForward | None = self._in_pieces(pieces) if pieces > 1 else None
+        may_capture = hardware.capture and rows.resident and self.lighter is None
+        self.captured = may_capture and self._try_capture()
 
     def run(
         self, indices: Mapping[str, Tensor], rate: Tensor, average_weight: Tensor, raw: Mapping[str, Tensor]
@@ -69,8 +74,31 @@ class Step:
     def forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
         """Pass rows through the module in training mode for the sake of its batch-norm statistics."""
         self._raw = raw
-        with self.draws.lent(), self.hardware.autocast():
-            self.stage.task.step(self._batch(indices), self.views, self.generator)
+        with self.draws.lent():
+            self._terms(indices)
+
+    def lighten(self, before: Mapping[str, Tensor]) -> bool:
+        """Go back to how things were, and from now on take a way that needs less memory; False if there is none.
+
+        The gradients are those of the whole batch all the same: see `engine/pieces.py`.
+        """
+        self._graph, self.captured = None, False
+        self._raw = {}
+        self.optimiser.zero_grad(set_to_none=True)
+        if not any(name.startswith("optimiser/") for name in before):
+            self.optimiser.state.clear()  # which may be half made
+        gc.collect()  # a graph that has failed holds its activations in circles
+        if self.hardware.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._restore(before)
+        if self.lighter is None:
+            self.lighter = self._in_pieces(2)
+            return True
+        rows = sum(len(indices) for indices in self._indices.values())
+        if not self.lighter.can_go_further(rows):
+            return False
+        self.lighter = self._in_pieces(2 * self.lighter.pieces)
+        return True
 
     def live_tensors(self) -> dict[str, Tensor]:
         """Everything a step changes, by name."""
@@ -85,7 +113,16 @@ class Step:
             for parameter in group["params"]:
                 parameter.grad = torch.zeros_like(parameter)
         self.optimiser.step()
-        self._forget_warm_up(before)
+        self._restore(before)
+
+    def _in_pieces(self, pieces: int) -> LighterForward:
+        some = torch.arange(min(4, len(self.rows)), device=self.hardware.device)
+        return LighterForward(self.module, pieces, self.views.plain(self.rows.gather(some)))
+
+    def _terms(self, indices: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        lighter = nullcontext() if self.lighter is None else self.lighter.active()
+        with self.hardware.autocast(), lighter:
+            return self.stage.task.step(self._batch(indices), self.views, self.generator)
 
     def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:
         return {
@@ -102,8 +139,7 @@ class Step:
 
     def _compute(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
-        with self.hardware.autocast():
-            terms = self.stage.task.step(self._batch(self._indices), self.views, self.generator)
+        terms = self._terms(self._indices)
         terms["loss"].backward()  # type: ignore[no-untyped-call]
         add_gradients(self.module, self.hardware.world)
         self.optimiser.step()
@@ -125,7 +161,7 @@ class Step:
             message = f"stage {self.stage.name}: the step could not be captured ({reason}); running it uncaptured."
             warnings.warn(message, SplitPUWarning, stacklevel=2)
             self._graph = None
-        self._forget_warm_up(before)
+        self._restore(before)
         return self._graph is not None
 
     def _capture(self) -> None:
@@ -146,8 +182,8 @@ class Step:
             self._compute()
         self._graph = graph
 
-    def _forget_warm_up(self, before: Mapping[str, Tensor]) -> None:
-        """Undo what warm-up steps did, in place; optimiser state that did not exist before starts at zero."""
+    def _restore(self, before: Mapping[str, Tensor]) -> None:
+        """Undo what steps did, in place; optimiser state that did not exist before starts at zero."""
         with torch.no_grad():
             for name, tensor in self.live_tensors().items():
                 if name not in before:

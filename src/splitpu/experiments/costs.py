@@ -44,6 +44,9 @@ def guessed_seconds(config: Config, network: str, rows: int, positives: int) -> 
 
 
 def _works(config: Config, rows: int, positives: int) -> Iterator[Work]:
+    if config.warmup.name != "none":
+        steps, size = _batch(rows, config.warmup.batch_size)
+        yield Work(config.warmup.epochs, steps, 2 * size)
     if config.method != "split-pu":
         yield from _WORKS[config.method](config, rows, positives)
         return

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 _COLUMNS = 128  # values of a row that a program takes: sixteen loads of eight
 _SUM_ROWS, _SUM_UNROLL, _SUM_WARPS = 16, 4, 4  # few accumulators, many loads in flight
 _APPLY_ROWS, _APPLY_WARPS = 32, 4
-_PROGRAMS = 1056  # eight a multiprocessor on the largest GPUs
+_PROGRAMS = 528  # four a multiprocessor on the largest GPUs; more have more to add up afterwards
 _FINISH_ROWS, _FINISH_CHANNELS, _FINISH_WARPS = 512, 8, 8
 
 

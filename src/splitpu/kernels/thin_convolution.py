@@ -62,7 +62,7 @@ class _RowProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
         outputs, inputs = weight.shape
-        matrix = functional.pad(weight.to(rows.dtype), (0, rows.shape[1] - inputs, 0, _lack(outputs)))
+        matrix = _padded(weight.to(rows.dtype), _lack(outputs), rows.shape[1] - inputs)
         ctx.save_for_backward(rows, matrix)
         ctx.weight_shape = weight.shape
         return (rows @ matrix.T)[:, :outputs].contiguous()
@@ -71,11 +71,16 @@ class _RowProduct(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         rows, matrix = ctx.saved_tensors
         outputs, inputs = ctx.weight_shape
-        gradient = functional.pad(gradients[0], (0, _lack(outputs)))
+        gradient = _padded(gradients[0], 0, _lack(outputs))
         for_rows = gradient @ matrix if ctx.needs_input_grad[0] else None
         parts = next(parts for parts in range(min(_PARTS, len(rows)), 0, -1) if len(rows) % parts == 0)
         per_part = torch.bmm(gradient.view(parts, -1, len(matrix)).transpose(1, 2), rows.view(parts, -1, rows.shape[1]))
         return for_rows, per_part.sum(0, dtype=torch.float32)[:outputs, :inputs]
+
+
+def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    """With so many more rows and columns of zeros; the matrix itself where none are needed, which torch would copy."""
+    return functional.pad(matrix, (0, columns, 0, rows)) if rows or columns else matrix
 
 
 def _lack(count: int) -> int:

@@ -9,6 +9,7 @@ import torch
 
 from splitpu.config import Config
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
@@ -81,6 +82,7 @@ def carry_out(
     observer: Observer,
     note: Note,
     world: World | None = None,
+    shared: SharedRows | None = None,
 ) -> dict[str, Any]:
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
 
@@ -92,7 +94,7 @@ def carry_out(
         _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)
         try:
-            training = _train(folder, request, loaded, Everyone([metrics, observer]), world)
+            training = _train(folder, request, loaded, Everyone([metrics, observer]), world, shared)
         except InputError:
             if metrics.epochs == 0 and not folder.checkpoints.exists():
                 folder.discard()
@@ -109,7 +111,12 @@ def help_out(folder: RunFolder, request: Request, loaded: LoadedData, *, observe
 
 
 def _train(
-    folder: RunFolder, request: Request, loaded: LoadedData, observer: Observer, world: World | None
+    folder: RunFolder,
+    request: Request,
+    loaded: LoadedData,
+    observer: Observer,
+    world: World | None,
+    shared: SharedRows | None = None,
 ) -> Training:
     return train(
         loaded.data,
@@ -123,6 +130,7 @@ def _train(
         classes=loaded.classes,
         world=world,
         weights=None if request.weights is None else same_weights(request.weights),
+        shared=shared,
     )
 
 

@@ -1,5 +1,6 @@
 """From the source that a request names to data ready for training and testing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from splitpu.config.schema import Scenario
-from splitpu.data import HeldOut, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
+from splitpu.data import HeldOut, NamedSet, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
 from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
 from splitpu.data.folders import FolderSource, read_folders
@@ -89,13 +90,29 @@ def load_source(
     return _load_npz(source) if source.npz else _load_named(source, progress)
 
 
+def load_draws(
+    sources: Sequence[Source], progress: Progress | None = None, watch: Watch | None = None
+) -> list[LoadedData]:
+    """The data of runs that differ at most in which positives of a named set are labelled; the rows are loaded once."""
+    first = sources[0]
+    if first.named is None:
+        return [load_source(first, progress, watch)] * len(sources)
+    named = load_named(first.named, progress=progress)
+    return [_drawn(named, source) for source in sources]
+
+
 def load_request(request: Request, progress: Progress | None = None, watch: Watch | None = None) -> LoadedData:
     """The data of a run that goes on; data that changed meanwhile would make a run of two halves that do not match."""
     loaded = load_source(request.source, progress, watch)
+    check_unchanged(loaded, request)
+    return loaded
+
+
+def check_unchanged(loaded: LoadedData, request: Request) -> None:
+    """Refuse data that are not those that the run began with."""
     if loaded.data.fingerprint() != request.fingerprint:
         where = request.source.named or request.source.where
         raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")
-    return loaded
 
 
 def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: ImageSpec | None) -> LoadedData:
@@ -163,7 +180,10 @@ def _load_npz(source: Source) -> LoadedData:
 
 
 def _load_named(source: Source, progress: Progress | None) -> LoadedData:
-    named = load_named(str(source.named), progress=progress)
+    return _drawn(load_named(str(source.named), progress=progress), source)
+
+
+def _drawn(named: NamedSet, source: Source) -> LoadedData:
     data, held_out = make_pu(named, source.positives or 0, source.draw_seed, source.scenario)
     return LoadedData(
         data=data,
