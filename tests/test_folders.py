@@ -499,7 +499,18 @@ def test_sizes_are_told(tmp_path: Path, capsys: Capture) -> None:
     folders = small_folders(tmp_path)
     Image.new("RGB", (1, 3000)).save(tmp_path / "unl" / "tall.png")
     Image.new("RGB", (1, 1)).save(tmp_path / "unl" / "dot.PNG")
-    quick = ["--prior", 0.6, "--method", "nnpu", "--set", "base.epochs=1", "--out", tmp_path / "run"]
+    quick = [
+        "--prior",
+        0.6,
+        "--method",
+        "nnpu",
+        "--set",
+        "base.epochs=1",
+        "--backbone",
+        "mlp",
+        "--out",
+        tmp_path / "run",
+    ]
     for _ in range(2):  # the cache remembers it
         code, _, err = run_cli(capsys, "fit", *folders, *quick)
         assert code == 0 and "32 x 32 x 3 pixels and channels, made from images of 1 x 1 to 3000 x 8" in err

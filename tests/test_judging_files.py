@@ -142,6 +142,17 @@ def test_prior_from_folders_arrays_and_tables(place: Path, tmp_path: Path, capsy
 # --------------------------------------------------------------------------------------------------------- .npy and fit
 
 
+def test_predict_one_image(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    code, out, err = run_cli(capsys, "predict", place / "images-run", place / "unl" / "image0003.png")
+    assert code == 0, err
+    _, all_of_them, _ = run_cli(capsys, "predict", place / "images-run", place / "unl")
+    (alone,), among = (list(csv.DictReader(text.splitlines())) for text in (out, all_of_them))
+    same = next(line for line in among if line["name"] == alone["name"] == "image0003.png")
+    assert float(alone["probability"]) == pytest.approx(float(same["probability"]), abs=1e-4)
+    (tmp_path / "x.png").write_bytes(b"")
+    assert "is empty" in refused(capsys, "predict", place / "images-run", tmp_path / "x.png")
+
+
 def test_npy_files_give_the_rows_their_names(place: Path) -> None:
     with (place / "arrays-run" / "scores.csv").open() as file:
         lines = list(csv.DictReader(file))
@@ -167,6 +178,16 @@ def test_npy_files_give_the_rows_their_names(place: Path) -> None:
         (["evaluate", "table-run", "t.csv", "--test", "test.csv"], "leave out DATA"),
         (["evaluate", "table-run", "--test", "test.csv", "--label", "kind"], "no column 'kind'"),
         (["evaluate", "images-run", "--test", "tp.npy", "tn.npy"], "trained on images"),
+        (["evaluate", "images-run", "unl"], "give --test POSITIVES NEGATIVES"),
+        (["fit", "unl/image0000.png"], "is one image"),
+        (
+            ["fit", "--positives", "pos", "--unlabelled", "unl", "--backbone", "resnet", "--quiet"],
+            "did you mean 'resnet18'",
+        ),
+        (["fit", "--positives", "pos", "--unlabelled", "unl", "--quiet", "--weights", "none.pth"], "no file none.pth"),
+        (["predict", "arrays-run", "unl/image0000.png"], "trained on rows of 4 features"),
+        (["predict", "images-run", "none.png"], "does not exist"),
+        (["predict", "images-run", "unl", "--out", "unl"], "is a folder: name the file"),
     ],
 )
 def test_wrong_words(
@@ -175,5 +196,6 @@ def test_wrong_words(
     monkeypatch.chdir(place)
     np.save("wide.npy", np.zeros((30, 9)))
     before = set(os.listdir(place))
+    monkeypatch.setattr("splitpu.cli.fit.resolve_prior", lambda *_, **__: pytest.fail("refused only after the prior"))
     assert saying in refused(capsys, *words)
     assert set(os.listdir(place)) == before

@@ -15,7 +15,7 @@ from splitpu.errors import InputError, Interrupted, RankLost
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
-from splitpu.runs.fitting import begin_run, carry_out, help_out
+from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request, Source
@@ -74,8 +74,8 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
-    display.say(f"data: {loaded.in_words()}")
     folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+    display.say(f"data: {loaded.in_words()}")
     return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
@@ -94,6 +94,8 @@ def begin_asked(
     config = resolved_config(asked, loaded)
     if threads is not None:
         config = apply_overrides(config, [f"engine.threads={threads}"])
+    backbone = asked.backbone or "auto"
+    check_network(backbone, asked.weights, loaded.data.features.shape[1:])  # before the prior, which may take minutes
     folder, request = begin_run(
         path,
         source,
@@ -101,7 +103,7 @@ def begin_asked(
         config,
         prior=_prior(asked, config, loaded, seed, display),
         preset=asked.preset or "default",
-        backbone=asked.backbone or "auto",
+        backbone=backbone,
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
@@ -227,6 +229,8 @@ def _prior(
     if prior is None and loaded.true_prior is not None:
         display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in the set (--prior not given)")
         prior = loaded.true_prior
+    if prior in (None, "auto"):
+        display.say("prior: being estimated from the labelled and unlabelled rows")
     with collected_warnings(display.note):
         found = resolve_prior("auto" if prior is None else prior, loaded.data, seed=seed, device=asked.device or "auto")
     if found.interval is not None:

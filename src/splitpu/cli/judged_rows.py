@@ -1,6 +1,7 @@
 """The rows that `splitpu evaluate` judges a model by: the run's own, or those of other files, folders and tables."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from splitpu.cli.inputs import DataOptions, absolute, source_asked
 from splitpu.cli.predict_inputs import image_spec, table_recipe
@@ -66,6 +67,11 @@ def _named(name: str) -> JudgedRows:
 
 def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None) -> JudgedRows:
     own = folder.request().source
+    if asked.data is not None and Path(asked.data).is_dir() and asked.positives is None and asked.labels is None:
+        raise InputError(
+            f"nothing says which images in {asked.data} are positive: give --test POSITIVES NEGATIVES if it is known, "
+            "else --positives and --unlabelled."
+        )
     if asked.label is None and own.table is not None:
         asked = _as_in_training(asked, own.table)
     source = source_asked(asked, seed=0, scenario=own.scenario)

@@ -44,6 +44,8 @@ class PredictOptions:
 def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     """Score the rows of a file or the images of a folder with the final model of a run."""
     folder, out, json = RunFolder.find(run), asked.out, asked.json
+    if out is not None and out.is_dir():
+        raise InputError(f"--out {out} is a folder: name the file in it that the scores are to be written to.")
     _check_review(asked, path)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:

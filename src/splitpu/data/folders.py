@@ -151,9 +151,10 @@ def _refuse_overlap(folders: Sequence[str]) -> None:
     for number, inner in enumerate(paths):
         for other, outer in enumerate(paths):
             if number != other and (inner == outer or outer in inner.parents):
+                how = "is the same folder as" if inner == outer else "lies inside"
                 raise InputError(
-                    f"{folders[number]} lies inside {folders[other]} or is the same folder, so its images would count "
-                    "twice: give folders that do not overlap."
+                    f"{folders[number]} {how} {folders[other]}, so its images would count twice: give folders that do "
+                    "not overlap."
                 )
 
 

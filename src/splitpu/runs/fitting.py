@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from splitpu.config import Config
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import SharedRows
@@ -46,8 +48,7 @@ def begin_run(
     check_needs(config, loaded.data, value)
     hardware = Hardware.choose(device, config.engine)
     shape = tuple(loaded.data.features.shape[1:])
-    start = None if weights is None else check_weights(weights, backbone, shape)
-    build_network(pretrainable(shape) if start else backbone, shape)
+    start = check_network(backbone, weights, shape)
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
     config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, threads=hardware.threads))
     request = Request(
@@ -63,6 +64,14 @@ def begin_run(
         weights=start,
     )
     return RunFolder.create(path, request, config), request
+
+
+def check_network(backbone: str, weights: Path | None, shape: tuple[int, ...]) -> dict[str, Any] | None:
+    """Refuse a network or weights that these data cannot have; gives what the request remembers of the weights."""
+    start = None if weights is None else check_weights(weights, backbone, shape)
+    with torch.device("meta"):  # at no cost and without drawing weights
+        build_network(pretrainable(shape) if start else backbone, shape)
+    return start
 
 
 def carry_out(

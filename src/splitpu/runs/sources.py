@@ -13,6 +13,7 @@ from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
 from splitpu.data.folders import FolderSource, read_folders
 from splitpu.data.image_cache import Watch
+from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.images import ImageSpec
 from splitpu.data.named import NAMED_SETS
 from splitpu.data.scanning import Skipped
@@ -63,6 +64,8 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
         raise InputError(
             f"{text} does not say which rows are labelled: give .npy files as --positives and --unlabelled."
         )
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        raise InputError(f"{text} is one image: give folders of images with --positives and --unlabelled.")
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
