@@ -82,7 +82,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         peaks.append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     more = (large.stat().st_size - small.stat().st_size) / 2**20
     grown = peaks[1] - peaks[0]
-    assert more > 180 and grown < 0.12 * more, f"{grown:.0f} MB more for {more:.0f} MB more on disk"
+    assert more > 180 and grown < 0.25 * more, f"{grown:.0f} MB more for {more:.0f} MB more on disk"
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])

@@ -198,12 +198,13 @@ class Engine:
         momenta = [layer.momentum for layer in layers]
         for layer in layers:
             layer.reset_running_stats()
-            layer.momentum = None  # a plain mean over all batches
         steps = steps_per_epoch(stage.pools, stage.leading)
         seed = derive_seed(self.seed, stage.name, "batch-norm")
         plan = epoch_plan(stage.pools, steps, seed, _HOST)
         step.generator.manual_seed(seed)
-        for rows, raw in self._batches(plan):
+        for number, (rows, raw) in enumerate(self._batches(plan), start=1):
+            for layer in layers:
+                layer.momentum = 1 / number  # a plain mean over all batches, without asking the device for their number
             step.forward_only(rows, raw)
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
