@@ -36,6 +36,16 @@ def _channel_numbers(statistics, number: tl.constexpr, column, exists, channels)
 
 
 @triton.jit
+def _all_channel_numbers(statistics, column, exists, channels):
+    """Mean, inverse deviation, scale and shift, for every column."""
+    mean = _channel_numbers(statistics, 0, column, exists, channels)
+    inverse = _channel_numbers(statistics, 1, column, exists, channels)
+    scale = _channel_numbers(statistics, 2, column, exists, channels)
+    shift = _channel_numbers(statistics, 3, column, exists, channels)
+    return mean, inverse, scale, shift
+
+
+@triton.jit
 def _tile(start, rows, width, column, exists, tile_rows: tl.constexpr):
     """Offsets of a tile, and which of them exist."""
     row = start + tl.arange(0, tile_rows)
@@ -147,10 +157,7 @@ def _add_up_gradients(
     has_output: tl.constexpr, relu: tl.constexpr, columns: tl.constexpr, tile_rows: tl.constexpr, unroll: tl.constexpr,
 ):  # fmt: skip
     column, exists = _columns(width, columns)
-    mean = _channel_numbers(statistics, 0, column, exists, channels)
-    inverse = _channel_numbers(statistics, 1, column, exists, channels)
-    scale = _channel_numbers(statistics, 2, column, exists, channels)
-    shift = _channel_numbers(statistics, 3, column, exists, channels)
+    mean, inverse, scale, shift = _all_channel_numbers(statistics, column, exists, channels)
     total = tl.zeros((tile_rows, columns), tl.float32)
     along = tl.zeros((tile_rows, columns), tl.float32)
     for start in range(tl.program_id(0) * tile_rows * unroll, rows, tl.num_programs(0) * tile_rows * unroll):
@@ -179,10 +186,7 @@ def _apply_gradients(
     columns: tl.constexpr, tile_rows: tl.constexpr,
 ):  # fmt: skip
     column, exists = _columns(width, columns)
-    mean = _channel_numbers(statistics, 0, column, exists, channels)
-    inverse = _channel_numbers(statistics, 1, column, exists, channels)
-    scale = _channel_numbers(statistics, 2, column, exists, channels)
-    shift = _channel_numbers(statistics, 3, column, exists, channels)
+    mean, inverse, scale, shift = _all_channel_numbers(statistics, column, exists, channels)
     mean_gradient = _channel_numbers(sums, 0, column, exists, channels) / pixels
     slope = _channel_numbers(sums, 1, column, exists, channels) * inverse / pixels
     offsets, mask = _tile(_from_the_end(tile_rows), rows, width, column, exists, tile_rows)
