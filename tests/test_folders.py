@@ -18,7 +18,7 @@ from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.progress import BarDisplay
 from splitpu.data import image_cache
 from splitpu.data.folders import FolderSource, read_folders, read_images, read_labels
-from splitpu.data.image_cache import choose_spec
+from splitpu.data.image_headers import Headers, choose_spec
 from splitpu.data.images import BadImage, Header, ImageSpec, decode, read_header
 from splitpu.data.scanning import find_images
 from splitpu.errors import InputError
@@ -36,7 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def spec_of(path: Path) -> ImageSpec:
-    return choose_spec([read_header(path)])
+    return choose_spec(Headers.collect([read_header(path)], 1))
 
 
 # ------------------------------------------------------------------------------------------------------------ one image
@@ -139,7 +139,8 @@ def test_bomb(tmp_path: Path) -> None:
     ],
 )
 def test_size(sizes: list[tuple[int, int]], asked: tuple[int, int] | None, expected: tuple[int, int]) -> None:
-    spec = choose_spec([Header("", height, width, False, 8) for height, width in sizes], asked)
+    headers = [Header(bytes(32), height, width, False, 8) for height, width in sizes]
+    spec = choose_spec(Headers.collect(headers, len(headers)), asked)
     assert (spec.height, spec.width) == expected
 
 

@@ -1,34 +1,41 @@
 """`splitpu evaluate` where no truth is known: figures estimated from labelled and unlabelled rows."""
 
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
-from splitpu.config import EngineConfig
+from splitpu.data import PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation import evaluate_pu, find_degeneracies
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.request import Source
-from splitpu.runs.sources import load_source
 
 _ON_TRAINING_ROWS = (
-    "estimated from the rows the model was trained on, which flatters it; give a file with X and s of other rows for "
-    "a fair estimate"
+    "estimated from the rows the model was trained on, which flatters it; for a fair estimate give other rows, "
+    "labelled and unlabelled ones as for fit, or --test with rows whose truth is known"
 )
-_ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; the truth is not known"
+_ON_OTHER_ROWS = (
+    "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
+)
 
 
-def run_evaluate_pu(folder: RunFolder, model: Model, data: str | None, *, device: str, json: bool) -> int:
+def show_estimates(
+    folder: RunFolder,
+    model: Model,
+    rows: PUData,
+    where: str,
+    hardware: Hardware,
+    *,
+    trained_on: bool,
+    json: bool,
+) -> int:
     """Estimates with their intervals, and what is wrong with the model if something is."""
     if model.prior is None:
         raise InputError(
-            f"{folder.path} was trained without a prior, without which P and U say nothing of the accuracy: give a "
-            "file with X_test and y_test, or train with --prior auto."
+            f"{folder.path} was trained without a prior, without which P and U say nothing of the accuracy: give rows "
+            "whose truth is known with --test or as X_test and y_test in a .npz, or train with --prior auto."
         )
     request = folder.request()
-    source = request.source if data is None else Source(npz=data, scenario=request.source.scenario)
-    rows = load_source(source).data
     model.preprocessing.check(rows.features, "X")
-    decision = model.decision(rows.features, Hardware.choose(device, EngineConfig()))
+    decision = model.decision(rows.features, hardware)
     positive, unlabelled = decision[rows.positives], decision[rows.unlabelled]
     interval = (request.prior_estimate or {}).get("interval")
     found = evaluate_pu(
@@ -39,9 +46,9 @@ def run_evaluate_pu(folder: RunFolder, model: Model, data: str | None, *, device
         prior_interval=None if interval is None else (interval[0], interval[1]),
     )
     wrong = find_degeneracies(positive, unlabelled, model.prior, scenario=rows.scenario)
-    note = _ON_TRAINING_ROWS if data is None else _ON_OTHER_ROWS
+    note = _ON_TRAINING_ROWS if trained_on else _ON_OTHER_ROWS
     if json:
-        content = {"run": str(folder.path), "data": source.where, "rows": len(rows), "note": note}
+        content = {"run": str(folder.path), "data": where, "rows": len(rows), "note": note}
         print_json({**content, **found.to_dict(), "degenerate": [one.__dict__ for one in wrong]})
         return 0
     print_table(
@@ -57,7 +64,7 @@ def run_evaluate_pu(folder: RunFolder, model: Model, data: str | None, *, device
     )
     print_facts(
         {
-            "data": f"{source.where}, {len(rows.positives):,} labelled and {len(rows.unlabelled):,} unlabelled rows",
+            "data": f"{where}, {len(rows.positives):,} labelled and {len(rows.unlabelled):,} unlabelled rows",
             "prior": f"{model.prior:.4g}",
             "called positive": f"{100 * found.positive_rate_unlabelled:.1f} % of the unlabelled",
         }

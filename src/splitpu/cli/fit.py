@@ -1,6 +1,5 @@
 """`splitpu fit` and `splitpu demo`."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData, load_request, load_source
+from splitpu.runs.starting_weights import weights_file
 from splitpu.training import profile_of
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"
@@ -41,12 +41,6 @@ class FitOptions(DataOptions):
     seed: int | None = None
     device: str | None = None
 
-    def given(self) -> list[str]:
-        """The options that were given, as they are written."""
-        spelling = {"data": "DATA", "settings": "--set"}
-        chosen = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
-        return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
-
 
 def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
     """The quickest way to see the method at work, through the same code as any other run."""
@@ -65,6 +59,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
+    weights = weights_file(asked.weights)
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
     config = resolved_config(asked, loaded)
@@ -79,7 +74,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
-        weights=asked.weights,
+        weights=weights,
     )
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")

@@ -42,7 +42,7 @@ def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows
     return Rows(found.pixels, found.names, found.files, found.skipped)
 
 
-def image_spec(model: Model, path: Path) -> ImageSpec:
+def image_spec(model: Model, path: str | Path) -> ImageSpec:
     """The form that image files must be brought into; a model trained on arrays of bytes tells it by their shape."""
     preprocessing, inputs = model.preprocessing, model.inputs or {}
     if preprocessing.kind != "images":
@@ -54,12 +54,18 @@ def image_spec(model: Model, path: Path) -> ImageSpec:
     return ImageSpec(height, width, channels, depth)
 
 
-def _table(model: Model, path: Path) -> Rows:
+def table_recipe(model: Model, path: str | Path) -> TableRecipe:
+    """How the columns of a table become the numbers that the model was trained on."""
     if (model.inputs or {}).get("kind") != "table":
         raise InputError(f"{path} is a table, but the model was not trained on one: give it what it was trained on.")
     recipe = TableRecipe.from_dict(model.inputs or {})
     if len(recipe.feature_names) != model.preprocessing.shape[0]:
         raise ModelFileError("the stored columns do not fit the network: train the model again.")
+    return recipe
+
+
+def _table(model: Model, path: Path) -> Rows:
+    recipe = table_recipe(model, path)
     table = read_table(path)
     names = recipe.names_of(table)
     return Rows(recipe.encode(table), None if names is None else tuple(names))

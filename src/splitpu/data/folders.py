@@ -37,7 +37,7 @@ class ImageRows:
 
     pixels: Array
     files: tuple[ImageFile, ...]  # one a row
-    checksums: tuple[str, ...]  # of the pixels, one a row
+    checksums: Array  # of the pixels, one a row
     spec: ImageSpec
     skipped: tuple[Skipped, ...]
 
@@ -64,25 +64,35 @@ class FolderData:
         return self.train.skipped + (self.test.skipped if self.test else ())
 
 
-def read_folders(source: FolderSource, watch: Watch | None = None) -> FolderData:
-    """Read every image; the test images are brought into the form of the training images."""
+def read_folders(source: FolderSource, watch: Watch | None = None, spec: ImageSpec | None = None) -> FolderData:
+    """Read every image, in the given form; the test images are brought into the form of the training images."""
     _refuse_overlap([*source.positives, *source.unlabelled, *source.test])
     labels = None if source.labels is None else read_labels(Path(source.labels))
-    train = read_images([*source.positives, *source.unlabelled], size=source.size, strict=source.strict, watch=watch)
+    folders = [*source.positives, *source.unlabelled]
+    train = read_images(folders, spec=spec, size=source.size, strict=source.strict, watch=watch)
     from_positives = np.array([file.folder < len(source.positives) for file in train.files], dtype=np.bool_)
     labelled = from_positives if labels is None else _with_labels(from_positives, labels, train, source)
     _refuse_empty_side(labelled, source)
-    test = read_images(source.test, spec=train.spec, strict=source.strict, watch=watch) if source.test else None
-    test_truth = None if test is None else np.array([file.folder == 0 for file in test.files], dtype=np.bool_)
+    test, test_truth = None, None
+    if source.test:
+        test, test_truth = read_test_folders(source.test, train.spec, strict=source.strict, watch=watch)
     leaks = _equal_pictures(train, labelled)
     leaks_into_test = _equal_in_both(train, test) if test else []
     warnings = [
-        *_skipped_in_words(train, "training"),
-        *(_skipped_in_words(test, "test") if test else []),
+        *skipped_in_words(train, "training"),
+        *(skipped_in_words(test, "test") if test else []),
         *_leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
         *_leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
     ]
     return FolderData(train, labelled, test, test_truth, (*leaks, *leaks_into_test), tuple(warnings))
+
+
+def read_test_folders(
+    folders: Sequence[str], spec: ImageSpec, *, strict: bool = False, watch: Watch | None = None
+) -> tuple[ImageRows, Mask]:
+    """The images of two folders, of positives and of negatives, and which of them are positive."""
+    rows = read_images(folders, spec=spec, strict=strict, watch=watch)
+    return rows, np.array([file.folder == 0 for file in rows.files], dtype=np.bool_)
 
 
 def read_images(
@@ -210,17 +220,22 @@ _MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1
 
 
 def _equal_pictures(rows: ImageRows, labelled: Mask) -> list[tuple[str, str]]:
-    positives = {rows.checksums[row]: rows.names[row] for row in np.flatnonzero(labelled).tolist()}
-    return [
-        (positives[rows.checksums[row]], rows.names[row])
-        for row in np.flatnonzero(~labelled).tolist()
-        if rows.checksums[row] in positives
-    ]
+    return _in_common(rows, np.flatnonzero(labelled), rows, np.flatnonzero(~labelled))
 
 
 def _equal_in_both(train: ImageRows, test: ImageRows) -> list[tuple[str, str]]:
-    seen = dict(zip(train.checksums, train.names, strict=True))
-    return [(seen[one], name) for one, name in zip(test.checksums, test.names, strict=True) if one in seen]
+    return _in_common(train, np.arange(len(train.files)), test, np.arange(len(test.files)))
+
+
+def _in_common(one: ImageRows, some: Array, other: ImageRows, others: Array) -> list[tuple[str, str]]:
+    """Names of equal pictures among rows of one and rows of the other, in the order of the latter."""
+    sums, other_sums = one.checksums[some], other.checksums[others]
+    shared = others[np.isin(other_sums, sums)]
+    if not len(shared):
+        return []
+    rows = some[np.isin(sums, other_sums)].tolist()
+    known = {one.checksums[row]: one.files[row].name for row in reversed(rows)}
+    return [(known[other.checksums[row]], other.files[row].name) for row in shared.tolist()]
 
 
 def _leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> list[str]:
@@ -230,11 +245,12 @@ def _leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) ->
     return [f"{len(pairs):,} pictures are {where} ({_listed(shown)}): {advice}."]
 
 
-def _skipped_in_words(rows: ImageRows, which: str) -> list[str]:
+def skipped_in_words(rows: ImageRows, which: str) -> list[str]:
+    """A sentence about the bad files among those, if there are any."""
     bad = [f"{entry.name} {entry.why}" for entry in rows.skipped if entry.bad]
     if not bad:
         return []
-    return [f"{len(bad):,} {which} files were skipped, all of them listed in skipped.csv: {_listed(bad, '; ')}."]
+    return [f"{len(bad):,} {which} file{'s were' if len(bad) > 1 else ' was'} skipped: {_listed(bad, '; ')}."]
 
 
 def _listed(names: Sequence[str], separator: str = ", ") -> str:

@@ -123,13 +123,16 @@ def _train(
 
 def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:
     """Before training, so that even a run that is never finished says what it left out."""
-    if loaded.skipped:
-        write_skipped(folder.skipped, loaded.skipped)
-    if loaded.duplicates:
-        write_duplicates(folder.duplicates, loaded)
     for warning in loaded.warnings:
         given.append(warning)
         note(warning)
+    if loaded.skipped:
+        write_skipped(folder.skipped, loaded.skipped)
+        if any(entry.bad for entry in loaded.skipped):
+            note(f"{folder.skipped} lists all of the skipped files")
+    if loaded.duplicates:
+        write_duplicates(folder.duplicates, loaded)
+        note(f"{folder.duplicates} lists all of the equal pictures")
 
 
 @contextmanager

@@ -8,12 +8,14 @@ import numpy as np
 
 from splitpu.config.schema import Scenario
 from splitpu.data import HeldOut, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
+from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
 from splitpu.data.folders import FolderSource, read_folders
 from splitpu.data.image_cache import Watch
+from splitpu.data.images import ImageSpec
 from splitpu.data.named import NAMED_SETS
 from splitpu.data.scanning import Skipped
-from splitpu.data.tables import TableSource, read_table_data
+from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.errors import InputError
 from splitpu.runs.request import Request, Source
 
@@ -43,20 +45,34 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
     path = Path(text)
     if path.suffix != ".npz" and not path.exists():
         raise InputError(
-            f"there is no set named {text!r} and no such file; use a .npz, .csv or .parquet file, folders with "
-            f"--positives and --unlabelled, or {_or(NAMED_SETS)}."
+            f"there is no set named {text!r} and no such file; use a .npz, .csv or .parquet file, folders or .npy "
+            f"files with --positives and --unlabelled, or {_or(NAMED_SETS)}."
+        )
+    if path.suffix == ".npy":
+        raise InputError(
+            f"{text} does not say which rows are labelled: give .npy files as --positives and --unlabelled."
         )
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
 
 
-def load_source(source: Source, progress: Progress | None = None, watch: Watch | None = None) -> LoadedData:
-    """Read and check everything; what is wrong with the data is found here, before anything is trained."""
+def load_source(
+    source: Source,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    form: ImageSpec | TableRecipe | None = None,
+) -> LoadedData:
+    """Read and check everything; what is wrong with the data is found here, before anything is trained.
+
+    Files are brought into the `form` of the data that a model was trained on, or into one that suits them.
+    """
     if source.folders:
-        return _load_folders(source, source.folders, watch)
+        return _load_folders(source, source.folders, watch, form if isinstance(form, ImageSpec) else None)
     if source.table:
-        return _load_table(source, source.table)
+        return _load_table(source, source.table, form if isinstance(form, TableRecipe) else None)
+    if source.arrays:
+        return _load_arrays(source, source.arrays)
     return _load_npz(source) if source.npz else _load_named(source, progress)
 
 
@@ -69,8 +85,8 @@ def load_request(request: Request, progress: Progress | None = None, watch: Watc
     return loaded
 
 
-def _load_folders(source: Source, folders: FolderSource, watch: Watch | None) -> LoadedData:
-    found = read_folders(folders, watch)
+def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: ImageSpec | None) -> LoadedData:
+    found = read_folders(folders, watch, spec)
     train, test = found.train, found.test
     data = PUData.from_arrays(
         train.pixels, found.labelled, scenario=source.scenario, names=train.names, channels="last"
@@ -89,8 +105,8 @@ def _load_folders(source: Source, folders: FolderSource, watch: Watch | None) ->
     )
 
 
-def _load_table(source: Source, table: TableSource) -> LoadedData:
-    found = read_table_data(table)
+def _load_table(source: Source, table: TableSource, recipe: TableRecipe | None) -> LoadedData:
+    found = read_table_data(table, recipe)
     data = PUData.from_arrays(found.features, found.labelled, scenario=source.scenario, names=found.names)
     held_out = None
     if found.test_features is not None and found.test_truth is not None:
@@ -104,6 +120,16 @@ def _load_table(source: Source, table: TableSource) -> LoadedData:
         inputs=found.recipe.to_dict(),
         warnings=found.warnings,
     )
+
+
+def _load_arrays(source: Source, arrays: ArraySource) -> LoadedData:
+    found = read_array_data(arrays)
+    data = PUData.from_arrays(found.features, found.labelled, scenario=source.scenario, names=found.names)
+    held_out = None
+    if found.test_features is not None and found.test_truth is not None:
+        held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
+        Preprocessing.fit(data.features).check(held_out.features, "--test")
+    return LoadedData(data=data, held_out=held_out, description=source.where)
 
 
 def _load_npz(source: Source) -> LoadedData:

@@ -5,7 +5,13 @@ from typing import Any
 
 from splitpu.errors import InputError
 from splitpu.networks import build_network
+from splitpu.networks.imagenet import WORD, imagenet_weights
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, read_pretrained, resnet_inside, transfer
+
+
+def weights_file(given: Path | None) -> Path | None:
+    """The file that was given, or the one that a word stands for: found out before anything that takes long."""
+    return imagenet_weights() if given is not None and str(given) == WORD and not given.exists() else given
 
 
 def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str, Any]:
