@@ -9,8 +9,8 @@ from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
 from splitpu.data.array_files import read_array_test
 from splitpu.data.folders import read_test_folders, skipped_in_words
 from splitpu.data.image_cache import Watch
-from splitpu.data.images import ImageSpec
 from splitpu.data.npz import has_only_pu_labels, read_labelled
+from splitpu.data.readers import RowSpec
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.tables import TableRecipe, TableSource, read_table_test
 from splitpu.errors import InputError
@@ -72,7 +72,7 @@ def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch 
     return JudgedRows(where=source.where, labelled=loaded.data, warnings=loaded.warnings)
 
 
-def _form(model: Model, source: Source) -> ImageSpec | TableRecipe | None:
+def _form(model: Model, source: Source) -> RowSpec | TableRecipe | None:
     if source.folders:
         return image_spec(model, source.where)
     return table_recipe(model, source.where) if source.table else None

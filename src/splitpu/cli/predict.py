@@ -46,6 +46,8 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
         rows = read_rows(model, path, strict=asked.strict, watch=watch)
+    if asked.top is not None and rows.files is None:
+        raise InputError(f"--top and --copy-to are for folders of images, and {path} holds volumes.")
     model.preprocessing.check(rows.features)
     decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
     lines = list(_lines(decision, rows.names or [""] * len(decision), model.classes))
@@ -57,7 +59,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
         reviewed = lay_out(asked.copy_to, rows.files, probabilities(decision), asked.top, link=asked.link)
     if json:
         summary = {"run": str(folder.path), "rows": len(lines), "positive": int((decision > 0).sum())}
-        if rows.files is not None:
+        if rows.files is not None or rows.skipped:
             summary |= {"skipped": [entry.__dict__ for entry in rows.skipped], "copied": reviewed}
         scores = [dict(zip(_COLUMNS, line, strict=True)) for line in lines]
         print_json(summary | ({"out": str(out)} if out is not None else {"scores": scores}))
@@ -83,6 +85,8 @@ def _check_review(asked: PredictOptions, path: Path) -> None:
 
 def _account_for_files(rows: Rows, out: Path | None) -> None:
     """Say which files have no score; the whole list lies beside the scores."""
+    for warning in rows.warnings:
+        print_note(warning)
     if not rows.skipped:
         return
     where = ""

@@ -10,10 +10,12 @@ from splitpu.data.image_cache import Watch
 from splitpu.data.images import ImageSpec
 from splitpu.data.npz import read_names
 from splitpu.data.preprocess import BYTE_SCALE
+from splitpu.data.readers import RowSpec
 from splitpu.data.scanning import ImageFile, Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.table_files import read_table
 from splitpu.data.tables import TableRecipe
+from splitpu.data.volumes import VolumeSpec
 from splitpu.errors import InputError, ModelFileError
 from splitpu.models import Model
 
@@ -24,8 +26,9 @@ class Rows:
 
     features: Array
     names: tuple[str, ...] | None = None
-    files: tuple[ImageFile, ...] | None = None  # of the rows, if they are image files
+    files: tuple[ImageFile, ...] | None = None  # of the rows, if each is one image file
     skipped: tuple[Skipped, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = None) -> Rows:
@@ -39,12 +42,20 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
 
 def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows:
     found = read_images([path], spec=image_spec(model, path), strict=strict, watch=watch)
-    return Rows(found.pixels, found.names, found.files, found.skipped)
+    files = tuple(file for file in found.files if isinstance(file, ImageFile))
+    return Rows(
+        found.pixels, found.names, files if found.spec.kind == "images" else None, found.skipped, found.warnings
+    )
 
 
-def image_spec(model: Model, path: str | Path) -> ImageSpec:
+def image_spec(model: Model, path: str | Path) -> RowSpec:
     """The form that image files must be brought into; a model trained on arrays of bytes tells it by their shape."""
     preprocessing, inputs = model.preprocessing, model.inputs or {}
+    if preprocessing.kind == "volumes":
+        if inputs.get("kind") != "volumes":
+            raise InputError(f"the model was trained on arrays of volumes, not on files as in {path}: give it a .npz.")
+        slices, height, width, _ = preprocessing.shape
+        return VolumeSpec(slices, height, width, inputs.get("series"))
     if preprocessing.kind != "images":
         raise InputError(f"{path} is a folder, but the model was trained on rows of {preprocessing.shape[0]} features.")
     height, width, channels = preprocessing.shape

@@ -12,8 +12,8 @@ from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
 from splitpu.data.folders import FolderSource, read_folders
 from splitpu.data.image_cache import Watch
-from splitpu.data.images import ImageSpec
 from splitpu.data.named import NAMED_SETS
+from splitpu.data.readers import RowSpec
 from splitpu.data.scanning import Skipped
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.errors import InputError
@@ -61,14 +61,14 @@ def load_source(
     source: Source,
     progress: Progress | None = None,
     watch: Watch | None = None,
-    form: ImageSpec | TableRecipe | None = None,
+    form: RowSpec | TableRecipe | None = None,
 ) -> LoadedData:
     """Read and check everything; what is wrong with the data is found here, before anything is trained.
 
     Files are brought into the `form` of the data that a model was trained on, or into one that suits them.
     """
     if source.folders:
-        return _load_folders(source, source.folders, watch, form if isinstance(form, ImageSpec) else None)
+        return _load_folders(source, source.folders, watch, None if isinstance(form, TableRecipe) else form)
     if source.table:
         return _load_table(source, source.table, form if isinstance(form, TableRecipe) else None)
     if source.arrays:
@@ -85,7 +85,7 @@ def load_request(request: Request, progress: Progress | None = None, watch: Watc
     return loaded
 
 
-def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: ImageSpec | None) -> LoadedData:
+def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: RowSpec | None) -> LoadedData:
     found = read_folders(folders, watch, spec)
     train, test = found.train, found.test
     data = PUData.from_arrays(
@@ -98,7 +98,7 @@ def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, sp
         data=data,
         held_out=held_out,
         description=source.where,
-        inputs={"kind": "images", **train.spec.to_dict()},
+        inputs={"kind": train.spec.kind, **train.spec.to_dict()},
         skipped=found.skipped,
         duplicates=found.duplicates,
         warnings=found.warnings,

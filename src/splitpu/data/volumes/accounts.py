@@ -1,0 +1,76 @@
+"""What is told about the files of patients, under names that say nothing of who the patients are."""
+
+from collections.abc import Mapping, Sequence
+
+from splitpu.data.images import Remark
+from splitpu.data.readers import Accounted
+from splitpu.data.scanning import Skipped, readable_name
+from splitpu.data.volumes.patients import Patient
+
+SKIPPED = "skipped"  # a file that should have been a slice
+UNUSED = "unused"  # a file that is fine but not part of the volume
+OTHERS = "other series"  # of the same patient
+IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who the patient is
+
+_LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
+_MOST_SHOWN = 5
+
+
+def says_who(text: str, who: Sequence[str] | set[str] | frozenset[str]) -> bool:
+    """Whether a text is, or contains, the name or number of a patient.
+
+    >>> says_who("Doe_John 1970", {"DOE^JOHN"}), says_who("case-7", {"DOE^JOHN", "7"}), says_who("7", {"7"})
+    (True, False, True)
+    """
+    plain = _letters(text)
+    for one in who:
+        words = _letters(one)
+        if words and (words == plain or (len(words) >= _LONG_ENOUGH and words in plain)):
+            return True
+    return False
+
+
+def accounted(patients: Sequence[Patient], remarks: Mapping[int, Sequence[Remark]]) -> Accounted:
+    """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings."""
+    renamed, chosen = [], []
+    called = list(patients)
+    skipped: list[Skipped] = []
+    for position, some in sorted(remarks.items()):
+        if any(one.kind == IDENTIFYING and one.part < 0 for one in some):
+            called[position] = patients[position].under_number()
+            renamed.append(called[position].name)
+        hidden = {one.part for one in some if one.kind == IDENTIFYING}
+        for one in some:
+            if one.kind in (SKIPPED, UNUSED):
+                name = _part_name(called[position], one.part, hidden)
+                skipped.append(Skipped(name, one.text, one.kind == SKIPPED))
+            elif one.kind == OTHERS:
+                chosen.append(f"{called[position].name} also has {one.text}")
+    warnings = []
+    if chosen:
+        warnings.append(
+            f"{len(chosen):,} patients have several series, of which the one with the most slices was taken "
+            f"({_listed(chosen)}): choose with --series."
+        )
+    if renamed:
+        warnings.append(
+            f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by their "
+            f"place in the order of the folders instead ({_listed(renamed)})."
+        )
+    return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
+
+
+def _part_name(patient: Patient, part: int, hidden: set[int]) -> str:
+    if patient.parts[part].path == patient.path:
+        return patient.name
+    if part in hidden or -1 in hidden:  # folders inside may repeat what the patient's own is called
+        return f"{patient.name}/file {part + 1} of {len(patient.parts)}"
+    return readable_name(f"{patient.name}/{patient.source.inside(part)}", 0)
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in str(text).casefold() if letter.isalnum())
+
+
+def _listed(entries: Sequence[str]) -> str:
+    return "; ".join(entries[:_MOST_SHOWN]) + ("; ..." if len(entries) > _MOST_SHOWN else "")
