@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nibabel
@@ -18,6 +20,7 @@ from volume_tools import dicom_slice, scan, write_series
 from splitpu.data.folders import FolderSource, read_folders, read_images
 from splitpu.data.images import BadImage
 from splitpu.data.volumes import VolumeReader, VolumeSpec, holds_volumes
+from splitpu.data.volumes.apart import DecoderApart
 from splitpu.data.volumes.dicom import load_frames, read_dicom
 from splitpu.data.volumes.patients import PatientFiles
 from splitpu.data.volumes.reader import planned
@@ -203,6 +206,32 @@ def test_a_file_without_preamble_is_read(tmp_path) -> None:
     )
 
 
+def test_a_decoder_that_dies_costs_one_file(monkeypatch) -> None:
+    path = get_testdata_file("MR_small_jpeg_ls_lossless.dcm")
+    theirs = pydicom.dcmread(path).pixel_array
+    decoder = DecoderApart()
+    first = decoder._running()
+    assert np.array_equal(decoder.frames(path, [0])[0], theirs)
+    first.kill()
+    assert np.array_equal(decoder.frames(path, [0])[0], theirs)  # a new one was begun
+    with pytest.raises(BadImage, match="regular file"):
+        decoder.frames(os.devnull, [0])  # a reason is an answer, and the process goes on
+    decoder.stop()
+
+    def begin(program: str) -> subprocess.Popen:
+        decoder._process = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-3)
+        return decoder._process
+
+    monkeypatch.setattr(decoder, "_running", lambda: begin("input(); import os; os.abort()"))
+    with pytest.raises(BadImage, match="gave up"):
+        decoder.frames(path, [0])
+    monkeypatch.setattr("splitpu.data.volumes.apart.LONGEST", 0.2)
+    monkeypatch.setattr(decoder, "_running", lambda: begin("import time; time.sleep(60)"))
+    with pytest.raises(BadImage, match="longer than"):
+        decoder.frames(path, [0])
+    assert decoder._process is None
+
+
 def test_nifti_shows_what_the_dicom_series_shows(tmp_path) -> None:
     measured = scan(True, 8, slices=5)
     write_series(tmp_path / "dicom", measured)
@@ -256,12 +285,21 @@ def test_bad_files_are_listed_and_strict_stops(tmp_path) -> None:
     (case / "IM0002").write_bytes(b"")
     (case / "notes.txt").write_text("not an image")
     shutil.copy(get_testdata_file("test-SR.dcm"), case / "report.dcm")
+    beheaded = pydicom.dcmread(case / "IM0000")
+    del beheaded.Rows
+    beheaded.save_as(tmp_path / "unl" / "case05" / "beheaded")
     (tmp_path / "unl" / "case04" / "junk.dcm").write_bytes(b"this is no DICOM file, whatever it is called" * 9)
     (tmp_path / "unl" / "case99").mkdir()
     (tmp_path / "unl" / "README").write_text("about these data")
     rows = read_images([tmp_path / "unl"])
     bad = {entry.name: entry.why for entry in rows.skipped if entry.bad}
-    assert len(rows.files) == 12 and set(bad) == {"case03/IM0001", "case03/IM0002", "case04/junk.dcm", "case99"}
+    assert len(rows.files) == 12 and set(bad) == {
+        "case03/IM0001",
+        "case03/IM0002",
+        "case04/junk.dcm",
+        "case05/beheaded",
+        "case99",
+    }
     assert bad["case03/IM0002"] == "is empty (0 bytes)" and "patient without slices" in bad["case99"]
     fine = {entry.name for entry in rows.skipped if not entry.bad}
     assert fine == {"case03/notes.txt", "case03/report.dcm", "README"}

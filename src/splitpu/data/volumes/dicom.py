@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from splitpu.data.images import BadImage
+from splitpu.data.volumes.apart import DECODER
 from splitpu.data.volumes.series import Slice, Vector
 from splitpu.data.volumes.spec import Slice as Values
 from splitpu.errors import MissingExtraError
@@ -26,6 +27,10 @@ _WHO = ("PatientName", "PatientID", "OtherPatientIDs", "OtherPatientNames", "Pat
 
 class NotASlice(BadImage):
     """A file that is no mistake, but shows nothing: a report, say, or a table of contents."""
+
+
+class _NeedsAnother(BadImage):
+    """The library that is left out is the only one that can do it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,18 @@ def read_dicom(path: str, part: int) -> DicomFile:
 
 
 def load_frames(path: str, frames: Sequence[int]) -> dict[int, Values]:
-    """The values of some frames in the unit of the scanner; bright means much, whatever the file's convention."""
+    """The values of some frames in the unit of the scanner; bright means much, whatever the file's convention.
+
+    What only gdcm can decompress is left to a process of its own: damaged bytes make gdcm end the process it works in.
+    """
+    try:
+        return decoded_here(path, frames, without="gdcm")
+    except _NeedsAnother:
+        return DECODER.frames(path, frames)
+
+
+def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict[int, Values]:
+    """The same in this process, by any library but one."""
     import pydicom
     from pydicom.pixels.utils import pixel_array
 
@@ -70,7 +86,25 @@ def load_frames(path: str, frames: Sequence[int]) -> dict[int, Values]:
         if not any(keyword in stored for keyword in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
             raise BadImage("is cut short: the pixels are missing")
         _refuse_too_large(stored)
-        return {frame: _measured(pixel_array(stored, index=frame), stored, frame) for frame in frames}
+        library = _library(stored, without)
+        return {
+            frame: _measured(pixel_array(stored, index=frame, decoding_plugin=library), stored, frame)
+            for frame in frames
+        }
+
+
+def _library(stored: Any, without: str) -> str:
+    """Which library is to decompress the pixels; nothing where none is needed, or any will do."""
+    from pydicom.pixels.decoders.base import get_decoder
+
+    syntax = stored.file_meta.get("TransferSyntaxUID")
+    if not without or syntax is None or not syntax.is_compressed or not syntax.is_encapsulated:
+        return ""
+    able = get_decoder(syntax).available_plugins
+    others = [library for library in able if library != without]
+    if not others and without in able:
+        raise _NeedsAnother
+    return others[0] if others else ""
 
 
 # ---------------------------------------------------------------------------------------------------------------- tags
@@ -78,7 +112,7 @@ def load_frames(path: str, frames: Sequence[int]) -> dict[int, Values]:
 
 def _slices(stored: Any, part: int, checksum: str) -> Iterator[Slice]:
     if "Rows" not in stored or "Columns" not in stored:
-        raise NotASlice("is a DICOM file without an image" if "SOPClassUID" in stored else "is not a DICOM file")
+        _refuse_without_image(stored)
     _refuse_too_large(stored)
     shared = _first(stored.get("SharedFunctionalGroupsSequence"))
     each = stored.get("PerFrameFunctionalGroupsSequence") or []
@@ -101,6 +135,16 @@ def _slices(stored: Any, part: int, checksum: str) -> Iterator[Slice]:
             number=math.inf if number is None else number,
             identity=f"{stored.get('SOPInstanceUID', '')} {checksum}",
         )
+
+
+def _refuse_without_image(stored: Any) -> NoReturn:
+    """Reports and tables of contents are no mistake; a file that says it is an image and has none is damaged."""
+    kind = stored.get("SOPClassUID") or stored.file_meta.get("MediaStorageSOPClassUID")
+    if not kind:
+        raise BadImage("is not a DICOM file")
+    if "Image" in str(getattr(kind, "name", "")):
+        raise BadImage("is cut short or damaged: the size of the image is missing")
+    raise NotASlice("is a DICOM file without an image")
 
 
 def _frames(stored: Any) -> int:
