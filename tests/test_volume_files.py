@@ -374,6 +374,25 @@ def test_fit_predict_and_evaluate_never_say_who_a_patient_is(tmp_path, own_cache
     assert len(written) > 10_000
 
 
+def test_a_patient_that_cannot_be_used_is_not_named_either(tmp_path) -> None:
+    make_patients(tmp_path / "unl", 11, 0.5, 0)
+    shutil.move(tmp_path / "unl" / "case02", tmp_path / "unl" / "HOSP-4711")
+    for path in (tmp_path / "unl" / "HOSP-4711").iterdir():
+        stored = pydicom.dcmread(path)
+        stored.SeriesDescription = "Nobody Special T2"
+        stored.save_as(path)
+    (tmp_path / "unl" / "case03" / "hosp-4711.dcm").symlink_to("nowhere")
+    for strict in (False, True):
+        try:
+            rows = read_images([tmp_path / "unl"], reader=VolumeReader("T1"), strict=strict)
+            told = repr([*rows.skipped, *rows.warnings, *rows.names])
+        except InputError as error:
+            told = str(error)
+            assert strict
+        assert "patient-0001 has no series whose description contains 'T1'" in told or not strict
+        assert "HOSP" not in told.upper() and "nobody" not in told.lower()
+
+
 def test_labels_may_name_a_folder_that_is_not_written(tmp_path) -> None:
     make_patients(tmp_path / "unl", 4, 0.5, 0)
     shutil.move(tmp_path / "unl" / "case02", tmp_path / "unl" / "HOSP-4711")

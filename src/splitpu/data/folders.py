@@ -141,7 +141,7 @@ def read_images(
     if strict and broken:
         _refuse_first(broken)
     decoded = decoded_images(found.files, reader=reader, spec=spec, size=size, strict=strict, watch=watch)
-    account = reader.account(found.files, decoded.remarks)
+    account = reader.account(found.files, decoded.remarks, decoded.reasons)
     skipped = (*found.skipped, *_undecodable(account.files, decoded), *account.skipped)
     bad_parts = [entry for entry in account.skipped if entry.bad]
     if strict and bad_parts:

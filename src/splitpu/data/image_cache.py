@@ -79,7 +79,7 @@ def decoded_images(
     if known is None:
         raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
     if strict and known.reasons:
-        _refuse(files, known.reasons)
+        _refuse(reader, files, known.remarks, known.reasons)
     return known
 
 
@@ -114,7 +114,7 @@ def _decode_into_store(
                 if strict and first_bad <= position:
                     break
         if strict and reasons:
-            _refuse(files, reasons)
+            _refuse(reader, files, remarks, reasons)
         good = np.flatnonzero([position not in reasons for position in wanted])
         _keep_rows(ready / PIXELS, good, _bytes(1, spec))
         checksums[good].tofile(ready / CHECKSUMS)
@@ -197,8 +197,9 @@ def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
         os.fsync(file.fileno())
 
 
-def _refuse(files: Sequence[RowFile], reasons: dict[int, str]) -> NoReturn:
+def _refuse(
+    reader: Reader, files: Sequence[RowFile], remarks: Mapping[int, tuple[Remark, ...]], reasons: dict[int, str]
+) -> NoReturn:
     first = min(reasons)
-    raise InputError(
-        f"{files[first].name} {reasons[first]}; remove or repair it, or leave out --strict to skip such files."
-    )
+    name = reader.account(files, remarks, reasons).files[first].name
+    raise InputError(f"{name} {reasons[first]}; remove or repair it, or leave out --strict to skip such files.")

@@ -46,6 +46,8 @@ class ImageReader:
         """The pixels; nothing is ever remarked on."""
         return decode(source, spec), ()
 
-    def account(self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]]) -> Accounted:
+    def account(
+        self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
+    ) -> Accounted:
         """Files are called what they are called."""
         return Accounted(files)

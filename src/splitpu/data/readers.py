@@ -112,5 +112,7 @@ class Reader(Protocol):
     def decode(self, source: Any, spec: Any) -> tuple[Array, Sequence[Remark]]:
         """The values in the form asked for; raises BadImage where there are none."""
 
-    def account(self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]]) -> Accounted:
-        """Turn what was remarked on into words; `files` are all that were found."""
+    def account(
+        self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
+    ) -> Accounted:
+        """Turn what was remarked on into words; `files` are all that were found, those with a reason give no row."""

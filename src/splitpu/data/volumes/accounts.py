@@ -11,6 +11,7 @@ SKIPPED = "skipped"  # a file that should have been a slice
 UNUSED = "unused"  # a file that is fine but not part of the volume
 OTHERS = "other series"  # of the same patient
 IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who the patient is
+NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a patient that cannot be used
 
 _LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
 _MOST_SHOWN = 5
@@ -30,15 +31,16 @@ def says_who(text: str, who: Sequence[str] | set[str] | frozenset[str]) -> bool:
     return False
 
 
-def accounted(patients: Sequence[Patient], remarks: Mapping[int, Sequence[Remark]]) -> Accounted:
+def accounted(
+    patients: Sequence[Patient], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
+) -> Accounted:
     """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings."""
-    renamed, chosen = [], []
-    called = list(patients)
+    named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
+    named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
+    called = [one.under_number() if position in named else one for position, one in enumerate(patients)]
+    renamed, chosen = [called[position].name for position in sorted(named)], []
     skipped: list[Skipped] = []
     for position, some in sorted(remarks.items()):
-        if any(one.kind == IDENTIFYING and one.part < 0 for one in some):
-            called[position] = patients[position].under_number()
-            renamed.append(called[position].name)
         hidden = {one.part for one in some if one.kind == IDENTIFYING}
         for one in some:
             if one.kind in (SKIPPED, UNUSED):

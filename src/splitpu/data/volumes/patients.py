@@ -76,11 +76,9 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
                 continue
             number += 1
             entries = list(entry(path, closed, lambda _: ""))
-            parts = tuple(one for one in entries if not one.why)
-            skipped += [Skipped(readable_name(one.path, common), one.why, one.bad) for one in entries if one.why]
             called = readable_name(path, common)
-            if parts:
-                found.append(Patient(path, called, called, folder, number, parts))
+            if entries:  # broken links among them: their names may say who the patient is, so the reader reports them
+                found.append(Patient(path, called, called, folder, number, tuple(entries)))
             else:
                 skipped.append(Skipped(called, "is a patient without slices: the folder holds no file"))
     return FoundRows(found, skipped)

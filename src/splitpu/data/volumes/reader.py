@@ -10,7 +10,7 @@ from splitpu.data.chunks import Array
 from splitpu.data.image_headers import Headers, usual_size
 from splitpu.data.images import BadImage, Header, Remark
 from splitpu.data.readers import Accounted, FoundRows, RowFile
-from splitpu.data.volumes.accounts import IDENTIFYING, OTHERS, SKIPPED, UNUSED, accounted, says_who
+from splitpu.data.volumes.accounts import IDENTIFYING, NAMED_AFTER, OTHERS, SKIPPED, UNUSED, accounted, says_who
 from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom, require_pydicom
 from splitpu.data.volumes.nifti import load_nifti, read_nifti, require_nibabel
 from splitpu.data.volumes.patients import Patient, PatientFiles, find_patients, is_nifti
@@ -76,9 +76,11 @@ class VolumeReader:
             raise BadImage(f"is a patient without slices that can be decoded (the first one {remarks[0].text})")
         return as_bytes([found[one] for one in kept if one in found], spec), remarks
 
-    def account(self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]]) -> Accounted:
+    def account(
+        self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
+    ) -> Accounted:
         """What the run folder and the user are told about the files of the patients."""
-        return accounted([file for file in files if isinstance(file, Patient)], remarks)
+        return accounted([file for file in files if isinstance(file, Patient)], remarks, reasons)
 
 
 @dataclass(frozen=True)
@@ -112,15 +114,17 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
         slices += found
         digest.update(checksum)
     if not slices:
-        why = f" (the first file {remarks[0].text})" if remarks else ""
-        raise BadImage(f"is a patient without slices{why}")
-    best, others = chosen_series(slices, series)
+        raise BadImage(f"is a patient without slices (the first file {remarks[0].text})")
+    is_named = says_who(source.folder, who)
+    try:
+        best, others = chosen_series(slices, series, lambda text: HIDDEN if says_who(text, who) else text)
+    except BadImage as error:
+        raise BadImage(f"{error}{NAMED_AFTER if is_named else ''}") from error
     if others and series is None:
-        texts = [HIDDEN if says_who(text, who) else text for text in others]
-        remarks.append(Remark(OTHERS, -1, ", ".join(texts)))
+        remarks.append(Remark(OTHERS, -1, ", ".join(others)))
     order = ordered(best)
     remarks += [Remark(UNUSED, one.part, why) for one, why in order.left_out]
-    if says_who(source.folder, who):
+    if is_named:
         remarks.append(Remark(IDENTIFYING, -1, ""))
     remarks += _named_files(source, who)
     digest.update(repr(remarks).encode())

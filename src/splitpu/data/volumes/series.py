@@ -1,7 +1,7 @@
 """Which slices of a patient make the volume, and in which order."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,11 +47,14 @@ class Ordered:
     left_out: tuple[tuple[Slice, str], ...] = ()
 
 
-def chosen_series(slices: Sequence[Slice], wanted: str | None) -> tuple[list[Slice], list[str]]:
+def chosen_series(
+    slices: Sequence[Slice], wanted: str | None, told: Callable[[str], str] = str
+) -> tuple[list[Slice], list[str]]:
     """The slices of one series, and the descriptions of the others.
 
     The wanted text may be any part of the description, in capitals or not. Of several series the one with the most
-    slices is taken; then the order of the descriptions decides, so that the names of files never do.
+    slices is taken; then the order of the descriptions decides, so that the names of files never do. `told` turns a
+    description into what may be told of it.
     """
     series: dict[str, list[Slice]] = {}
     for one in slices:
@@ -60,10 +63,10 @@ def chosen_series(slices: Sequence[Slice], wanted: str | None) -> tuple[list[Sli
     if wanted is not None:
         candidates = [some for some in candidates if wanted.casefold() in some[0].description.casefold()]
         if not candidates:
-            there = ", ".join(sorted({_described(some) for some in series.values()}))
+            there = ", ".join(sorted({_described(some, told) for some in series.values()}))
             raise BadImage(f"has no series whose description contains {wanted!r} (there are: {there})")
     best = min(candidates, key=lambda some: (-len(some), some[0].description, some[0].series))
-    return best, sorted(_described(some) for some in series.values() if some is not best)
+    return best, sorted(_described(some, told) for some in series.values() if some is not best)
 
 
 def ordered(slices: Sequence[Slice]) -> Ordered:
@@ -91,5 +94,5 @@ def _turned(one: Slice, normal: Vector | None) -> bool:
     return abs(float(np.dot(one.normal or (), normal or ()))) < SAME_DIRECTION
 
 
-def _described(slices: Sequence[Slice]) -> str:
-    return f"{slices[0].description or 'without description'!r} with {len(slices)} slices"
+def _described(slices: Sequence[Slice], told: Callable[[str], str]) -> str:
+    return f"{told(slices[0].description) or 'without description'!r} with {len(slices)} slices"
