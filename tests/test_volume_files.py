@@ -304,11 +304,15 @@ def test_bad_files_are_listed_and_strict_stops(tmp_path) -> None:
     fine = {entry.name for entry in rows.skipped if not entry.bad}
     assert fine == {"case03/notes.txt", "case03/report.dcm", "README"}
     assert rows.pixels[3].any(axis=(1, 2, 3)).sum() == 3
-    with pytest.raises(InputError, match="case99"):
+    told = " ".join(rows.in_words("training"))
+    assert "5 training files were skipped" in told and "1 (is no patient's folder and no NIfTI file)" in told
+    with pytest.raises(InputError, match="case03/IM0002 is empty"):  # the first in order, though case99 is known first
         read_images([tmp_path / "unl"], strict=True)
-    (tmp_path / "unl" / "case99").rmdir()
-    with pytest.raises(InputError, match="case03/IM0002 is empty"):
+    (tmp_path / "unl" / "an empty one").mkdir()
+    with pytest.raises(InputError, match="an empty one is a patient without slices"):
         read_images([tmp_path / "unl"], strict=True)
+    for empty in ("an empty one", "case99"):
+        (tmp_path / "unl" / empty).rmdir()
     for at in (5, 6):
         for path in (tmp_path / "unl" / f"case{at:02d}").iterdir():
             path.write_bytes(b"gone")

@@ -15,14 +15,15 @@ from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.lanes import SharedRows
 from splitpu.engine.loop import Engine
-from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
-from splitpu.methods.context import Context, NetworkRecipe
+from splitpu.methods.context import Context, NetworkRecipe, WarmStart
 from splitpu.methods.registry import find_method
 from splitpu.methods.result import MethodResult
+from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
 from splitpu.networks import Backbone as BackboneNetwork
 from splitpu.networks import as_backbone, build_network, choose_network
@@ -40,6 +41,7 @@ class Training:
     result: MethodResult
     hardware: Hardware
     engine: str  # how the arithmetic was done, e.g. graph/bf16/resident
+    warm_start: WarmStart | None = None  # what the networks started from, for trainings that can start from the same
 
 
 def profile_of(data: PUData) -> DataProfile:
@@ -61,10 +63,14 @@ def train(
     classes: tuple[Any, Any] = (0, 1),
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    shared: SharedRows | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
+    Runs in one process that are given the same `shared` have one copy of the rows among them.
+    A `warm_start` that was made before takes the place of the warm-up.
     """
     check_needs(config, data, prior)
     context = open_context(
@@ -79,11 +85,14 @@ def train(
         layers=layers,
         world=world,
         weights=weights,
+        shared=shared,
+        warm_start=warm_start,
     )
+    context = warmed_up(context)
     result = find_method(config.method).run(context)
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
     model = Model(final, base, context.recipe.name, context.preprocessing, config, prior, classes)
-    return Training(model, result, context.engine.hardware, context.engine.describe())
+    return Training(model, result, context.engine.hardware, context.engine.describe(), context.warm_start)
 
 
 def open_context(
@@ -100,22 +109,25 @@ def open_context(
     engine_type: type[Engine] = Engine,
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    shared: SharedRows | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Context:
     """Set up everything that stages need, without training any."""
     hardware = Hardware.choose(device, config.engine).within(world or World())
-    preprocessing = Preprocessing.fit(data.features)
+    rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
     engine = engine_type(
-        RowStore(data.features, hardware.device, config.engine.residence),
+        rows,
         Views(preprocessing, config.views, hardware.device),
         hardware,
         seed=seed,
         store=CheckpointStore(checkpoints, writes=hardware.world.writes),
         observer=observer or Observer(),
         checkpoint_every=config.engine.checkpoint_every,
+        pieces=config.engine.pieces,
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
-    return Context(data, prior, config, recipe, engine, data_key, preprocessing)
+    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start)
 
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> None:

@@ -61,8 +61,11 @@ def fit(
     rounds: Whole = None,
     backbone: str | None = None,
     weights: Path | None = None,
+    warmup: str | None = None,
     scenario: Scenario | None = None,
     seed: Whole = None,
+    seeds: str | None = None,
+    side_by_side: Whole = None,
     device: str | None = None,
     resume: str | None = None,
     keep_checkpoints: Flag = False,
@@ -85,7 +88,7 @@ def fit(
     out
         The run folder; runs/<data>-<time> if not given.
     preset
-        Where the settings start from: default or paper.
+        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
     config
         A TOML file of settings, laid over the preset.
     settings
@@ -96,11 +99,18 @@ def fit(
         auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
     weights
         What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
+    warmup
+        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
     scenario
         How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
         positives were collected apart).
     seed
         Of everything that is drawn, 0 if not given; the same seed gives the same model.
+    seeds
+        Several instead, such as 0,1,2,3,4: one run folder a seed inside the run folder, with means and deviations. On a
+        GPU all are trained at once and share the data; on a CPU one after the other.
+    side_by_side
+        At most so many of them at once.
     device
         auto, cpu or cuda.
     resume
@@ -127,8 +137,11 @@ def fit(
         rounds=rounds,
         backbone=backbone,
         weights=weights,
+        warmup=warmup,
         scenario=scenario,
         seed=seed,
+        seeds=seeds,
+        side_by_side=side_by_side,
         device=device,
     )
     if resume is not None:

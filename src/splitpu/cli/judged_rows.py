@@ -1,13 +1,14 @@
 """The rows that `splitpu evaluate` judges a model by: the run's own, or those of other files, folders and tables."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from splitpu.cli.inputs import DataOptions, absolute, source_asked
 from splitpu.cli.predict_inputs import image_spec, table_recipe
 from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
 from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
 from splitpu.data.array_files import read_array_test
-from splitpu.data.folders import read_test_folders, skipped_in_words
+from splitpu.data.folders import read_test_folders
 from splitpu.data.image_cache import Watch
 from splitpu.data.npz import has_only_pu_labels, read_labelled
 from splitpu.data.readers import RowSpec
@@ -65,6 +66,11 @@ def _named(name: str) -> JudgedRows:
 
 def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None) -> JudgedRows:
     own = folder.request().source
+    if asked.data is not None and Path(asked.data).is_dir() and asked.positives is None and asked.labels is None:
+        raise InputError(
+            f"nothing says which images in {asked.data} are positive: give --test POSITIVES NEGATIVES if it is known, "
+            "else --positives and --unlabelled."
+        )
     if asked.label is None and own.table is not None:
         asked = _as_in_training(asked, own.table)
     source = source_asked(asked, seed=0, scenario=own.scenario)
@@ -98,7 +104,7 @@ def _with_truth(
         return JudgedRows(where=where, tested=HeldOut.from_arrays(*read_array_test(words)))
     rows, truth = read_test_folders(absolute(words), image_spec(model, where), strict=asked.strict, watch=watch)
     tested = HeldOut.from_arrays(rows.pixels, truth, channels="last")
-    return JudgedRows(where=where, tested=tested, warnings=tuple(skipped_in_words(rows, "test")))
+    return JudgedRows(where=where, tested=tested, warnings=tuple(rows.in_words("test")))
 
 
 def _as_in_training(asked: DataOptions, table: TableSource) -> DataOptions:

@@ -142,7 +142,7 @@ def data_get(name: str, /, *, json: Flag = False) -> int:
     Parameters
     ----------
     name
-        digits, breast-cancer, mnist or cifar10.
+        One of those that `splitpu data list` shows.
     json
         Print one JSON object.
     """

@@ -7,7 +7,8 @@ from splitpu.data import canonical_features, read_features
 from splitpu.data.chunks import Array
 from splitpu.data.folders import read_images
 from splitpu.data.image_cache import Watch
-from splitpu.data.images import ImageSpec
+from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
+from splitpu.data.images import BadImage, ImageSpec, decode, read_header, require_pillow
 from splitpu.data.npz import read_names
 from splitpu.data.preprocess import BYTE_SCALE
 from splitpu.data.readers import RowSpec
@@ -28,13 +29,15 @@ class Rows:
     names: tuple[str, ...] | None = None
     files: tuple[ImageFile, ...] | None = None  # of the rows, if each is one image file
     skipped: tuple[Skipped, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # about the files they come from
 
 
 def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = None) -> Rows:
     """Read a folder of images, a table or a file of arrays in the way the model was trained on."""
     if path.is_dir():
         return _folder(model, path, strict, watch)
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return _one_image(model, path)
     if path.suffix.lower() in TABLE_SUFFIXES:
         return _table(model, path)
     return _arrays(path)
@@ -42,10 +45,23 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
 
 def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows:
     found = read_images([path], spec=image_spec(model, path), strict=strict, watch=watch)
-    files = tuple(file for file in found.files if isinstance(file, ImageFile))
-    return Rows(
-        found.pixels, found.names, files if found.spec.kind == "images" else None, found.skipped, found.warnings
-    )
+    images = tuple(file for file in found.files if isinstance(file, ImageFile))
+    files = images if found.spec.kind == "images" else None
+    return Rows(found.pixels, found.names, files, found.skipped, tuple(found.in_words("given")))
+
+
+def _one_image(model: Model, path: Path) -> Rows:
+    spec = image_spec(model, path)
+    if not isinstance(spec, ImageSpec):
+        raise InputError(f"{path} is one image, but the model was trained on volumes: give it a folder of patients.")
+    require_pillow()
+    if not path.exists():
+        raise InputError(f"{path} does not exist: check the path.")
+    try:
+        read_header(path)  # finds what decoding would not
+        return Rows(decode(path, spec)[None], (path.name,))
+    except BadImage as error:
+        raise InputError(f"{path} {error}.") from error
 
 
 def image_spec(model: Model, path: str | Path) -> RowSpec:
@@ -57,7 +73,9 @@ def image_spec(model: Model, path: str | Path) -> RowSpec:
         slices, height, width, _ = preprocessing.shape
         return VolumeSpec(slices, height, width, inputs.get("series"))
     if preprocessing.kind != "images":
-        raise InputError(f"{path} is a folder, but the model was trained on rows of {preprocessing.shape[0]} features.")
+        raise InputError(
+            f"{path} holds images, but the model was trained on rows of {preprocessing.shape[0]} features."
+        )
     height, width, channels = preprocessing.shape
     depth = inputs.get("depth") if inputs.get("kind") == "images" else 8 if preprocessing.scale == BYTE_SCALE else None
     if depth not in (8, 16) or channels not in (1, 3):

@@ -21,6 +21,7 @@ from splitpu.config.schema import (
     SplitConfig,
     StudentConfig,
     ViewsConfig,
+    WarmupConfig,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "StudentConfig",
     "TeacherName",
     "ViewsConfig",
+    "WarmupConfig",
     "apply_overrides",
     "config_differences",
     "config_from_dict",

@@ -10,16 +10,16 @@ from typing import NoReturn
 import numpy as np
 
 from splitpu.data.chunks import Array
+from splitpu.data.file_words import kinds_of, leak_in_words, listed, skipped_in_words
 from splitpu.data.image_cache import DecodedImages, Watch, decoded_images
 from splitpu.data.image_reader import ImageReader
-from splitpu.data.readers import Reader, RowFile, RowSpec
+from splitpu.data.readers import Accounted, Reader, RowFile, RowSpec
 from splitpu.data.scanning import Skipped
 from splitpu.data.volumes import VolumeReader, holds_volumes
 from splitpu.errors import InputError
 from splitpu.labels import Mask
 
 MOST_SKIPPED = 0.1  # share of bad files that is skipped; more of them hint at a mistake
-MOST_NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,17 @@ class ImageRows:
     checksums: Array  # of the pixels, one a row
     spec: RowSpec
     skipped: tuple[Skipped, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]  # about what the rows were made from
+    made_from: str  # what sizes the files had, in words; nothing if all had the one they have now
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """What the rows are called."""
         return tuple(file.name for file in self.files)
+
+    def in_words(self, which: str) -> list[str]:
+        """All there is to say about the files: how they became rows, and which of them are not used."""
+        return [*self.warnings, *skipped_in_words(self.skipped, which, self.spec.kind)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +91,10 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
     leaks = _equal_pictures(train, labelled)
     leaks_into_test = _equal_in_both(train, test) if test else []
     warnings = [
-        *train.warnings,
-        *(test.warnings if test else []),
-        *skipped_in_words(train, "training"),
-        *(skipped_in_words(test, "test") if test else []),
-        *_leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
-        *_leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
+        *train.in_words("training"),
+        *(test.in_words("test") if test else []),
+        *leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
+        *leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
     ]
     return FolderData(train, labelled, test, test_truth, (*leaks, *leaks_into_test), tuple(warnings))
 
@@ -134,27 +137,64 @@ def read_images(
     """All images or volumes in the folders. Bad files are skipped up to a share of a tenth, or refused if `strict`."""
     reader = reader or reader_for(folders, spec)
     found = reader.find(folders)
-    broken = [entry for entry in found.skipped if entry.bad]
+    broken = _bad(found.skipped)
     where = " and ".join(str(folder) for folder in folders)
     if not found.files:
-        raise InputError(f"there are no {reader.looked_for} in {where}: give the folders that hold the images.")
+        instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
+        raise InputError(
+            f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold the images."
+        )
     if strict and broken:
+        before = found.files[: broken[0].after]  # one of these may be the first that is bad
+        if before:
+            _decoded(reader, before, spec, size, strict, watch)
         _refuse_first(broken)
-    decoded = decoded_images(found.files, reader=reader, spec=spec, size=size, strict=strict, watch=watch)
-    account = reader.account(found.files, decoded.remarks, decoded.reasons)
-    skipped = (*found.skipped, *_undecodable(account.files, decoded), *account.skipped)
-    bad_parts = [entry for entry in account.skipped if entry.bad]
-    if strict and bad_parts:
-        _refuse_first(bad_parts)
-    bad_rows = [entry for entry in skipped[: len(skipped) - len(account.skipped)] if entry.bad]
-    _refuse_too_many(bad_rows, len(found.files) + len(broken), reader.noun, where)
-    _refuse_too_many(bad_parts, account.parts, "files", where)
-    files = tuple(decoded.rows_of(account.files))
-    return ImageRows(decoded.pixels, files, decoded.checksums, decoded.spec, skipped, tuple(account.warnings))
+    decoded, account = _decoded(reader, found.files, spec, size, strict, watch)
+    without_row = [*found.skipped, *_undecodable(account.files, decoded)]
+    _refuse_too_many(_bad(without_row), len(found.files) + len(broken), reader.noun, where)
+    _refuse_too_many(_bad(account.skipped), account.parts, "files", where)
+    return ImageRows(
+        decoded.pixels,
+        tuple(decoded.rows_of(account.files)),
+        decoded.checksums,
+        decoded.spec,
+        (*without_row, *account.skipped),
+        tuple(account.warnings),
+        _made_from(decoded),
+    )
+
+
+def _decoded(
+    reader: Reader,
+    files: Sequence[RowFile],
+    spec: RowSpec | None,
+    size: tuple[int, int] | None,
+    strict: bool,
+    watch: Watch | None,
+) -> tuple[DecodedImages, Accounted]:
+    """The rows, and the words about what they were made from."""
+    decoded = decoded_images(files, reader=reader, spec=spec, size=size, strict=strict, watch=watch)
+    account = reader.account(files, decoded.remarks, decoded.reasons)
+    if strict and _bad(account.skipped):
+        _refuse_first(_bad(account.skipped))
+    return decoded, account
+
+
+def _made_from(decoded: DecodedImages) -> str:
+    smallest, largest = decoded.sides
+    if smallest == largest == (decoded.spec.height, decoded.spec.width):
+        return ""
+    sizes = [f"{height} x {width}" for height, width in dict.fromkeys(decoded.sides)]
+    made_of = "slices" if decoded.spec.kind == "volumes" else "images"
+    return f", made from {made_of} of {' to '.join(sizes)}"
 
 
 def _undecodable(files: Sequence[RowFile], decoded: DecodedImages) -> list[Skipped]:
     return [Skipped(files[position].name, why) for position, why in sorted(decoded.reasons.items())]
+
+
+def _bad(entries: Sequence[Skipped]) -> list[Skipped]:
+    return [entry for entry in entries if entry.bad]
 
 
 def _refuse_first(bad: Sequence[Skipped]) -> NoReturn:
@@ -177,9 +217,10 @@ def _refuse_overlap(folders: Sequence[str]) -> None:
     for number, inner in enumerate(paths):
         for other, outer in enumerate(paths):
             if number != other and (inner == outer or outer in inner.parents):
+                how = "is the same folder as" if inner == outer else "lies inside"
                 raise InputError(
-                    f"{folders[number]} lies inside {folders[other]} or is the same folder, so its images would count "
-                    "twice: give folders that do not overlap."
+                    f"{folders[number]} {how} {folders[other]}, so its images would count twice: give folders that do "
+                    "not overlap."
                 )
 
 
@@ -214,7 +255,7 @@ def _with_labels(from_positives: Mask, labels: dict[str, bool], rows: ImageRows,
             raise InputError(f"{source.labels} calls {name!r} unlabelled, but it lies among the positives.")
     if unknown:
         raise InputError(
-            f"{source.labels} names {len(unknown)} images that are not in the folders ({_listed(unknown)})."
+            f"{source.labels} names {len(unknown)} images that are not in the folders ({listed(unknown)})."
         )
     return labelled
 
@@ -275,23 +316,3 @@ def _in_common(one: ImageRows, some: Array, other: ImageRows, others: Array) -> 
     rows = some[np.isin(sums, other_sums)].tolist()
     known = {one.checksums[row]: one.files[row].name for row in reversed(rows)}
     return [(known[other.checksums[row]], other.files[row].name) for row in shared.tolist()]
-
-
-def _leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> list[str]:
-    if not pairs:
-        return []
-    shown = [f"{first} = {second}" for first, second in pairs]
-    return [f"{len(pairs):,} pictures are {where} ({_listed(shown)}): {advice}."]
-
-
-def skipped_in_words(rows: ImageRows, which: str) -> list[str]:
-    """A sentence about the bad files among those, if there are any."""
-    bad = [f"{entry.name} {entry.why}" for entry in rows.skipped if entry.bad]
-    if not bad:
-        return []
-    return [f"{len(bad):,} {which} file{'s were' if len(bad) > 1 else ' was'} skipped: {_listed(bad, '; ')}."]
-
-
-def _listed(names: Sequence[str], separator: str = ", ") -> str:
-    shown = separator.join(names[:MOST_NAMES_SHOWN])
-    return f"{shown}{separator}..." if len(names) > MOST_NAMES_SHOWN else shown

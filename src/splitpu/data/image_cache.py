@@ -42,6 +42,7 @@ class DecodedImages:
     spec: RowSpec
     checksums: Array  # of the pixels of each row: equal pictures have equal ones
     reasons: dict[int, str]  # position of each file that gave no image -> why
+    sides: tuple[tuple[int, int], tuple[int, int]]  # smallest and largest height and width in the files
     remarks: Mapping[int, tuple[Remark, ...]] = field(default_factory=dict)  # position -> what there is to say
 
     def rows_of(self, files: Sequence[RowFile]) -> list[RowFile]:
@@ -118,7 +119,7 @@ def _decode_into_store(
         good = np.flatnonzero([position not in reasons for position in wanted])
         _keep_rows(ready / PIXELS, good, _bytes(1, spec))
         checksums[good].tofile(ready / CHECKSUMS)
-        described = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good)}
+        described = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "sides": headers.extreme_sides()}
         description = {**described, "reasons": reasons, "remarks": remarks}
         (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         target = store / key
@@ -134,6 +135,7 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
     try:
         stored: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         spec = reader.stored_spec(stored["spec"])
+        smallest, largest = (tuple(sides) for sides in stored["sides"])
         reasons = {int(position): str(why) for position, why in stored["reasons"].items()}
         remarks = {int(position): tuple(Remark(*one) for one in some) for position, some in stored["remarks"].items()}
         shape = (int(stored["rows"]), *spec.shape)
@@ -146,7 +148,7 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return DecodedImages(pixels, spec, checksums, reasons, remarks)
+    return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest), remarks)
 
 
 def _recalled(reader: Reader, store: Path, glance: str) -> DecodedImages | None:

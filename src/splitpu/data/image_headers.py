@@ -56,6 +56,11 @@ class Headers:
         positions = np.arange(len(self))
         return np.delete(positions, list(self.reasons))
 
+    def extreme_sides(self) -> list[list[int]]:
+        """The smallest height and width of all, and the largest."""
+        sides = self.sides[self.good()]
+        return [sides.min(axis=0).tolist(), sides.max(axis=0).tolist()] if len(sides) else [[0, 0], [0, 0]]
+
 
 def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageSpec:
     """The form for a set: its own size where all images share one of at most 224 pixels, else a smaller or common one.

@@ -103,13 +103,21 @@ class PUData:
         """A checksum of all that training depends on, so that a resumed run can tell that its data changed."""
         return self._fingerprint
 
+    def features_fingerprint(self) -> str:
+        """A checksum of the rows alone: the same whichever of them are labelled."""
+        return self._digest_of_features("").hexdigest()
+
     @cached_property
     def _fingerprint(self) -> str:
-        digest = hashlib.sha256(f"{self.scenario} {self.features.dtype.str} {self.features.shape}".encode())
-        for rows in row_slices(self.features):
-            digest.update(np.ascontiguousarray(self.features[rows]).data)
+        digest = self._digest_of_features(f"{self.scenario} ")
         digest.update(np.ascontiguousarray(self.labelled).data)
         return digest.hexdigest()
+
+    def _digest_of_features(self, beginning: str) -> "hashlib._Hash":
+        digest = hashlib.sha256(f"{beginning}{self.features.dtype.str} {self.features.shape}".encode())
+        for rows in row_slices(self.features):
+            digest.update(np.ascontiguousarray(self.features[rows]).data)
+        return digest
 
 
 @dataclass(frozen=True, eq=False)

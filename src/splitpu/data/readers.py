@@ -24,6 +24,14 @@ class RowSpec(Protocol):
         """Of one row."""
 
     @property
+    def height(self) -> int:
+        """Of an image or a slice."""
+
+    @property
+    def width(self) -> int:
+        """Of an image or a slice."""
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Of the values."""
 

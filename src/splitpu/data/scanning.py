@@ -51,6 +51,7 @@ class Skipped:
     name: str
     why: str
     bad: bool = True
+    after: int = 0  # how many image files come before it
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def find_images(folders: Sequence[str | Path]) -> Found:
     for number, root in enumerate(roots):
         for found in contents(root, closed, _no_image):
             if found.why:
-                skipped.append(Skipped(readable_name(found.path, common), found.why, found.bad))
+                skipped.append(Skipped(readable_name(found.path, common), found.why, found.bad, len(files)))
             else:
                 files.append(ImageFile(found.path, common, number, found.size, found.modified))
     return Found(tuple(files), tuple(skipped))

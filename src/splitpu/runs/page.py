@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.config import config_to_toml
+from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
 from splitpu.evaluation.calibration import reliability
 from splitpu.methods.registry import find_method, sections_in_use
@@ -182,9 +182,22 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Method": find_method(training.model.config.method).title,
         "Network": training.model.network_name,
         "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),
+        "Warm-up": _warmup_in_words(training.model.config.warmup),
         "Preset": request.preset,
         "Seed": str(request.seed),
     }
+
+
+def _warmup_in_words(config: WarmupConfig) -> str:
+    """What every network starts from.
+
+    >>> _warmup_in_words(WarmupConfig(name="simclr", split=False))
+    'simclr, 100 epochs without labels, for base and student'
+    """
+    if config.name == "none":
+        return "none"
+    started = [name for name in ("base", "split", "student") if getattr(config, name)]
+    return f"{config.name}, {config.epochs} epochs without labels, for {' and '.join(started) or 'nothing'}"
 
 
 def _figure_row(model: ModelFigures) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """From the source that a request names to data ready for training and testing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from splitpu.config.schema import Scenario
-from splitpu.data import HeldOut, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
+from splitpu.data import HeldOut, NamedSet, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
 from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
 from splitpu.data.folders import FolderSource, read_folders
 from splitpu.data.image_cache import Watch
+from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.named import NAMED_SETS
 from splitpu.data.readers import RowSpec
 from splitpu.data.scanning import Skipped
@@ -34,6 +36,16 @@ class LoadedData:
     skipped: tuple[Skipped, ...] = ()  # files that are not used
     duplicates: tuple[tuple[str, str], ...] = ()  # names of equal pictures on two sides
     warnings: tuple[str, ...] = ()  # about the data, to be told with the result
+    made_from: str = ""  # what images were before they were brought into one form
+
+    def in_words(self) -> str:
+        """How much there is of what, in one line."""
+        data = self.data
+        sides = " x ".join(str(side) for side in data.features.shape[1:])
+        units = {"vectors": "features", "images": "pixels and channels", "volumes": "slices, pixels and channels"}
+        rows = f"{len(data.positives):,} labelled and {len(data.unlabelled):,} unlabelled rows"
+        tested = f", {len(self.held_out):,} to test on" if self.held_out else ""
+        return f"{rows}{tested}; {sides} {units[data.kind]}{self.made_from}"
 
 
 def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scenario) -> Source:
@@ -52,6 +64,8 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
         raise InputError(
             f"{text} does not say which rows are labelled: give .npy files as --positives and --unlabelled."
         )
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        raise InputError(f"{text} is one image: give folders of images with --positives and --unlabelled.")
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
@@ -76,13 +90,29 @@ def load_source(
     return _load_npz(source) if source.npz else _load_named(source, progress)
 
 
+def load_draws(
+    sources: Sequence[Source], progress: Progress | None = None, watch: Watch | None = None
+) -> list[LoadedData]:
+    """The data of runs that differ at most in which positives of a named set are labelled; the rows are loaded once."""
+    first = sources[0]
+    if first.named is None:
+        return [load_source(first, progress, watch)] * len(sources)
+    named = load_named(first.named, progress=progress)
+    return [_drawn(named, source) for source in sources]
+
+
 def load_request(request: Request, progress: Progress | None = None, watch: Watch | None = None) -> LoadedData:
     """The data of a run that goes on; data that changed meanwhile would make a run of two halves that do not match."""
     loaded = load_source(request.source, progress, watch)
+    check_unchanged(loaded, request)
+    return loaded
+
+
+def check_unchanged(loaded: LoadedData, request: Request) -> None:
+    """Refuse data that are not those that the run began with."""
     if loaded.data.fingerprint() != request.fingerprint:
         where = request.source.named or request.source.where
         raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")
-    return loaded
 
 
 def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: RowSpec | None) -> LoadedData:
@@ -102,6 +132,7 @@ def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, sp
         skipped=found.skipped,
         duplicates=found.duplicates,
         warnings=found.warnings,
+        made_from=train.made_from,
     )
 
 
@@ -149,7 +180,10 @@ def _load_npz(source: Source) -> LoadedData:
 
 
 def _load_named(source: Source, progress: Progress | None) -> LoadedData:
-    named = load_named(str(source.named), progress=progress)
+    return _drawn(load_named(str(source.named), progress=progress), source)
+
+
+def _drawn(named: NamedSet, source: Source) -> LoadedData:
     data, held_out = make_pu(named, source.positives or 0, source.draw_seed, source.scenario)
     return LoadedData(
         data=data,

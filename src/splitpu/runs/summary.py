@@ -1,4 +1,4 @@
-"""What came of a training, in figures: `result.json` and `split.csv`."""
+"""What came of a training, in figures: `result.json`, `scores.csv` and `split.csv`."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -115,6 +115,7 @@ def result_of(
         "preset": request.preset,
         "network": training.model.network_name,
         "weights": request.weights,
+        "warmup": training.model.config.warmup.name,
         "seed": request.seed,
         "models": [
             {
@@ -137,6 +138,18 @@ def result_of(
     }
     cleaned: dict[str, Any] = finite_or_none(content)
     return cleaned
+
+
+def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
+    """Say of every training row how probable the final model finds it to be positive, and what it would decide."""
+    data = loaded.data
+    lines = (
+        (row, data.names[row] if data.names else "", int(labelled), f"{share:.6g}", loaded.classes[int(share > 0.5)])
+        for row, (share, labelled) in enumerate(
+            zip(row_probabilities(training.result.final).tolist(), data.labelled, strict=True)
+        )
+    )
+    _write_csv(path, ["index", "name", "labelled", "probability", "decision"], lines)
 
 
 def write_split(path: Path, training: Training, data: PUData) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from splitpu.data.file_words import listed
 from splitpu.data.images import Remark
 from splitpu.data.readers import Accounted
 from splitpu.data.scanning import Skipped, readable_name
@@ -14,7 +15,6 @@ IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who th
 NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a patient that cannot be used
 
 _LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
-_MOST_SHOWN = 5
 
 
 def says_who(text: str, who: Sequence[str] | set[str] | frozenset[str]) -> bool:
@@ -52,12 +52,12 @@ def accounted(
     if chosen:
         warnings.append(
             f"{len(chosen):,} patients have several series, of which the one with the most slices was taken "
-            f"({_listed(chosen)}): choose with --series."
+            f"({listed(chosen, '; ')}): choose with --series."
         )
     if renamed:
         warnings.append(
             f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by their "
-            f"place in the order of the folders instead ({_listed(renamed)})."
+            f"place in the order of the folders instead ({listed(renamed, '; ')})."
         )
     return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
 
@@ -72,7 +72,3 @@ def _part_name(patient: Patient, part: int, hidden: set[int]) -> str:
 
 def _letters(text: str) -> str:
     return "".join(letter for letter in str(text).casefold() if letter.isalnum())
-
-
-def _listed(entries: Sequence[str]) -> str:
-    return "; ".join(entries[:_MOST_SHOWN]) + ("; ..." if len(entries) > _MOST_SHOWN else "")

@@ -72,7 +72,8 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
             if name.startswith("."):
                 continue
             if not _is_folder(path) and not is_nifti(path):
-                skipped.append(Skipped(readable_name(path, common), "is no patient's folder and no NIfTI file", False))
+                why = "is no patient's folder and no NIfTI file"
+                skipped.append(Skipped(readable_name(path, common), why, False, len(found)))
                 continue
             number += 1
             entries = list(entry(path, closed, lambda _: ""))
@@ -80,7 +81,8 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
             if entries:  # broken links among them: their names may say who the patient is, so the reader reports them
                 found.append(Patient(path, called, called, folder, number, tuple(entries)))
             else:
-                skipped.append(Skipped(called, "is a patient without slices: the folder holds no file"))
+                why = "is a patient without slices: the folder holds no file"
+                skipped.append(Skipped(called, why, after=len(found)))
     return FoundRows(found, skipped)
 
 
