@@ -363,6 +363,10 @@ def test_fit_predict_and_evaluate_never_say_who_a_patient_is(tmp_path, own_cache
     code, out, err = run_cli(capsys, "evaluate", run, "--json")
     assert code == 0 and json.loads(out)["rows"] == 6
     told += out + err
+    for one in ("one.png", "one.nii.gz"):
+        (tmp_path / one).write_bytes(b"")
+        code, out, err = run_cli(capsys, "predict", run, tmp_path / one)
+        assert code == 2 and "give" in err and f"{one} is one" in err
     model = json.loads((run / "model.json").read_text())
     assert model["network"] == "slices-resnet18" and model["inputs"]["kind"] == "volumes"
     scores = (tmp_path / "scores.csv").read_text().splitlines()

@@ -16,7 +16,7 @@ from splitpu.data.scanning import ImageFile, Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.table_files import read_table
 from splitpu.data.tables import TableRecipe
-from splitpu.data.volumes import VolumeSpec
+from splitpu.data.volumes import VolumeSpec, is_nifti
 from splitpu.errors import InputError, ModelFileError
 from splitpu.models import Model
 
@@ -38,6 +38,8 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
         return _folder(model, path, strict, watch)
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return _one_image(model, path)
+    if is_nifti(str(path)):
+        raise InputError(f"{path} is one NIfTI file: give the folder that it lies in.")
     if path.suffix.lower() in TABLE_SUFFIXES:
         return _table(model, path)
     return _arrays(path)

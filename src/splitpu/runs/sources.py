@@ -18,6 +18,7 @@ from splitpu.data.named import NAMED_SETS
 from splitpu.data.readers import RowSpec
 from splitpu.data.scanning import Skipped
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
+from splitpu.data.volumes import is_nifti
 from splitpu.errors import InputError
 from splitpu.runs.request import Request, Source
 
@@ -66,6 +67,8 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
         )
     if path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(f"{text} is one image: give folders of images with --positives and --unlabelled.")
+    if is_nifti(text):
+        raise InputError(f"{text} is one NIfTI file: give folders of them with --positives and --unlabelled.")
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
