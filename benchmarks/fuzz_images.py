@@ -1,25 +1,32 @@
-"""Mutated image files: every one must give an image or a reason, in time; nothing else may happen.
+"""Mutated image and DICOM files: every one must give an image or a reason, in time; nothing else may happen.
 
-Run: python benchmarks/fuzz_images.py [files] [seed]
+Run: python benchmarks/fuzz_images.py [files] [seed] [images | dicom]
 """
 
 import io
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from splitpu.data.images import BadImage, ImageSpec, decode, read_header
+from splitpu.data.volumes import VolumeReader, VolumeSpec
+from splitpu.data.volumes.patients import PatientFiles
 
 SLOWEST_ALLOWED = 5.0  # seconds for one file
 SPEC = ImageSpec(32, 32, 3, 8)
+VOLUME_SPEC = VolumeSpec(2, 32, 32)
+LARGEST_SEED = 150_000  # bytes of a DICOM file to begin with
+
+Seeds = list[tuple[str, bytes]]  # what a name ends with, and a good file
 
 
-def seeds() -> list[tuple[str, bytes]]:
-    """Good files of every kind that is read."""
+def image_seeds() -> Seeds:
+    """Good images of every kind that is read."""
     random = np.random.default_rng(0)
     colour = Image.fromarray(random.integers(0, 256, (40, 48, 3)).astype(np.uint8))
     deep = Image.fromarray(random.integers(0, 65536, (40, 48)).astype(np.uint16))
@@ -48,12 +55,43 @@ def seeds() -> list[tuple[str, bytes]]:
     return made
 
 
-def mutated(content: bytes, random: np.random.Generator) -> bytes:
+def dicom_seeds() -> Seeds:
+    """The real files that pydicom brings along: compressed and not, colours, several frames, other byte orders."""
+    import pydicom.data
+
+    folder = Path(pydicom.data.__file__).parent / "test_files"
+    some = [path for path in sorted(folder.glob("*.dcm")) if path.stat().st_size <= LARGEST_SEED]
+    return [("dcm", path.read_bytes()) for path in some]
+
+
+def read_image(path: Path) -> None:
+    """As the cache does it."""
+    read_header(path)
+    decoded = decode(path, SPEC)
+    assert decoded.shape == SPEC.shape and decoded.dtype == SPEC.dtype
+
+
+def read_patient(path: Path) -> None:
+    """As the cache does it, for a patient with this one file."""
+    reader, source = VolumeReader(), PatientFiles(str(path.parent), (str(path),))
+    reader.header(source)
+    decoded, _ = reader.decode(source, VOLUME_SPEC)
+    assert decoded.shape == VOLUME_SPEC.shape and decoded.dtype == VOLUME_SPEC.dtype and decoded.any()
+
+
+# Good files, how they are read, and where their headers begin and end: a DICOM file begins with 128 bytes of nothing.
+KINDS: dict[str, tuple[Callable[[], Seeds], Callable[[Path], None], tuple[int, int]]] = {
+    "images": (image_seeds, read_image, (0, 120)),
+    "dicom": (dicom_seeds, read_patient, (132, 2000)),
+}
+
+
+def mutated(content: bytes, random: np.random.Generator, header: tuple[int, int]) -> bytes:
     """Flip, cut, repeat, overwrite or insert, a few times over; most often near the beginning, where headers are."""
     data = bytearray(content)
     for _ in range(int(random.integers(1, 4))):
-        reach = len(data) if random.random() < 0.5 else min(len(data), 120)
-        at = int(random.integers(0, max(1, reach)))
+        reach = len(data) if random.random() < 0.5 else min(len(data), header[1])
+        at = int(random.integers(min(header[0], max(0, reach - 1)), max(1, reach)))
         match int(random.integers(0, 6)):
             case 0 if data:
                 data[at] ^= 1 << int(random.integers(0, 8))
@@ -70,20 +108,19 @@ def mutated(content: bytes, random: np.random.Generator) -> bytes:
     return bytes(data)
 
 
-def main(files: int = 2000, seed: int = 0) -> int:
+def main(files: int = 2000, seed: int = 0, kind: str = "images") -> int:
     """Try so many files; the exit code is 1 if one of them did something unexpected."""
-    random, good = np.random.default_rng(seed), seeds()
+    make, read, header = KINDS[kind]
+    random, good = np.random.default_rng(seed), make()
     images, reasons, slowest, failures = 0, 0, 0.0, 0
     with tempfile.TemporaryDirectory() as folder:
         for number in range(files):
             suffix, content = good[number % len(good)]
             path = Path(folder) / f"{number}.{suffix}"
-            path.write_bytes(mutated(content, random))
+            path.write_bytes(mutated(content, random, header))
             began = time.perf_counter()
             try:
-                read_header(path)
-                decoded = decode(path, SPEC)
-                assert decoded.shape == SPEC.shape and decoded.dtype == SPEC.dtype
+                read(path)
                 images += 1
             except BadImage as error:
                 reasons += 1
@@ -98,9 +135,10 @@ def main(files: int = 2000, seed: int = 0) -> int:
                 failures += 1
                 print(f"file {number} ({suffix}) took {took:.1f} s")
             path.unlink()
-    print(f"{files} files: {images} images, {reasons} reasons, {failures} failures, slowest {1000 * slowest:.0f} ms")
+    outcome = f"{images} read, {reasons} reasons, {failures} failures"
+    print(f"{files} {kind} files: {outcome}, slowest {1000 * slowest:.0f} ms")
     return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*(int(word) for word in sys.argv[1:])))
+    sys.exit(main(*(int(word) for word in sys.argv[1:3]), *sys.argv[3:]))

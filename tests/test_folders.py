@@ -193,7 +193,7 @@ def test_several_processes_give_the_same(tmp_path: Path, cache: Path, monkeypatc
         paths[10 * number].write_bytes(b"")
     alone = read_images([tmp_path / "a"])
     monkeypatch.setenv("SPLITPU_CACHE", str(cache / "second"))
-    monkeypatch.setattr("splitpu.data.image_work.process_count", lambda _: 2)
+    monkeypatch.setattr("splitpu.data.image_work.process_count", lambda *_: 2)
     together = read_images([tmp_path / "a"])
     assert together.files == alone.files and together.skipped == alone.skipped
     np.testing.assert_array_equal(together.pixels, alone.pixels)

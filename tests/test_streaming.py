@@ -19,6 +19,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import RowStore
 from splitpu.errors import InputError
 from splitpu.networks import build_network
+from splitpu.networks.backbone import Outputs
 from splitpu.training import profile_of, train
 from splitpu.views import Views
 
@@ -110,6 +111,20 @@ def test_rows_are_scored_in_order_wherever_they_live(monkeypatch: pytest.MonkeyP
     for residence in ("host", "device"):
         found = inference.training_logits(network, RowStore(features, CPU, residence), views, hardware)
         assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_scores_in_double_precision_keep_every_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class InDouble(torch.nn.Module):
+        def forward(self, batch: torch.Tensor) -> Outputs:
+            fine = batch.double() / 3
+            return Outputs(fine, fine, fine[:, 0])
+
+    features = np.random.default_rng(0).normal(size=(57, 4)).astype(np.float32)
+    views = Views(Preprocessing.fit(features), ViewsConfig(), CPU)
+    monkeypatch.setitem(inference._BATCH_VALUES, "cpu", 40)
+    hardware = Hardware.choose("cpu", EngineConfig(threads=1))
+    found = inference.training_logits(InDouble(), RowStore(features, CPU, "host"), views, hardware)
+    assert torch.equal(found, views.plain(torch.from_numpy(features)).double()[:, 0] / 3)
 
 
 def test_any_part_of_a_file_is_found_in_it(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_the_defaults_for_volumes_use_cutout_alone() -> None:
     assert views.cutout > 0 and views.brightness == views.contrast == 0
 
 
-def test_split_pu_learns_from_volumes_and_is_saved(tmp_path) -> None:
+def test_split_pu_trains_on_volumes_and_is_saved(tmp_path) -> None:
     truth = np.arange(36) % 3 == 0
     raw = volumes(truth, slices=3, side=8, seed=0)
     raw[5, 2] = 0  # one patient has a slice less

@@ -96,7 +96,7 @@ def fit(
     rounds
         Rounds of split and student.
     backbone
-        auto, mlp, cnn-small, cnn13 or resnet18.
+        auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
     weights
         What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
     warmup

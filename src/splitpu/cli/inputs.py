@@ -17,6 +17,7 @@ from splitpu.runs.request import Source
 from splitpu.runs.sources import parse_source
 
 SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
+_FOR_FOLDERS = ("labels", "size", "strict", "series", "slices")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source
     """The one source that the options describe together, or a sentence about the one that does not belong."""
     data, number, folders = _number_or_folders(asked)
     if any(_is_array_file(word) for word in [*folders, *(asked.unlabelled or [])]):
-        _refuse(asked, ("labels", "size", "strict"), "for folders of images.")
+        _refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
         _refuse(asked, ("label", "positive_label"), "for .csv and .parquet tables.")
         return Source(arrays=_array_source(asked, data, folders), scenario=scenario)
     if folders or asked.unlabelled or (data is not None and data not in NAMED_SETS and Path(data).is_dir()):
@@ -41,7 +42,7 @@ def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source
             "the command needs DATA: a .npz, .csv or .parquet file, the name of a set, or folders or .npy files with "
             "--positives and --unlabelled."
         )
-    _refuse(asked, ("labels", "size", "strict"), "for folders of images.")
+    _refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
     if data not in NAMED_SETS and Path(data).suffix.lower() in TABLE_SUFFIXES:
         if number is not None:
             raise InputError(f"--positives is for named sets and folders; in {data} name the column with --label.")
@@ -96,6 +97,8 @@ def _folder_source(asked: DataOptions, data: str | None, positives: Sequence[str
         raise InputError("no image is labelled: give --positives FOLDER, or --labels names.csv with name and label.")
     if asked.test is not None and len(asked.test) != 2:
         raise InputError(f"--test takes two folders, of positives and of negatives, but got {len(asked.test)}.")
+    if asked.slices is not None and asked.slices < 1:
+        raise InputError(f"--slices {asked.slices} leaves nothing of a volume: give 1 or more.")
     return FolderSource(
         positives=absolute(positives),
         unlabelled=absolute(unlabelled),
@@ -103,6 +106,8 @@ def _folder_source(asked: DataOptions, data: str | None, positives: Sequence[str
         labels=None if asked.labels is None else str(Path(asked.labels).resolve()),
         size=parse_size(asked.size),
         strict=bool(asked.strict),
+        series=asked.series,
+        slices=asked.slices,
     )
 
 

@@ -8,11 +8,10 @@ from splitpu.cli.predict_inputs import image_spec, table_recipe
 from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
 from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
 from splitpu.data.array_files import read_array_test
-from splitpu.data.file_words import skipped_in_words
 from splitpu.data.folders import read_test_folders
 from splitpu.data.image_cache import Watch
-from splitpu.data.images import ImageSpec
 from splitpu.data.npz import has_only_pu_labels, read_labelled
+from splitpu.data.readers import RowSpec
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.tables import TableRecipe, TableSource, read_table_test
 from splitpu.errors import InputError
@@ -79,7 +78,7 @@ def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch 
     return JudgedRows(where=source.where, labelled=loaded.data, warnings=loaded.warnings)
 
 
-def _form(model: Model, source: Source) -> ImageSpec | TableRecipe | None:
+def _form(model: Model, source: Source) -> RowSpec | TableRecipe | None:
     if source.folders:
         return image_spec(model, source.where)
     return table_recipe(model, source.where) if source.table else None
@@ -105,7 +104,7 @@ def _with_truth(
         return JudgedRows(where=where, tested=HeldOut.from_arrays(*read_array_test(words)))
     rows, truth = read_test_folders(absolute(words), image_spec(model, where), strict=asked.strict, watch=watch)
     tested = HeldOut.from_arrays(rows.pixels, truth, channels="last")
-    return JudgedRows(where=where, tested=tested, warnings=tuple(skipped_in_words(rows.skipped, "test")))
+    return JudgedRows(where=where, tested=tested, warnings=tuple(rows.in_words("test")))
 
 
 def _as_in_training(asked: DataOptions, table: TableSource) -> DataOptions:

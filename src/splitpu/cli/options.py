@@ -26,8 +26,8 @@ class DataWords:
     Parameters
     ----------
     positives
-        Folders of images (PNG, JPEG, TIFF, WebP) or .npy files whose rows are known to be positive; or, for a named
-        set, how many of its positives are labelled.
+        Folders of images (PNG, JPEG, TIFF, WebP), folders of patients (each a folder of DICOM files or one NIfTI file)
+        or .npy files whose rows are known to be positive; or, for a named set, how many of its positives are labelled.
     unlabelled
         Folders of images or .npy files whose rows may be positive or not.
     test
@@ -40,6 +40,11 @@ class DataWords:
         at most 224 pixels, 224 for the longer side of larger ones, and for mixed sizes a square of 32 to 224.
     strict
         Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
+    series
+        For patients: a part of the description of the DICOM series to take, such as T1; the one with the most slices if
+        not given.
+    slices
+        For patients: the most slices of one, chosen evenly from those with more; all if not given.
     label
         The column of a table that says which rows are labelled: 1 = positive, 0 or empty = unlabelled.
     positive_label
@@ -52,6 +57,8 @@ class DataWords:
     labels: str | None = None
     size: str | None = None
     strict: Flag = False
+    series: str | None = None
+    slices: Whole = None
     label: str | None = None
     positive_label: str | None = None
 

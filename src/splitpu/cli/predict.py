@@ -15,7 +15,6 @@ from splitpu.cli.predict_inputs import Rows, read_rows
 from splitpu.cli.progress import choose_display
 from splitpu.cli.review import check_review, lay_out
 from splitpu.config import EngineConfig
-from splitpu.data.file_words import skipped_in_words
 from splitpu.data.scanning import Skipped
 from splitpu.data.table_files import write_parquet
 from splitpu.engine.hardware import Hardware
@@ -50,6 +49,8 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
         rows = read_rows(model, path, strict=asked.strict, watch=watch)
+    if asked.top is not None and rows.files is None:
+        raise InputError(f"--top and --copy-to are for folders of images, and {path} holds volumes.")
     model.preprocessing.check(rows.features)
     decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
     lines = list(_lines(decision, rows.names or [""] * len(decision), model.classes))
@@ -61,7 +62,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
         reviewed = lay_out(asked.copy_to, rows.files, probabilities(decision), asked.top, link=asked.link)
     if json:
         summary = {"run": str(folder.path), "rows": len(lines), "positive": int((decision > 0).sum())}
-        if rows.files is not None:
+        if rows.files is not None or rows.skipped:
             summary |= {"skipped": [_plain(entry) for entry in rows.skipped], "copied": reviewed}
         scores = [dict(zip(_COLUMNS, line, strict=True)) for line in lines]
         print_json(summary | ({"out": str(out)} if out is not None else {"scores": scores}))
@@ -91,7 +92,7 @@ def _check_review(asked: PredictOptions, path: Path) -> None:
 
 def _account_for_files(rows: Rows, out: Path | None) -> None:
     """Say which files have no score; the whole list lies beside the scores."""
-    for sentence in skipped_in_words(rows.skipped, "given"):
+    for sentence in rows.warnings:
         print_note(sentence)
     if rows.skipped and out is not None:
         listing = out.with_name(f"{out.stem}.skipped.csv")

@@ -11,10 +11,12 @@ from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.images import BadImage, ImageSpec, decode, read_header, require_pillow
 from splitpu.data.npz import read_names
 from splitpu.data.preprocess import BYTE_SCALE
+from splitpu.data.readers import RowSpec
 from splitpu.data.scanning import ImageFile, Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.table_files import read_table
 from splitpu.data.tables import TableRecipe
+from splitpu.data.volumes import VolumeSpec, is_nifti
 from splitpu.errors import InputError, ModelFileError
 from splitpu.models import Model
 
@@ -25,8 +27,9 @@ class Rows:
 
     features: Array
     names: tuple[str, ...] | None = None
-    files: tuple[ImageFile, ...] | None = None  # of the rows, if they are image files
+    files: tuple[ImageFile, ...] | None = None  # of the rows, if each is one image file
     skipped: tuple[Skipped, ...] = ()
+    warnings: tuple[str, ...] = ()  # about the files they come from
 
 
 def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = None) -> Rows:
@@ -35,6 +38,8 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
         return _folder(model, path, strict, watch)
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return _one_image(model, path)
+    if is_nifti(str(path)):
+        raise InputError(f"{path} is one NIfTI file: give the folder that it lies in.")
     if path.suffix.lower() in TABLE_SUFFIXES:
         return _table(model, path)
     return _arrays(path)
@@ -42,11 +47,15 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
 
 def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows:
     found = read_images([path], spec=image_spec(model, path), strict=strict, watch=watch)
-    return Rows(found.pixels, found.names, found.files, found.skipped)
+    images = tuple(file for file in found.files if isinstance(file, ImageFile))
+    files = images if found.spec.kind == "images" else None
+    return Rows(found.pixels, found.names, files, found.skipped, tuple(found.in_words("given")))
 
 
 def _one_image(model: Model, path: Path) -> Rows:
     spec = image_spec(model, path)
+    if not isinstance(spec, ImageSpec):
+        raise InputError(f"{path} is one image, but the model was trained on volumes: give it a folder of patients.")
     require_pillow()
     if not path.exists():
         raise InputError(f"{path} does not exist: check the path.")
@@ -57,9 +66,14 @@ def _one_image(model: Model, path: Path) -> Rows:
         raise InputError(f"{path} {error}.") from error
 
 
-def image_spec(model: Model, path: str | Path) -> ImageSpec:
+def image_spec(model: Model, path: str | Path) -> RowSpec:
     """The form that image files must be brought into; a model trained on arrays of bytes tells it by their shape."""
     preprocessing, inputs = model.preprocessing, model.inputs or {}
+    if preprocessing.kind == "volumes":
+        if inputs.get("kind") != "volumes":
+            raise InputError(f"the model was trained on arrays of volumes, not on files as in {path}: give it a .npz.")
+        slices, height, width, _ = preprocessing.shape
+        return VolumeSpec(slices, height, width, inputs.get("series"))
     if preprocessing.kind != "images":
         raise InputError(
             f"{path} holds images, but the model was trained on rows of {preprocessing.shape[0]} features."

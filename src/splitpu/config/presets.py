@@ -83,11 +83,14 @@ def _default_for_few_images() -> Config:
 
 
 def _default_for_volumes() -> Config:
-    """As for few images, with the batches and the strong view of the paper's medical sets: CutOut, no other colours."""
+    """As for few images, with the strong view of the paper's medical sets: CutOut, no other colours. Not tuned.
+
+    Small batches, because sets of patients are small, and each patient is many images to keep in memory.
+    """
     return Config(
-        base=BaseConfig(epochs=40, batch_size=64, positives_per_batch=16, optimiser=OptimiserConfig(rate=3e-4)),
+        base=BaseConfig(epochs=40, batch_size=32, positives_per_batch=16, optimiser=OptimiserConfig(rate=3e-4)),
         split=_split_for_few_rows(),
-        student=StudentConfig(epochs=60, batch_size=64, positives_per_batch=16),
+        student=StudentConfig(epochs=60, batch_size=32, positives_per_batch=16),
         warmup=_warmup_for_few_rows(),
         views=ViewsConfig(rotation=10.0, brightness=0.0, contrast=0.0, cutout=0.4),
     )

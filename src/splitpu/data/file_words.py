@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from splitpu.data.images import IN_WORDS
 from splitpu.data.scanning import Skipped
@@ -10,8 +11,10 @@ from splitpu.data.scanning import Skipped
 MOST_NAMES_SHOWN = 5
 
 
-def skipped_in_words(skipped: Sequence[Skipped], which: str) -> list[str]:
-    """A sentence about bad files and one about files of other kinds, as far as there are any.
+def skipped_in_words(
+    skipped: Sequence[Skipped], which: str, rows: Literal["images", "volumes"] = "images"
+) -> list[str]:
+    """A sentence about bad files and one about files that are fine but no part of a row, as far as there are any.
 
     >>> skipped_in_words([Skipped("a.png", "is empty")], "test")
     ['1 test file was skipped: a.png is empty.']
@@ -23,7 +26,10 @@ def skipped_in_words(skipped: Sequence[Skipped], which: str) -> list[str]:
         were = "files were" if len(bad) > 1 else "file was"
         said.append(f"{len(bad):,} {which} {were} skipped: {listed(bad, '; ')}.")
     if others:
-        said.append(f"{which} files of other kinds than {IN_WORDS} are not used: {kinds_of(others)}.")
+        unused = f"of other kinds than {IN_WORDS} are not used: {kinds_of(others)}"
+        if rows == "volumes":  # where endings of names say little
+            unused = f"that are no part of a volume: {_reasons_of(others)}"
+        said.append(f"{which} files {unused}.")
     return said
 
 
@@ -35,6 +41,11 @@ def kinds_of(entries: Sequence[Skipped]) -> str:
     """
     counted = Counter(Path(entry.name).suffix.lower() or "without ending" for entry in entries)
     return listed([f"{count:,} {ending}" for ending, count in counted.most_common()])
+
+
+def _reasons_of(entries: Sequence[Skipped]) -> str:
+    """Why they are not used, the most frequent reason first, each with its number."""
+    return listed([f"{count:,} ({why})" for why, count in Counter(entry.why for entry in entries).most_common()])
 
 
 def leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> list[str]:

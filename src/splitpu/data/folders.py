@@ -5,14 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from splitpu.data.chunks import Array
 from splitpu.data.file_words import kinds_of, leak_in_words, listed, skipped_in_words
 from splitpu.data.image_cache import DecodedImages, Watch, decoded_images
-from splitpu.data.images import IN_WORDS, ImageSpec
-from splitpu.data.scanning import ImageFile, Skipped, find_images
+from splitpu.data.image_reader import ImageReader
+from splitpu.data.readers import Accounted, Reader, RowFile, RowSpec
+from splitpu.data.scanning import Skipped
+from splitpu.data.volumes import VolumeReader, holds_volumes
 from splitpu.errors import InputError
 from splitpu.labels import Mask
 
@@ -29,23 +32,30 @@ class FolderSource:
     labels: str | None = None  # a CSV of names and labels: 1 = labelled positive
     size: tuple[int, int] | None = None  # height and width; None = chosen from the images
     strict: bool = False
+    series: str | None = None  # of volumes: part of the description of the series to take
+    slices: int | None = None  # of volumes: the most slices of one
 
 
 @dataclass(frozen=True, eq=False)
 class ImageRows:
-    """The images of some folders, in order."""
+    """The images or volumes of some folders, in order."""
 
     pixels: Array
-    files: tuple[ImageFile, ...]  # one a row
+    files: tuple[RowFile, ...]  # one a row
     checksums: Array  # of the pixels, one a row
-    spec: ImageSpec
+    spec: RowSpec
     skipped: tuple[Skipped, ...]
+    warnings: tuple[str, ...]  # about what the rows were made from
     made_from: str  # what sizes the files had, in words; nothing if all had the one they have now
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """What the rows are called."""
         return tuple(file.name for file in self.files)
+
+    def in_words(self, which: str) -> list[str]:
+        """All there is to say about the files: how they became rows, and which of them are not used."""
+        return [*self.warnings, *skipped_in_words(self.skipped, which, self.spec.kind)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +75,13 @@ class FolderData:
         return self.train.skipped + (self.test.skipped if self.test else ())
 
 
-def read_folders(source: FolderSource, watch: Watch | None = None, spec: ImageSpec | None = None) -> FolderData:
+def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> FolderData:
     """Read every image, in the given form; the test images are brought into the form of the training images."""
     _refuse_overlap([*source.positives, *source.unlabelled, *source.test])
     labels = None if source.labels is None else read_labels(Path(source.labels))
     folders = [*source.positives, *source.unlabelled]
-    train = read_images(folders, spec=spec, size=source.size, strict=source.strict, watch=watch)
+    reader = reader_for(folders, spec, series=source.series, slices=source.slices)
+    train = read_images(folders, reader=reader, spec=spec, size=source.size, strict=source.strict, watch=watch)
     from_positives = np.array([file.folder < len(source.positives) for file in train.files], dtype=np.bool_)
     labelled = from_positives if labels is None else _with_labels(from_positives, labels, train, source)
     _refuse_empty_side(labelled, source)
@@ -80,8 +91,8 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: ImageSp
     leaks = _equal_pictures(train, labelled)
     leaks_into_test = _equal_in_both(train, test) if test else []
     warnings = [
-        *skipped_in_words(train.skipped, "training"),
-        *(skipped_in_words(test.skipped, "test") if test else []),
+        *train.in_words("training"),
+        *(test.in_words("test") if test else []),
         *leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
         *leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
     ]
@@ -89,38 +100,84 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: ImageSp
 
 
 def read_test_folders(
-    folders: Sequence[str], spec: ImageSpec, *, strict: bool = False, watch: Watch | None = None
+    folders: Sequence[str], spec: RowSpec, *, strict: bool = False, watch: Watch | None = None
 ) -> tuple[ImageRows, Mask]:
     """The images of two folders, of positives and of negatives, and which of them are positive."""
     rows = read_images(folders, spec=spec, strict=strict, watch=watch)
     return rows, np.array([file.folder == 0 for file in rows.files], dtype=np.bool_)
 
 
+def reader_for(
+    folders: Sequence[str | Path],
+    spec: RowSpec | None = None,
+    *,
+    series: str | None = None,
+    slices: int | None = None,
+) -> Reader:
+    """The reader for what lies in the folders, or, where the form is given, for what has that form."""
+    is_volumes = holds_volumes(folders) if spec is None else spec.kind == "volumes"
+    if is_volumes:
+        return VolumeReader(series, slices)
+    for option, given in (("--series", series), ("--slices", slices)):
+        if given is not None:
+            where = " and ".join(str(folder) for folder in folders)
+            raise InputError(f"{option} is for volumes, and there are no DICOM or NIfTI files in {where}.")
+    return ImageReader()
+
+
 def read_images(
     folders: Sequence[str | Path],
     *,
-    spec: ImageSpec | None = None,
+    reader: Reader | None = None,
+    spec: RowSpec | None = None,
     size: tuple[int, int] | None = None,
     strict: bool = False,
     watch: Watch | None = None,
 ) -> ImageRows:
-    """All images in the folders. Bad files are skipped up to a share of a tenth, or refused at once if `strict`."""
-    found = find_images(folders)
-    broken = [entry for entry in found.skipped if entry.bad]
+    """All images or volumes in the folders. Bad files are skipped up to a share of a tenth, or refused if `strict`."""
+    reader = reader or reader_for(folders, spec)
+    found = reader.find(folders)
+    broken = _bad(found.skipped)
     where = " and ".join(str(folder) for folder in folders)
     if not found.files:
         instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
-        raise InputError(f"there are no {IN_WORDS} files in {where}{instead}: give the folders that hold the images.")
+        raise InputError(
+            f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold the images."
+        )
     if strict and broken:
         before = found.files[: broken[0].after]  # one of these may be the first that is bad
         if before:
-            decoded_images(before, spec=spec, size=size, strict=True, watch=watch)
-        raise InputError(f"{broken[0].name} {broken[0].why}; remove it, or leave out --strict to skip such files.")
-    decoded = decoded_images(found.files, spec=spec, size=size, strict=strict, watch=watch)
-    skipped = (*found.skipped, *_undecodable(found.files, decoded))
-    _refuse_too_many([entry for entry in skipped if entry.bad], len(found.files) + len(broken), where)
-    files = tuple(decoded.rows_of(found.files))
-    return ImageRows(decoded.pixels, files, decoded.checksums, decoded.spec, skipped, _made_from(decoded))
+            _decoded(reader, before, spec, size, strict, watch)
+        _refuse_first(broken)
+    decoded, account = _decoded(reader, found.files, spec, size, strict, watch)
+    without_row = [*found.skipped, *_undecodable(account.files, decoded)]
+    _refuse_too_many(_bad(without_row), len(found.files) + len(broken), reader.noun, where)
+    _refuse_too_many(_bad(account.skipped), account.parts, "files", where)
+    return ImageRows(
+        decoded.pixels,
+        tuple(decoded.rows_of(account.files)),
+        decoded.checksums,
+        decoded.spec,
+        (*without_row, *account.skipped),
+        tuple(account.warnings),
+        _made_from(decoded),
+    )
+
+
+def _decoded(
+    reader: Reader,
+    files: Sequence[RowFile],
+    spec: RowSpec | None,
+    size: tuple[int, int] | None,
+    strict: bool,
+    watch: Watch | None,
+) -> tuple[DecodedImages, Accounted]:
+    """The rows, and the words about what they were made from."""
+    decoded = decoded_images(files, reader=reader, spec=spec, size=size, strict=strict, watch=watch)
+    account = reader.account(files, decoded.remarks, decoded.reasons)
+    if strict and _bad(account.skipped):
+        _refuse_first(_bad(account.skipped))
+    return decoded, account
 
 
 def _made_from(decoded: DecodedImages) -> str:
@@ -128,19 +185,28 @@ def _made_from(decoded: DecodedImages) -> str:
     if smallest == largest == (decoded.spec.height, decoded.spec.width):
         return ""
     sizes = [f"{height} x {width}" for height, width in dict.fromkeys(decoded.sides)]
-    return f", made from images of {' to '.join(sizes)}"
+    made_of = "slices" if decoded.spec.kind == "volumes" else "images"
+    return f", made from {made_of} of {' to '.join(sizes)}"
 
 
-def _undecodable(files: Sequence[ImageFile], decoded: DecodedImages) -> list[Skipped]:
+def _undecodable(files: Sequence[RowFile], decoded: DecodedImages) -> list[Skipped]:
     return [Skipped(files[position].name, why) for position, why in sorted(decoded.reasons.items())]
 
 
-def _refuse_too_many(bad: Sequence[Skipped], files: int, where: str) -> None:
+def _bad(entries: Sequence[Skipped]) -> list[Skipped]:
+    return [entry for entry in entries if entry.bad]
+
+
+def _refuse_first(bad: Sequence[Skipped]) -> NoReturn:
+    raise InputError(f"{bad[0].name} {bad[0].why}; remove it, or leave out --strict to skip such files.")
+
+
+def _refuse_too_many(bad: Sequence[Skipped], files: int, noun: str, where: str) -> None:
     if len(bad) <= MOST_SKIPPED * files:
         return
     shown = "; ".join(f"{entry.name} {entry.why}" for entry in bad[:3])
     raise InputError(
-        f"{len(bad):,} of {files:,} image files in {where} cannot be used, more than the {MOST_SKIPPED:.0%} that are "
+        f"{len(bad):,} of {files:,} {noun} in {where} cannot be used, more than the {MOST_SKIPPED:.0%} that are "
         f"skipped ({shown}{'; ...' if len(bad) > 3 else ''}): repair or remove them."
     )
 
@@ -197,8 +263,8 @@ def _with_labels(from_positives: Mask, labels: dict[str, bool], rows: ImageRows,
 def _positions_by_name(rows: ImageRows) -> dict[str, list[int]]:
     """Every way to write a file: its name alone, or with any number of the folders it lies in."""
     positions: dict[str, list[int]] = {}
-    for position, name in enumerate(rows.names):
-        parts = name.split("/")
+    for position, file in enumerate(rows.files):
+        parts = file.given_name.split("/")
         for start in range(len(parts)):
             positions.setdefault("/".join(parts[start:]), []).append(position)
     return positions

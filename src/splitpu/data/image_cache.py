@@ -7,10 +7,11 @@ files which have not been touched need not be read again.
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,10 +19,11 @@ import numpy as np
 
 from splitpu.data.cache import cache_folder, remove_stale, working_folder
 from splitpu.data.chunks import Array
-from splitpu.data.image_headers import Headers, choose_spec
+from splitpu.data.image_headers import Headers
+from splitpu.data.image_reader import ImageReader
 from splitpu.data.image_work import CHECKSUM_BYTES, decode_all, read_headers
-from splitpu.data.images import ImageSpec, require_pillow
-from splitpu.data.scanning import ImageFile
+from splitpu.data.images import Remark
+from splitpu.data.readers import Reader, RowFile, RowSpec
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, write_text
 
@@ -36,97 +38,106 @@ Watch = Callable[[str, int, int], None]  # what is being done, how many are done
 class DecodedImages:
     """Memory-mapped pixels of the files that could be read, and what became of each file."""
 
-    pixels: Array  # (rows, H, W, C)
-    spec: ImageSpec
+    pixels: Array  # (rows, H, W, C), or (rows, S, H, W, C)
+    spec: RowSpec
     checksums: Array  # of the pixels of each row: equal pictures have equal ones
     reasons: dict[int, str]  # position of each file that gave no image -> why
     sides: tuple[tuple[int, int], tuple[int, int]]  # smallest and largest height and width in the files
+    remarks: Mapping[int, tuple[Remark, ...]] = field(default_factory=dict)  # position -> what there is to say
 
-    def rows_of(self, files: Sequence[ImageFile]) -> list[ImageFile]:
+    def rows_of(self, files: Sequence[RowFile]) -> list[RowFile]:
         """The file of each row."""
         return [file for position, file in enumerate(files) if position not in self.reasons]
 
 
 def decoded_images(
-    files: Sequence[ImageFile],
+    files: Sequence[RowFile],
     *,
-    spec: ImageSpec | None = None,
+    reader: Reader | None = None,
+    spec: RowSpec | None = None,
     size: tuple[int, int] | None = None,
     strict: bool = False,
     watch: Watch | None = None,
 ) -> DecodedImages:
     """All images in one form, from the cache where it has them. Without `spec` the form is chosen from the images.
 
-    `strict` stops at the first file, in the order given, that gives no image.
+    `strict` stops at the first file, in the order given, that gives no image. Another `reader` makes rows of other
+    kinds of files.
     """
-    store = cache_folder() / "images"
-    glance = _glance_key(files, spec, size)
-    known = _recalled(store, glance)
+    reader = reader or ImageReader()
+    store = cache_folder() / reader.store
+    glance = _glance_key(reader, files, spec, size)
+    known = _recalled(reader, store, glance)
     if known is None:
-        require_pillow()
-        headers = read_headers([file.path for file in files], watch)
-        form = spec or choose_spec(headers, size)
-        key = _content_key(headers, form)
-        if _loaded(store, key) is None:
-            _decode_into_store(store, key, files, headers, form, strict, watch)
+        reader.require()
+        headers = read_headers(reader, [file.source for file in files], watch)
+        form = spec or reader.choose(headers, size)
+        key = _content_key(reader, headers, form)
+        if _loaded(reader, store, key) is None:
+            _decode_into_store(reader, store, key, files, headers, form, strict, watch)
         write_text(store / "glances" / glance, key)
-        known = _loaded(store, key)
+        known = _loaded(reader, store, key)
     if known is None:
         raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
     if strict and known.reasons:
-        _refuse(files, known.reasons)
+        _refuse(reader, files, known.remarks, known.reasons)
     return known
 
 
 def _decode_into_store(
+    reader: Reader,
     store: Path,
     key: str,
-    files: Sequence[ImageFile],
+    files: Sequence[RowFile],
     headers: Headers,
-    spec: ImageSpec,
+    spec: RowSpec,
     strict: bool,
     watch: Watch | None,
 ) -> None:
     reasons, wanted = dict(headers.reasons), headers.good().tolist()
     first_bad = min(reasons, default=len(files))
+    remarks = dict(headers.remarks)
     remove_stale(store)
     with working_folder(store) as work, disk_errors_in_words(store):
         ready = work / "ready"
         ready.mkdir()
         _reserve(ready / PIXELS, _bytes(len(wanted), spec))
         checksums = np.zeros((len(wanted), CHECKSUM_BYTES), np.uint8)
-        with closing(decode_all([files[at].path for at in wanted], spec, ready / PIXELS, watch)) as outcomes:
+        with closing(decode_all(reader, [files[at].source for at in wanted], spec, ready / PIXELS, watch)) as outcomes:
             for row, (position, outcome) in enumerate(zip(wanted, outcomes, strict=True)):
                 if outcome.reason is None:
                     checksums[row] = np.frombuffer(outcome.checksum, np.uint8)
+                    if outcome.remarks:
+                        remarks[position] = (*remarks.get(position, ()), *outcome.remarks)
                 else:
                     reasons[position] = outcome.reason
                     first_bad = min(first_bad, position)
                 if strict and first_bad <= position:
                     break
         if strict and reasons:
-            _refuse(files, reasons)
+            _refuse(reader, files, remarks, reasons)
         good = np.flatnonzero([position not in reasons for position in wanted])
         _keep_rows(ready / PIXELS, good, _bytes(1, spec))
         checksums[good].tofile(ready / CHECKSUMS)
-        description = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "reasons": reasons}
-        description["sides"] = headers.extreme_sides()
+        described = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "sides": headers.extreme_sides()}
+        description = {**described, "reasons": reasons, "remarks": remarks}
         (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         target = store / key
-        if target.exists() and _loaded(store, key) is None:
+        if target.exists() and _loaded(reader, store, key) is None:
             os.replace(target, work / "damaged")
         if not target.exists():  # else another process finished the same set meanwhile
             os.replace(ready, target)
 
 
-def _loaded(store: Path, key: str) -> DecodedImages | None:
+def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
     """The set under that key, or None if it is not there whole."""
     folder = store / key
     try:
         stored: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        spec = ImageSpec(**stored["spec"])
+        spec = reader.stored_spec(stored["spec"])
         smallest, largest = (tuple(sides) for sides in stored["sides"])
         reasons = {int(position): str(why) for position, why in stored["reasons"].items()}
+        remarks = {int(position): tuple(Remark(*one) for one in some) for position, some in stored["remarks"].items()}
         shape = (int(stored["rows"]), *spec.shape)
         checksums = np.fromfile(folder / CHECKSUMS, f"S{CHECKSUM_BYTES}")
         if len(checksums) != shape[0] or (folder / PIXELS).stat().st_size != _bytes(shape[0], spec):
@@ -137,31 +148,31 @@ def _loaded(store: Path, key: str) -> DecodedImages | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest))
+    return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest), remarks)
 
 
-def _recalled(store: Path, glance: str) -> DecodedImages | None:
+def _recalled(reader: Reader, store: Path, glance: str) -> DecodedImages | None:
     try:
-        return _loaded(store, (store / "glances" / glance).read_text(encoding="utf-8").strip())
+        return _loaded(reader, store, (store / "glances" / glance).read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
         return None
 
 
-def _glance_key(files: Sequence[ImageFile], spec: ImageSpec | None, size: tuple[int, int] | None) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {spec} {size}\n".encode())
+def _glance_key(reader: Reader, files: Sequence[RowFile], spec: RowSpec | None, size: tuple[int, int] | None) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {size}\n".encode())
     for file in files:
-        digest.update(f"{file.path}\0{file.size}\0{file.modified}\n".encode(errors="surrogateescape"))
+        digest.update(file.stamp.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
-def _content_key(headers: Headers, spec: ImageSpec) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {spec} {sorted(headers.reasons.items())}\n".encode())
+def _content_key(reader: Reader, headers: Headers, spec: RowSpec) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {sorted(headers.reasons.items())}\n".encode())
     digest.update(headers.checksums.data)
     return digest.hexdigest()
 
 
-def _bytes(rows: int, spec: ImageSpec) -> int:
-    return rows * spec.height * spec.width * spec.channels * spec.dtype.itemsize
+def _bytes(rows: int, spec: RowSpec) -> int:
+    return rows * math.prod(spec.shape) * spec.dtype.itemsize
 
 
 def _reserve(path: Path, needed: int) -> None:
@@ -188,8 +199,9 @@ def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
         os.fsync(file.fileno())
 
 
-def _refuse(files: Sequence[ImageFile], reasons: dict[int, str]) -> NoReturn:
+def _refuse(
+    reader: Reader, files: Sequence[RowFile], remarks: Mapping[int, tuple[Remark, ...]], reasons: dict[int, str]
+) -> NoReturn:
     first = min(reasons)
-    raise InputError(
-        f"{files[first].name} {reasons[first]}; remove or repair it, or leave out --strict to skip such files."
-    )
+    name = reader.account(files, remarks, reasons).files[first].name
+    raise InputError(f"{name} {reasons[first]}; remove or repair it, or leave out --strict to skip such files.")

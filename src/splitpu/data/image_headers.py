@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from splitpu.data.chunks import Array
-from splitpu.data.images import Header, ImageSpec
+from splitpu.data.images import Header, ImageSpec, Remark
 
 RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
 _CHECKSUM_BYTES = 32
@@ -20,7 +20,9 @@ class Headers:
     sides: Array  # (files, 2): height and width
     grey: Array
     depth: Array
+    slices: Array
     reasons: dict[int, str]  # position of a file that cannot be an image -> why
+    remarks: dict[int, tuple[Remark, ...]]  # position of a file that there is something to say about
 
     @classmethod
     def collect(cls, found: Iterable[Header | str], files: int) -> "Headers":
@@ -30,6 +32,8 @@ class Headers:
             np.zeros((files, 2), np.int32),
             np.zeros(files, np.bool_),
             np.full(files, 8, np.uint8),
+            np.ones(files, np.int32),
+            {},
             {},
         )
         for position, header in enumerate(found):
@@ -39,6 +43,9 @@ class Headers:
             headers.checksums[position] = np.frombuffer(header.checksum, np.uint8)
             headers.sides[position] = header.height, header.width
             headers.grey[position], headers.depth[position] = header.grey, header.depth
+            headers.slices[position] = header.slices
+            if header.remarks:
+                headers.remarks[position] = header.remarks
         return headers
 
     def __len__(self) -> int:
@@ -69,11 +76,12 @@ def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageS
     good = headers.good()
     channels = 1 if len(good) and headers.grey[good].all() else 3
     depth = int(headers.depth[good].max(initial=8))
-    height, width = size or _usual_size(headers.sides[good])
+    height, width = size or usual_size(headers.sides[good])
     return ImageSpec(height, width, channels, depth)
 
 
-def _usual_size(sides: Array) -> tuple[int, int]:
+def usual_size(sides: Array) -> tuple[int, int]:
+    """Height and width for images of these sizes, as `choose_spec` says."""
     if len(sides) and (sides == sides[0]).all():
         height, width = sides[0].tolist()
         shrink = min(1.0, RUNGS[-1] / max(height, width))

@@ -9,21 +9,20 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from splitpu.data.image_headers import Headers
-from splitpu.data.images import BadImage, Header, ImageSpec, decode, read_header
+from splitpu.data.images import BadImage, Header, Remark
+from splitpu.data.readers import Reader, RowSpec
 from splitpu.errors import InputError
 
-FILES_A_TASK = 32
-FEWEST_FOR_PROCESSES = 512  # below this, starting processes takes longer than they save
 MOST_PROCESSES = 16
 CHECKSUM_BYTES = 16  # of the pixels of an image
 
 Watch = Callable[[str, int, int], None]
-Task = tuple[int, list[str]]  # the row of the first file, and the files
+Task = tuple[int, list[Any]]  # the row of the first source, and the sources: paths, or what else the reader takes
 Result = TypeVar("Result")
 
 
@@ -33,65 +32,72 @@ class Outcome:
 
     checksum: bytes = b""
     reason: str | None = None
+    remarks: tuple[Remark, ...] = ()
 
 
 Outcomes = Generator[Outcome, None, None]
 
 
-def read_headers(paths: Sequence[str], watch: Watch | None = None) -> Headers:
-    """The header of each file, or the reason why it has none."""
-    return Headers.collect(_in_parallel(_headers_of, paths, "looking at images", watch), len(paths))
+def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = None) -> Headers:
+    """The header of each source, or the reason why it has none."""
+    found = _in_parallel(reader, partial(_headers_of, reader=reader), sources, f"looking at {reader.store}", watch)
+    return Headers.collect(found, len(sources))
 
 
-def decode_all(paths: Sequence[str], spec: ImageSpec, pixels: Path, watch: Watch | None = None) -> Outcomes:
-    """Decode every file into its row of the file `pixels`; outcomes come in order, once their row is written.
+def decode_all(
+    reader: Reader, sources: Sequence[Any], spec: RowSpec, pixels: Path, watch: Watch | None = None
+) -> Outcomes:
+    """Decode every source into its row of the file `pixels`; outcomes come in order, once their row is written.
 
     Close it to stop the work before its end.
     """
-    return _in_parallel(partial(_decode_rows, spec=spec, pixels=str(pixels), rows=len(paths)), paths, "decoding", watch)
+    work = partial(_decode_rows, reader=reader, spec=spec, pixels=str(pixels), rows=len(sources))
+    return _in_parallel(reader, work, sources, "decoding", watch)
 
 
-def process_count(files: int) -> int:
+def process_count(files: int, fewest: int) -> int:
     """One process a core, as far as there is work for them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if files < FEWEST_FOR_PROCESSES else min(cores, MOST_PROCESSES)
+    return 1 if files < fewest else min(cores, MOST_PROCESSES)
 
 
-def _headers_of(task: Task) -> list[Header | str]:
+def _headers_of(task: Task, *, reader: Reader) -> list[Header | str]:
     found: list[Header | str] = []
-    for path in task[1]:
+    for source in task[1]:
         try:
-            found.append(read_header(path))
+            found.append(reader.header(source))
         except BadImage as error:
             found.append(str(error))
     return found
 
 
-def _decode_rows(task: Task, *, spec: ImageSpec, pixels: str, rows: int) -> list[Outcome]:
-    first, paths = task
+def _decode_rows(task: Task, *, reader: Reader, spec: RowSpec, pixels: str, rows: int) -> list[Outcome]:
+    first, sources = task
     room = np.memmap(pixels, spec.dtype, mode="r+", shape=(rows, *spec.shape))
     outcomes = []
-    for row, path in enumerate(paths, start=first):
+    for row, source in enumerate(sources, start=first):
         try:
-            decoded = decode(path, spec)
+            decoded, remarks = reader.decode(source, spec)
         except BadImage as error:
             outcomes.append(Outcome(reason=str(error)))
             continue
         room[row] = decoded
-        outcomes.append(Outcome(checksum=hashlib.blake2b(decoded.tobytes(), digest_size=CHECKSUM_BYTES).digest()))
+        checksum = hashlib.blake2b(decoded.tobytes(), digest_size=CHECKSUM_BYTES).digest()
+        outcomes.append(Outcome(checksum=checksum, remarks=tuple(remarks)))
     return outcomes
 
 
 def _in_parallel(
-    work: Callable[[Task], list[Result]], paths: Sequence[str], what: str, watch: Watch | None
+    reader: Reader, work: Callable[[Task], list[Result]], sources: Sequence[Any], what: str, watch: Watch | None
 ) -> Generator[Result, None, None]:
-    tasks = [(start, list(paths[start : start + FILES_A_TASK])) for start in range(0, len(paths), FILES_A_TASK)]
+    step = reader.files_a_task
+    tasks = [(start, list(sources[start : start + step])) for start in range(0, len(sources), step)]
     done = 0
-    for results in _mapped(work, tasks, process_count(len(paths))):
+    for results in _mapped(work, tasks, process_count(len(sources), reader.fewest_for_processes)):
         yield from results
         done += len(results)
         if watch is not None:
-            watch(what, done, len(paths))
+            watch(what, done, len(sources))
 
 
 def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: int) -> Iterator[list[Result]]:

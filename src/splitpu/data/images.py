@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,11 @@ class ImageSpec:
     depth: int  # bits a channel: 8 is kept as uint8, 16 as float32 from 0 to 65535
 
     @property
+    def kind(self) -> Literal["images"]:
+        """What such rows are."""
+        return "images"
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Of one image."""
         return self.height, self.width, self.channels
@@ -51,6 +56,14 @@ class ImageSpec:
         return asdict(self)
 
 
+class Remark(NamedTuple):
+    """Something to tell about a row that was read all the same; the words of the kinds are the reader's."""
+
+    kind: str
+    part: int  # which of the files that make up the row; -1 = all of them together
+    text: str
+
+
 @dataclass(frozen=True)
 class Header:
     """What can be known of an image without decoding it, and the checksum of the whole file."""
@@ -60,6 +73,8 @@ class Header:
     width: int
     grey: bool
     depth: int
+    slices: int = 1  # more of them make a volume
+    remarks: tuple[Remark, ...] = ()
 
 
 class BadImage(Exception):

@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,22 @@ class ImageFile:
     @property
     def name(self) -> str:
         """As the user knows it: relative to what all given folders have in common."""
-        return _name(self.path, self.name_begins)
+        return readable_name(self.path, self.name_begins)
+
+    @property
+    def given_name(self) -> str:
+        """The same: pictures are called what their files are called."""
+        return self.name
+
+    @property
+    def source(self) -> str:
+        """What the decoder is given."""
+        return self.path
+
+    @property
+    def stamp(self) -> str:
+        """What tells quickly whether it changed."""
+        return f"{self.path}\0{self.size}\0{self.modified}\n"
 
 
 @dataclass(frozen=True)
@@ -53,24 +68,34 @@ def find_images(folders: Sequence[str | Path]) -> Found:
     Hidden files are passed over. A folder that links lead to a second time is read once, so that loops end, and none is
     read through a link from another of the given folders.
     """
-    roots = [_checked(folder) for folder in folders]
-    common = os.path.commonpath(roots)
+    roots, common, closed = given_folders(folders)
     files: list[ImageFile] = []
     skipped: list[Skipped] = []
-    # A link up to a folder that holds the given ones would put the images of one of them among those of another.
-    true_roots = [Path(os.path.realpath(root)) for root in roots]
-    closed = {str(folder) for root in true_roots for folder in (root, *root.parents)}
     for number, root in enumerate(roots):
-        for found in _contents(root, closed):
+        for found in contents(root, closed, _no_image):
             if found.why:
-                skipped.append(Skipped(_name(found.path, len(common)), found.why, found.bad, len(files)))
+                skipped.append(Skipped(readable_name(found.path, common), found.why, found.bad, len(files)))
             else:
-                files.append(ImageFile(found.path, len(common), number, found.size, found.modified))
+                files.append(ImageFile(found.path, common, number, found.size, found.modified))
     return Found(tuple(files), tuple(skipped))
 
 
+def given_folders(folders: Sequence[str | Path]) -> tuple[list[str], int, set[str]]:
+    """The folders as paths, the length of what all of them have in common, and the folders that no link may lead to."""
+    roots = [_checked(folder) for folder in folders]
+    # A link up to a folder that holds the given ones would put the images of one of them among those of another.
+    true_roots = [Path(os.path.realpath(root)) for root in roots]
+    closed = {str(folder) for root in true_roots for folder in (root, *root.parents)}
+    return roots, len(os.path.commonpath(roots)), closed
+
+
+Unwanted = Callable[[str], str]  # why a file of that name is none of those looked for; nothing if it is
+
+
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Entry:
+    """A file that was found, or something that is not used, and why."""
+
     path: str
     size: int = 0
     modified: int = 0
@@ -78,41 +103,47 @@ class _Entry:
     bad: bool = True
 
 
-def _inner_folder(folder: str, closed: set[str]) -> Iterator[_Entry]:
+def _inner_folder(folder: str, closed: set[str], unwanted: Unwanted) -> Iterator[Entry]:
     true_path = os.path.realpath(folder)
     if true_path in closed:
-        yield _Entry(folder, why="leads to a folder that holds it or is read already")
+        yield Entry(folder, why="leads to a folder that holds it or is read already")
         return
     closed.add(true_path)
-    yield from _contents(folder, closed)
+    yield from contents(folder, closed, unwanted)
 
 
-def _contents(folder: str, closed: set[str]) -> Iterator[_Entry]:
+def contents(folder: str, closed: set[str], unwanted: Unwanted) -> Iterator[Entry]:
+    """Everything in a folder and the folders inside it, in the order of the names; hidden files are passed over."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        yield _Entry(folder, why=f"cannot be opened ({error.strerror})")
+        yield Entry(folder, why=f"cannot be opened ({error.strerror})")
         return
     for name in names:
         if not name.startswith("."):
-            yield from _entry(os.path.join(folder, name), closed)
+            yield from entry(os.path.join(folder, name), closed, unwanted)
 
 
-def _entry(path: str, closed: set[str]) -> Iterator[_Entry]:
+def entry(path: str, closed: set[str], unwanted: Unwanted) -> Iterator[Entry]:
+    """A file, or everything in a folder; `closed` gathers the folders that were read."""
     try:
         status = os.stat(path)
     except OSError as error:
-        yield _Entry(path, why=_LINK_TROUBLE.get(error.errno or 0, f"cannot be looked at ({error.strerror})"))
+        yield Entry(path, why=_LINK_TROUBLE.get(error.errno or 0, f"cannot be looked at ({error.strerror})"))
         return
     if stat.S_ISDIR(status.st_mode):
-        yield from _inner_folder(path, closed)
-    elif not path.lower().endswith(SUFFIXES):
-        yield _Entry(path, why=f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", bad=False)
+        yield from _inner_folder(path, closed, unwanted)
+    elif why := unwanted(path):
+        yield Entry(path, why=why, bad=False)
     else:
-        yield _Entry(path, status.st_size, status.st_mtime_ns)
+        yield Entry(path, status.st_size, status.st_mtime_ns)
 
 
-def _name(path: str, begins: int) -> str:
+def _no_image(path: str) -> str:
+    return "" if path.lower().endswith(SUFFIXES) else f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+
+
+def readable_name(path: str, begins: int) -> str:
     """The rest of a path, as any text file can hold it, even if the file system's bytes are no text."""
     name = path[begins:].lstrip(os.sep).replace(os.sep, "/")
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

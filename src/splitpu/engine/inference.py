@@ -27,10 +27,14 @@ def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: 
     """
     device, world = hardware.device, hardware.world
     own_first, own_end = world.share(len(rows))
-    parts = [torch.zeros(0, device=device)]
+    logits = torch.empty(own_end - own_first, device=device)  # at once: parts to be joined would need twice the memory
+    done = 0
     for raw in _read_ahead(rows, own_first, own_end):
-        parts.append(_forward(network, views.plain(raw), hardware))
-    return world.gather(torch.cat(parts), len(rows))
+        part = _forward(network, views.plain(raw), hardware)
+        logits = logits.to(part.dtype)  # a network of the user's may work in double precision
+        logits[done : done + len(part)] = part
+        done += len(part)
+    return world.gather(logits, len(rows))
 
 
 def _read_ahead(rows: RowStore, first: int, end: int) -> Iterator[Tensor]:

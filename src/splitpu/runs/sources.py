@@ -14,10 +14,11 @@ from splitpu.data.cache import Progress
 from splitpu.data.folders import FolderSource, read_folders
 from splitpu.data.image_cache import Watch
 from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
-from splitpu.data.images import ImageSpec
 from splitpu.data.named import NAMED_SETS
+from splitpu.data.readers import RowSpec
 from splitpu.data.scanning import Skipped
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
+from splitpu.data.volumes import is_nifti
 from splitpu.errors import InputError
 from splitpu.runs.request import Request, Source
 
@@ -42,10 +43,10 @@ class LoadedData:
         """How much there is of what, in one line."""
         data = self.data
         sides = " x ".join(str(side) for side in data.features.shape[1:])
-        shape = f"{sides} features" if data.kind == "vectors" else f"{sides} pixels and channels"
+        units = {"vectors": "features", "images": "pixels and channels", "volumes": "slices, pixels and channels"}
         rows = f"{len(data.positives):,} labelled and {len(data.unlabelled):,} unlabelled rows"
         tested = f", {len(self.held_out):,} to test on" if self.held_out else ""
-        return f"{rows}{tested}; {shape}{self.made_from}"
+        return f"{rows}{tested}; {sides} {units[data.kind]}{self.made_from}"
 
 
 def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scenario) -> Source:
@@ -66,6 +67,8 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
         )
     if path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(f"{text} is one image: give folders of images with --positives and --unlabelled.")
+    if is_nifti(text):
+        raise InputError(f"{text} is one NIfTI file: give folders of them with --positives and --unlabelled.")
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
@@ -75,14 +78,14 @@ def load_source(
     source: Source,
     progress: Progress | None = None,
     watch: Watch | None = None,
-    form: ImageSpec | TableRecipe | None = None,
+    form: RowSpec | TableRecipe | None = None,
 ) -> LoadedData:
     """Read and check everything; what is wrong with the data is found here, before anything is trained.
 
     Files are brought into the `form` of the data that a model was trained on, or into one that suits them.
     """
     if source.folders:
-        return _load_folders(source, source.folders, watch, form if isinstance(form, ImageSpec) else None)
+        return _load_folders(source, source.folders, watch, None if isinstance(form, TableRecipe) else form)
     if source.table:
         return _load_table(source, source.table, form if isinstance(form, TableRecipe) else None)
     if source.arrays:
@@ -115,7 +118,7 @@ def check_unchanged(loaded: LoadedData, request: Request) -> None:
         raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")
 
 
-def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: ImageSpec | None) -> LoadedData:
+def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: RowSpec | None) -> LoadedData:
     found = read_folders(folders, watch, spec)
     train, test = found.train, found.test
     data = PUData.from_arrays(
@@ -128,7 +131,7 @@ def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, sp
         data=data,
         held_out=held_out,
         description=source.where,
-        inputs={"kind": "images", **train.spec.to_dict()},
+        inputs={"kind": train.spec.kind, **train.spec.to_dict()},
         skipped=found.skipped,
         duplicates=found.duplicates,
         warnings=found.warnings,

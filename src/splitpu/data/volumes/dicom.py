@@ -1,0 +1,287 @@
+"""One DICOM file -> its slices. What is wrong with a file comes back as words that hold nothing of its contents."""
+
+import hashlib
+import logging
+import math
+import os
+import stat
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from splitpu.data.images import BadImage
+from splitpu.data.volumes.apart import DECODER
+from splitpu.data.volumes.series import Slice, Vector
+from splitpu.data.volumes.spec import Slice as Values
+from splitpu.errors import MissingExtraError
+
+MOST_VALUES = 2**29  # in a file; more is a mistake or meant to do harm
+_STARTS_WITHOUT_PREAMBLE = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")  # groups 2 and 8, either byte order
+_WHO = ("PatientName", "PatientID", "OtherPatientIDs", "OtherPatientNames", "PatientBirthName")
+
+
+class NotASlice(BadImage):
+    """A file that is no mistake, but shows nothing: a report, say, or a table of contents."""
+
+
+class _NeedsAnother(BadImage):
+    """The library that is left out is the only one that can do it."""
+
+
+@dataclass(frozen=True)
+class DicomFile:
+    """What a file says of itself."""
+
+    slices: tuple[Slice, ...]
+    checksum: bytes
+    who: frozenset[str]  # names and numbers of the patient, for comparison only
+
+
+def require_pydicom() -> None:
+    """Say which extra to install, before anything is begun that needs it."""
+    try:
+        import PIL.Image  # noqa: F401
+        import pydicom  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "DICOM files are read with pydicom and pillow: pip install 'splitpu[dicom]'."
+        ) from error
+
+
+def read_dicom(path: str, part: int) -> DicomFile:
+    """The slices of a file without their values; raises BadImage for a file that has none."""
+    import pydicom
+
+    with _reasons_in_words(), _opened(path) as file:
+        checksum = hashlib.file_digest(file, "sha256")
+        file.seek(0)
+        stored = pydicom.dcmread(file, stop_before_pixels=True, force=True)
+        who = frozenset(text for keyword in _WHO for text in _texts(stored.get(keyword)))
+        return DicomFile(tuple(_slices(stored, part, checksum.hexdigest())), checksum.digest(), who)
+
+
+def load_frames(path: str, frames: Sequence[int]) -> dict[int, Values]:
+    """The values of some frames in the unit of the scanner; bright means much, whatever the file's convention.
+
+    What only gdcm can decompress is left to a process of its own: damaged bytes make gdcm end the process it works in.
+    """
+    try:
+        return decoded_here(path, frames, without="gdcm")
+    except _NeedsAnother:
+        return DECODER.frames(path, frames)
+
+
+def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict[int, Values]:
+    """The same in this process, by any library but one."""
+    import pydicom
+    from pydicom.pixels.utils import pixel_array
+
+    with _reasons_in_words(), _opened(path) as file:
+        stored = pydicom.dcmread(file, force=True)
+        if not any(keyword in stored for keyword in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
+            raise BadImage("is cut short: the pixels are missing")
+        _refuse_too_large(stored)
+        library = _library(stored, without)
+        return {
+            frame: _measured(pixel_array(stored, index=frame, decoding_plugin=library), stored, frame)
+            for frame in frames
+        }
+
+
+def _library(stored: Any, without: str) -> str:
+    """Which library is to decompress the pixels; nothing where none is needed, or any will do."""
+    from pydicom.pixels.decoders.base import get_decoder
+
+    syntax = stored.file_meta.get("TransferSyntaxUID")
+    if not without or syntax is None or not syntax.is_compressed or not syntax.is_encapsulated:
+        return ""
+    able = get_decoder(syntax).available_plugins
+    others = [library for library in able if library != without]
+    if not others and without in able:
+        raise _NeedsAnother
+    return others[0] if others else ""
+
+
+# ---------------------------------------------------------------------------------------------------------------- tags
+
+
+def _slices(stored: Any, part: int, checksum: str) -> Iterator[Slice]:
+    if "Rows" not in stored or "Columns" not in stored:
+        _refuse_without_image(stored)
+    _refuse_too_large(stored)
+    shared = _first(stored.get("SharedFunctionalGroupsSequence"))
+    each = stored.get("PerFrameFunctionalGroupsSequence") or []
+    for frame in range(_frames(stored)):
+        own = each[frame] if frame < len(each) else None
+        position = _tag(own, shared, "PlanePositionSequence", "ImagePositionPatient")
+        turned = _tag(own, shared, "PlaneOrientationSequence", "ImageOrientationPatient")
+        if _frames(stored) == 1:  # else it is the place of the first frame only
+            position = position or stored.get("ImagePositionPatient")
+        number = _number(stored.get("InstanceNumber"))
+        yield Slice(
+            part=part,
+            frame=frame,
+            height=int(stored.Rows),
+            width=int(stored.Columns),
+            series=str(stored.get("SeriesInstanceUID", "")),
+            description=" ".join(str(stored.get("SeriesDescription", "") or "").split()),
+            position=_vector(position, 3),
+            orientation=_vector(turned or stored.get("ImageOrientationPatient"), 6),
+            number=math.inf if number is None else number,
+            identity=f"{stored.get('SOPInstanceUID', '')} {checksum}",
+        )
+
+
+def _refuse_without_image(stored: Any) -> NoReturn:
+    """Reports and tables of contents are no mistake; a file that says it is an image and has none is damaged."""
+    kind = stored.get("SOPClassUID") or stored.file_meta.get("MediaStorageSOPClassUID")
+    if not kind:
+        raise BadImage("is not a DICOM file")
+    if "Image" in str(getattr(kind, "name", "")):
+        raise BadImage("is cut short or damaged: the size of the image is missing")
+    raise NotASlice("is a DICOM file without an image")
+
+
+def _frames(stored: Any) -> int:
+    return max(1, int(_number(stored.get("NumberOfFrames")) or 1))
+
+
+def _refuse_too_large(stored: Any) -> None:
+    values = int(stored.Rows) * int(stored.Columns) * _frames(stored) * int(stored.get("SamplesPerPixel", 1) or 1)
+    if values < 1:
+        raise BadImage("has an image of no size")
+    if values > MOST_VALUES:
+        raise BadImage(f"claims more than {MOST_VALUES / 1e6:.0f} million values: make it smaller")
+
+
+def _tag(own: Any, shared: Any, group: str, keyword: str) -> Any:
+    """A value from the group of a frame, or of all frames; files of several frames keep most things there."""
+    for place in (own, shared):
+        inner = _first(place.get(group)) if place is not None else None
+        if inner is not None and keyword in inner:
+            return inner.get(keyword)
+    return None
+
+
+def _first(sequence: Any) -> Any:
+    return sequence[0] if sequence else None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _vector(value: Any, length: int) -> Vector | None:
+    try:
+        numbers = tuple(float(one) for one in value)
+    except (TypeError, ValueError):
+        return None
+    return numbers if len(numbers) == length and all(map(math.isfinite, numbers)) else None
+
+
+def _texts(value: Any) -> list[str]:
+    if value is None:
+        return []
+    several = value if isinstance(value, list | tuple) or type(value).__name__ == "MultiValue" else [value]
+    return [str(one) for one in several if str(one).strip()]
+
+
+# -------------------------------------------------------------------------------------------------------------- values
+
+
+def _measured(pixels: Any, stored: Any, frame: int) -> Values:
+    """Stored numbers -> measured ones: the table or the line of the scanner, padding as dark as the darkest pixel."""
+    from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
+
+    if str(stored.get("PhotometricInterpretation", "")) == "PALETTE COLOR":
+        pixels = apply_color_lut(pixels, stored)
+    if pixels.ndim == 3:  # colours, which pydicom has made red, green and blue
+        return np.asarray(pixels[..., :3].astype(np.float32).mean(axis=-1), dtype=np.float32)
+    padding = _number(stored.get("PixelPaddingValue"))
+    shown = np.ones(pixels.shape, np.bool_) if padding is None else pixels != padding
+    own = stored.get("PerFrameFunctionalGroupsSequence") or []
+    group = own[frame] if frame < len(own) else None
+    shared = _first(stored.get("SharedFunctionalGroupsSequence"))
+    slope, intercept = (
+        _number(_tag(group, shared, "PixelValueTransformationSequence", f"Rescale{which}"))
+        for which in ("Slope", "Intercept")
+    )
+    if slope is None:
+        values = np.asarray(apply_modality_lut(pixels, stored), dtype=np.float32)
+    else:
+        values = np.asarray(pixels * slope + (intercept or 0.0), dtype=np.float32)
+    if shown.any():
+        values = np.where(shown, values, values[shown].min())
+    return np.asarray(-values if str(stored.get("PhotometricInterpretation", "")) == "MONOCHROME1" else values)
+
+
+# ---------------------------------------------------------------------------------------------------------- bad files
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    """Only regular files (a pipe would wait for ever), and only what begins as a DICOM file does."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise BadImage("is not a regular file")
+    with open(path, "rb") as file:
+        beginning = file.read(132)
+        if not beginning:
+            raise BadImage("is empty (0 bytes)")
+        if beginning[128:] != b"DICM" and beginning[:2] not in _STARTS_WITHOUT_PREAMBLE:
+            known = os.path.splitext(path)[1].lower() in ("", ".dcm", ".dicom", ".ima")
+            raise BadImage("is not a DICOM file") if known else NotASlice("is not a DICOM file")
+        file.seek(0)
+        yield file
+
+
+@contextmanager
+def _reasons_in_words() -> Iterator[None]:
+    """Never the decoder's own words: they may quote a tag, and with it the patient."""
+    import pydicom.config
+
+    settings = pydicom.config.settings
+    before = settings.reading_validation_mode
+    quiet = logging.getLogger("pydicom")
+    level = quiet.level
+    _silence_gdcm()
+    try:
+        settings.reading_validation_mode = pydicom.config.IGNORE
+        quiet.setLevel(logging.CRITICAL + 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except BadImage:
+        raise
+    except MemoryError as error:
+        raise BadImage("needs more memory than there is") from error
+    except OSError as error:
+        reason = error.strerror if error.errno else "its end is missing"
+        raise BadImage(f"cannot be read ({reason})") from error
+    except (NotImplementedError, RuntimeError) as error:
+        raise BadImage(
+            "cannot be decoded: it is damaged, or compressed in a way that needs pip install 'splitpu[dicom]'"
+        ) from error
+    except Exception as error:  # a decoder given damaged bytes may raise anything at all
+        raise BadImage(f"is cut short or damaged ({type(error).__name__})") from error
+    finally:
+        settings.reading_validation_mode = before
+        quiet.setLevel(level)
+
+
+@cache
+def _silence_gdcm() -> None:
+    """It writes to standard error about files that we report on ourselves."""
+    with suppress(Exception):
+        import gdcm
+
+        for stream in ("DebugOff", "WarningOff", "ErrorOff"):
+            getattr(gdcm.Trace, stream)()

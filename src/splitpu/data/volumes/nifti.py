@@ -1,0 +1,114 @@
+"""One NIfTI file -> its slices."""
+
+import hashlib
+import os
+import stat
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from splitpu.data.images import BadImage
+from splitpu.data.volumes.dicom import MOST_VALUES
+from splitpu.data.volumes.series import Slice
+from splitpu.data.volumes.spec import Slice as Values
+from splitpu.errors import MissingExtraError
+
+_THICKER = 1.5  # an axis whose voxels are this much longer than all others is the one that was sliced
+
+
+def require_nibabel() -> None:
+    """Say which extra to install, before anything is begun that needs it."""
+    try:
+        import nibabel  # noqa: F401
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "NIfTI files are read with nibabel and pillow: pip install 'splitpu[volumes]'."
+        ) from error
+
+
+def read_nifti(path: str, part: int) -> tuple[tuple[Slice, ...], bytes]:
+    """The slices of a file without their values, and its checksum."""
+    with _reasons_in_words(path):
+        with open(path, "rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").digest()
+        image = _upright(path)
+        axis = _slice_axis(image)
+        height, width = (image.shape[other] for other in _in_plane(axis))
+        of_all = Slice(part, 0, int(height), int(width), series=path, description=os.path.basename(path))
+        return tuple(replace(of_all, frame=frame) for frame in range(image.shape[axis])), checksum
+
+
+def load_nifti(path: str, frames: Sequence[int]) -> dict[int, Values]:
+    """The values of some slices, upright and in the order in which a DICOM series of the same scan would have them."""
+    with _reasons_in_words(path):
+        image = _upright(path)
+        axis = _slice_axis(image)
+        row_axis, column_axis = _in_plane(axis)
+        values = np.asanyarray(image.dataobj)
+        if values.ndim > 3:  # several volumes, one after the other in time: the first
+            values = values.reshape(*values.shape[:3], -1)[..., 0]
+        arranged = np.transpose(values, (axis, row_axis, column_axis))
+        # These axes lead to the right, to the front and up; pictures run the other way along their rows and columns,
+        # and slices seen from the front follow one another to the back.
+        seen = arranged[::-1, ::-1, ::-1] if axis == 1 else arranged[:, ::-1, ::-1]
+        return {frame: np.asarray(seen[frame], dtype=np.float32) for frame in frames}
+
+
+def _upright(path: str) -> Any:
+    """The image with its axes to the right, to the front and up, whatever order it was written in."""
+    import nibabel
+
+    library: Any = nibabel
+    image = library.load(path)
+    shape = image.shape
+    if len(shape) < 3 or min(shape) < 1:
+        raise BadImage(f"has {len(shape)} axes, and a volume needs three")
+    if int(np.prod(shape, dtype=np.float64)) > MOST_VALUES:
+        raise BadImage(f"claims more than {MOST_VALUES / 1e6:.0f} million values: make it smaller")
+    if np.dtype(image.get_data_dtype()).kind not in "biuf":
+        raise BadImage("has values that are no plain numbers")
+    if len(shape) > 3:
+        image = image.slicer[(slice(None),) * 3 + (slice(0, 1),) * (len(shape) - 3)]
+    return library.as_closest_canonical(image)
+
+
+def _slice_axis(image: Any) -> int:
+    """The axis with the thickest voxels; the one along the body if none stands out."""
+    sizes = [float(size) for size in image.header.get_zooms()[:3]]
+    thickest = int(np.argmax(sizes))
+    others = [size for axis, size in enumerate(sizes) if axis != thickest]
+    return thickest if sizes[thickest] > _THICKER * max(others) else 2
+
+
+def _in_plane(axis: int) -> tuple[int, int]:
+    """The axes that become rows and columns.
+
+    >>> _in_plane(2), _in_plane(1), _in_plane(0)
+    ((1, 0), (2, 0), (2, 1))
+    """
+    column, row = (other for other in range(3) if other != axis)
+    return row, column
+
+
+@contextmanager
+def _reasons_in_words(path: str) -> Iterator[None]:
+    """Never the decoder's own words: they may quote the header."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise BadImage("is not a regular file")
+        if os.path.getsize(path) == 0:
+            raise BadImage("is empty (0 bytes)")
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            yield
+    except BadImage:
+        raise
+    except MemoryError as error:
+        raise BadImage("needs more memory than there is") from error
+    except Exception as error:  # damaged bytes may make a decoder raise anything at all
+        raise BadImage(f"is no NIfTI file, or cut short or damaged ({type(error).__name__})") from error
