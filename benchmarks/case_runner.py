@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options every such benchmark has."""
     parser.add_argument("--out", type=Path, help="JSON lines, one a case; cases that it holds are not run again")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes for the cases that need no GPU")
-    parser.add_argument("--minutes", type=float, default=0, metavar="M", help="stop after so long; 0 = when all is done")
+    parser.add_argument("--minutes", type=float, default=0, metavar="M", help="stop after so long; 0 = never")
     parser.add_argument("--only-show", action="store_true", help="run nothing, print the tables of what is done")
 
 
@@ -84,7 +84,7 @@ def _finished(
     try:
         for cases, count in zip(queues, processes, strict=True):
             if cases:
-                pools.append(_pool(min(count, len(cases))))
+                pools.append(_pool(min(count, len(cases)), with_gpu=cases is queues[0]))
                 running += [(case, pools[-1].apply_async(_timed, (work, case))) for case in cases]
         while running and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -98,11 +98,16 @@ def _finished(
             pool.terminate()
 
 
-def _pool(count: int) -> Pool:
+def _pool(count: int, *, with_gpu: bool) -> Pool:
     # Spawned, not forked: a process that has used a GPU or threads must not be copied. One thread each: they are many.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    return multiprocessing.get_context("spawn").Pool(count)
+    return multiprocessing.get_context("spawn").Pool(count, initializer=None if with_gpu else _hide_gpu)
+
+
+def _hide_gpu() -> None:
+    """Before anything has looked for one: dozens of processes on one GPU would get into each other's way."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def _timed(work: Work, case: Key) -> dict[str, Any]:

@@ -58,9 +58,7 @@ def against_plain_loop(name: str, data: PUData, backbone: str, epochs: int) -> d
     """Seconds an epoch, the quickest of each side; the plain loop may choose its number of worker processes."""
     ours = train(data, prior=0.45, config=settings(data, epochs), backbone=backbone, device="cpu")
     seconds = [record.seconds for record in ours.result.history]
-    plain = {
-        workers: plain_epochs(data, backbone, min(BATCH, len(data)), 0.45, epochs, workers) for workers in (0, 2)
-    }
+    plain = {workers: plain_epochs(data, backbone, min(BATCH, len(data)), 0.45, epochs, workers) for workers in (0, 2)}
     best = min(min(times) for times in plain.values())
     # With torch's own number of threads a busy core slows the plain loop down; this is the engine without that choice.
     with ours.hardware.thread_limit():

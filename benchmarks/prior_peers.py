@@ -64,9 +64,7 @@ def toolbox_estimators(seed):
         "recpe": lambda: ReCPEEstimator(base_estimator=kernel_mean("km2")),
     }
 
-    return {
-        f"pu-toolbox {name}": lambda X, y, make=make: make().fit(X, y).estimate() for name, make in makers.items()
-    }
+    return {f"pu-toolbox {name}": lambda X, y, make=make: make().fit(X, y).estimate() for name, make in makers.items()}
 
 
 if __name__ == "__main__":
