@@ -7,7 +7,7 @@ from typing import Literal
 from cyclopts import App
 
 from splitpu.cli import looking
-from splitpu.cli.options import Flag, Settings, Whole, Words
+from splitpu.cli.options import Calibration, Flag, Settings, Whole, Words
 from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
 
@@ -67,6 +67,7 @@ def fit(
     backbone: str | None = None,
     weights: Path | None = None,
     scenario: Scenario | None = None,
+    calibration: Calibration | None = None,
     seed: Whole = None,
     device: str | None = None,
     resume: str | None = None,
@@ -122,6 +123,9 @@ def fit(
     scenario
         How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
         positives were collected apart).
+    calibration
+        Make probabilities mean what they say, by temperature, platt or isotonic, learned on a fifth of the rows that is
+        kept out of the training (or as many as --set selection.held_out=... says).
     seed
         Of everything that is drawn, 0 if not given; the same seed gives the same model.
     device
@@ -157,6 +161,7 @@ def fit(
         backbone=backbone,
         weights=weights,
         scenario=scenario,
+        calibration=calibration,
         seed=seed,
         device=device,
     )

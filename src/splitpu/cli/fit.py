@@ -19,7 +19,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData, load_request, load_source
-from splitpu.training import profile_of
+from splitpu.training import profile_of, with_calibration
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"
 
@@ -38,6 +38,7 @@ class FitOptions(DataOptions):
     backbone: str | None = None
     weights: Path | None = None
     scenario: Scenario | None = None
+    calibration: str | None = None
     seed: int | None = None
     device: str | None = None
 
@@ -118,7 +119,7 @@ def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
         config = apply_overrides(config, [f"method={find_method(asked.method).name}"])
     if asked.rounds is not None:
         config = apply_overrides(config, [f"rounds={asked.rounds}"])
-    return config
+    return with_calibration(config, asked.calibration)
 
 
 def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> None:

@@ -1,7 +1,7 @@
 """Kinds of options that several commands share."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter, Token
 
@@ -15,3 +15,4 @@ Seed = Annotated[int, Parameter(converter=_whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
+Calibration = Literal["temperature", "platt", "isotonic"]

@@ -114,6 +114,8 @@ RANGES: dict[str, Range] = {
     "views.cutout": _SHARE,
     "views.noise": _WEIGHT,
     "views.dropout": _DECAY,
+    "selection.held_out": _HALF_AT_MOST,
+    "selection.patience": _COUNT_OR_NONE,
     "engine.threads": _COUNT_OR_NONE,
     "engine.checkpoint_every": _COUNT,
     **_METHOD_RANGES,

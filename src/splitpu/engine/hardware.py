@@ -28,9 +28,7 @@ class Hardware:
         """Take the fastest correct choice this machine offers, unless the configuration forbids it."""
         chosen = _device(device)
         on_gpu = chosen.type == "cuda"
-        bf16 = config.precision == "bf16" or (
-            config.precision == "auto" and on_gpu and torch.cuda.is_bf16_supported()
-        )
+        bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu and torch.cuda.is_bf16_supported())
         return cls(
             device=chosen,
             bf16=bf16,

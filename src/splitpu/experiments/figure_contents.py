@@ -38,9 +38,7 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
         ),
         (
             "share of noise among easy and hard ones",
-            setting_chart(
-                rates, "Noise rate against tau", x_label="tau, in %", y_label="noise, in %", level=together
-            ),
+            setting_chart(rates, "Noise rate against tau", x_label="tau, in %", y_label="noise, in %", level=together),
         ),
     ]
     columns = ["tau", "epoch", "easy", "hard", "noise in easy", "noise in hard"]

@@ -76,9 +76,7 @@ class StudentTask:
             terms["agreement"] = ((logits["easy"] > 0) == (target > 0.5)).float().mean()
         return terms
 
-    def _hard_terms(
-        self, logits: Mapping[str, Tensor], inputs: Tensor, low: Tensor, high: Tensor
-    ) -> dict[str, Tensor]:
+    def _hard_terms(self, logits: Mapping[str, Tensor], inputs: Tensor, low: Tensor, high: Tensor) -> dict[str, Tensor]:
         kind = self.config.hard_loss
         terms: dict[str, Tensor] = {}
         if kind == "nnpu":
@@ -90,9 +88,7 @@ class StudentTask:
             terms["low"] = low_level_consistency(low, teacher_low)
         if kind in ("self", "dual"):
             weak_logit, strong_logit = logits["consistent"], logits["strong"]
-            terms["prediction"] = prediction_consistency(
-                weak_logit, strong_logit, confidence=self.config.confidence
-            )
+            terms["prediction"] = prediction_consistency(weak_logit, strong_logit, confidence=self.config.confidence)
             predicted_weak, predicted_strong = self.predictor(high).chunk(2)
             weak, strong = high.chunk(2)
             terms["feature"] = feature_consistency(predicted_weak, predicted_strong, weak, strong)
@@ -128,8 +124,8 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
         optimiser=config.optimiser,
         identity=context.identity(name, "student", "views", "threshold", teacher=teacher.key, split=split.key),
     )
-    context.engine.run(stage)
-    return context.as_teacher(network, stage.key)
+    key = context.train(stage, network)
+    return context.as_teacher(network, key)
 
 
 def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
