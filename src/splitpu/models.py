@@ -83,7 +83,7 @@ class Model:
             "classes": [_plain(value) for value in self.classes],
             "inputs": None if self.inputs is None else dict(self.inputs),
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
-            "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold), calibrated where that is given",
+            "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold), calibrated where given",
             # How the arithmetic was done there says nothing about the machine the model is used on.
             "config": {name: value for name, value in config_to_dict(self.config).items() if name != "engine"},
         }
