@@ -26,6 +26,12 @@ class Spread(NamedTuple):
         """The share of pairs of both kinds in the right order; within a cell, half of them."""
         return float(self.positive @ (np.cumsum(self.negative) - self.negative / 2))
 
+    def average_precision(self, prior: float) -> float:
+        """The precision at every cell, weighed with its share of the positives."""
+        recalled, alarmed = (np.cumsum(shares[::-1])[::-1] for shares in self)
+        hits = prior * recalled
+        return float(self.positive @ (hits / np.maximum(hits + (1 - prior) * alarmed, 1e-12)))
+
 
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
