@@ -129,8 +129,9 @@ def _line(case: Key, result: "AsyncResult[dict[str, Any]]") -> dict[str, Any] | 
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
+    whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, default=str) + "\n")
+        file.write(("" if whole else "\n") + json.dumps(line, default=str) + "\n")
         file.flush()
         os.fsync(file.fileno())
 

@@ -13,6 +13,7 @@ from splitpu import InputError, SplitPUClassifier, train
 from splitpu.calibration import PUCalibrator, sigmoid
 from splitpu.config import Config, config_from_dict
 from splitpu.data import PUData
+from splitpu.engine.hardware import Hardware
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import Interrupted
 from splitpu.methods.choosing import TERM
@@ -168,6 +169,21 @@ def test_exported_map_is_the_calibrator(method):
     assert np.array_equal(again.probability(asked), calibrator.probability(asked))
 
 
+def test_exported_model_is_calibrated(tmp_path: Path):
+    pytest.importorskip("onnxruntime")
+    from splitpu.onnx_export import export_onnx
+
+    model = trained(WILD | {"selection.calibration": "isotonic"}).model
+    done = export_onnx(model, tmp_path / "model.onnx")  # refuses to write a file that differs from the model
+    import onnxruntime
+
+    rows = pu_data().features[:20].astype(np.float32)
+    session = onnxruntime.InferenceSession(str(done.path), providers=["CPUExecutionProvider"])
+    exported = session.run(["probability"], {"rows": rows})[0]
+    decision = model.decision(rows, Hardware.choose("cpu", Config().engine))
+    assert np.allclose(exported, sigmoid(decision), atol=1e-4)
+
+
 def test_calibration_and_choice_on_the_command_line(tmp_path: Path, capsys: Capture):
     data = write_npz(tmp_path / "pu.npz", **tiny_arrays(rows=180))
     words = ["fit", data, "--prior", PRIOR, "--rounds", 1, "--json", "--quiet", "--out", tmp_path / "run", *TINY]
@@ -183,5 +199,10 @@ def test_calibration_and_choice_on_the_command_line(tmp_path: Path, capsys: Capt
     fitted = SplitPUClassifier.load(tmp_path / "run")
     assert code == 0 and stored == result["selection"]["calibration"]
     assert np.allclose(scores, fitted.predict_proba(tiny_arrays(rows=180)["X"])[:, 1], atol=1e-5)
+    arrays = tiny_arrays(rows=180) | {"truth": None, "X_test": None, "y_test": None}
+    words[1], words[-1 - len(TINY)] = write_npz(tmp_path / "pu.npz", **arrays), tmp_path / "without truth"
+    assert run_cli(capsys, *words, "--set", "selection.held_out=0.25")[0] == 0
+    code, out, _ = run_cli(capsys, "evaluate", tmp_path / "without truth", "--json")
+    assert code == 0 and json.loads(out)["positives"] == 8 and "kept out of the training" in json.loads(out)["note"]
     code, _, err = run_cli(capsys, *words, "--calibration", "beta")
     assert code == 2 and "calibration" in err

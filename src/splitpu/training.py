@@ -127,7 +127,7 @@ def open_context(
     weights: PretrainedWeights | None = None,
 ) -> Context:
     """Set up everything that stages need, without training any."""
-    data, aside = _without_rows_aside(data, config, seed)
+    data, aside = without_rows_aside(data, config, seed)
     hardware = Hardware.choose(device, config.engine).within(world or World())
     preprocessing = Preprocessing.fit(data.features)
     engine = engine_type(
@@ -144,7 +144,8 @@ def open_context(
     return Context(data, prior, config, recipe, engine, data_key, preprocessing, aside)
 
 
-def _without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData, RowsAside | None]:
+def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData, RowsAside | None]:
+    """The data as stages see them, and the rows that the configuration keeps from them; the same for the same seed."""
     if config.selection.held_out == 0:
         return data, None
     positives, unlabelled = set_aside(data, config.selection.held_out, derive_seed(seed, "rows set aside"))

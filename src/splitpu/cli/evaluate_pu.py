@@ -9,10 +9,14 @@ from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.request import Source
 from splitpu.runs.sources import load_source
+from splitpu.training import without_rows_aside
 
 _ON_TRAINING_ROWS = (
     "estimated from the rows the model was trained on, which flatters it; give a file with X and s of other rows for "
     "a fair estimate"
+)
+_ON_ROWS_ASIDE = (
+    "estimated from the rows that were kept out of the training; epochs or probabilities may have been chosen by them"
 )
 _ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; the truth is not known"
 
@@ -29,7 +33,9 @@ def run_evaluate_pu(folder: RunFolder, model: Model, data: str | None, *, device
     rows = load_source(source).data
     model.preprocessing.check(rows.features, "X")
     decision = model.decision(rows.features, Hardware.choose(device, EngineConfig()))
-    positive, unlabelled = decision[rows.positives], decision[rows.unlabelled]
+    _, aside = (rows, None) if data is not None else without_rows_aside(rows, folder.config(), request.seed)
+    judged = rows if aside is None else aside
+    positive, unlabelled = decision[judged.positives], decision[judged.unlabelled]
     interval = (request.prior_estimate or {}).get("interval")
     found = evaluate_pu(
         positive,
@@ -39,7 +45,7 @@ def run_evaluate_pu(folder: RunFolder, model: Model, data: str | None, *, device
         prior_interval=None if interval is None else (interval[0], interval[1]),
     )
     wrong = find_degeneracies(positive, unlabelled, model.prior, scenario=rows.scenario)
-    note = _ON_TRAINING_ROWS if data is None else _ON_OTHER_ROWS
+    note = _ON_OTHER_ROWS if data is not None else _ON_TRAINING_ROWS if aside is None else _ON_ROWS_ASIDE
     if json:
         content = {"run": str(folder.path), "data": source.where, "rows": len(rows), "note": note}
         print_json({**content, **found.to_dict(), "degenerate": [one.__dict__ for one in wrong]})
@@ -57,7 +63,7 @@ def run_evaluate_pu(folder: RunFolder, model: Model, data: str | None, *, device
     )
     print_facts(
         {
-            "data": f"{source.where}, {len(rows.positives):,} labelled and {len(rows.unlabelled):,} unlabelled rows",
+            "data": f"{source.where}, {len(positive):,} labelled and {len(unlabelled):,} unlabelled rows",
             "prior": f"{model.prior:.4g}",
             "called positive": f"{100 * found.positive_rate_unlabelled:.1f} % of the unlabelled",
         }
