@@ -91,7 +91,7 @@ class TestFromDict:
     def test_unknown_key_like_no_other_lists_the_keys_of_its_section(self) -> None:
         assert message_of({"engine": {"zzzzzzzzz": 1}}) == (
             "unknown key 'engine.zzzzzzzzz'; the keys of 'engine' are "
-            "'precision', 'capture', 'residence', 'threads', 'checkpoint_every'"
+            "'precision', 'capture', 'kernels', 'residence', 'threads', 'pieces', 'checkpoint_every'"
         )
         assert "the top-level keys are 'method', 'rounds', 'threshold', 'base'" in message_of({"qqqqqqqqqqqqq": {}})
 

@@ -1,5 +1,7 @@
 """The loop and what it stands on: plans, rates, averages, checkpoints, early stop."""
 
+import platform
+import resource
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,13 +12,16 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import EngineConfig, OptimiserConfig, ViewsConfig
 from splitpu.data.preprocess import Preprocessing
+from splitpu.engine import hardware as hardware_module
 from splitpu.engine.batches import Pool, epoch_plan, steps_per_epoch
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.host_memory import blocks_kept
 from splitpu.engine.loop import Engine
 from splitpu.engine.optimise import average_weight_at, rate_at
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import EpochRecord, Observer, Stage
+from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted
 from splitpu.networks import build_network
 from splitpu.views import Views
@@ -218,3 +223,32 @@ class TestHardware:
         with Hardware.choose("cpu", EngineConfig(threads=before + 1)).thread_limit():
             assert torch.get_num_threads() == before + 1
         assert torch.get_num_threads() == before
+
+    @pytest.mark.parametrize(("load", "others", "busy"), [(0.3, 5, 0), (4.0, 0, 0), (4.0, 1, 1), (1.0, 3, 1)])
+    def test_the_load_average_counts_only_as_far_as_others_run_now(
+        self, monkeypatch: pytest.MonkeyPatch, load: float, others: int, busy: int
+    ) -> None:
+        monkeypatch.setattr(hardware_module.os, "getloadavg", lambda: (load, load, load))
+        monkeypatch.setattr(hardware_module, "_others_running", lambda: others)
+        assert hardware_module._busy_cores() == busy
+
+    @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+    def test_memory_is_kept_from_step_to_step(self) -> None:
+        def faults_of_ten_blocks() -> int:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(10):
+                torch.ones(12_000_000)  # 48 MB: above the limit of the allocator's own adjustment
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+        usual = faults_of_ten_blocks()
+        with blocks_kept():
+            faults_of_ten_blocks()  # until every block has found a place that it fits into
+            kept = faults_of_ten_blocks()
+        assert kept < 0.3 * usual
+
+    def test_more_processes_than_gpus_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        one_gpu = Hardware(torch.device("cuda"), bf16=True, capture=True, threads=1)
+        with pytest.raises(InputError, match=r"more processes than the 1 GPU.*--nproc-per-node"):
+            one_gpu.within(World(rank=1, size=2))

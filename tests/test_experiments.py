@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from experiment_tools import made_up, units_of
 from torch.nn import functional
 
 from splitpu.cli import main
-from splitpu.config import config_from_dict, config_to_dict
+from splitpu.config import config_from_dict
 from splitpu.data import PUData
 from splitpu.errors import InputError, Interrupted
 from splitpu.experiments import __main__ as plain
@@ -33,39 +34,18 @@ from splitpu.experiments.rendering import render
 from splitpu.experiments.running import Workplace
 from splitpu.experiments.store import ResultStore
 from splitpu.experiments.summary import cells
-from splitpu.experiments.units import WHAT_IS_COMPUTED, Unit, planned_units, smoke_units
+from splitpu.experiments.units import Unit, planned_units, smoke_units
 from splitpu.networks import build_network
 from splitpu.selection import hold_out, nnpu_value, pu_criterion
 
 NAMES = [
     *("main", "medical", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
     *("rho", "alpha", "beta", "tau", "base-upu"),
-    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery", "recipe-choice"),
+    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
+    *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
+    *("teachers", "teachers-digits", "recipe-choice", "record-choice", "competitor-choice"),
 ]
 QUIET: list[str] = []
-
-
-def units_of(name: str, **choices: Any) -> list[Unit]:
-    return planned_units(chosen_experiments(name), **choices)
-
-
-def made_up(unit: Unit, accuracy: float, base: float = 80.0, **more: Any) -> dict[str, Any]:
-    """A result line as a real run would leave it, without the run."""
-    settings = config_to_dict(unit.config)
-    return {
-        **unit.identity,
-        "accuracy": accuracy,
-        "base_accuracy": base,
-        "rounds": [{"accuracy": accuracy - 1}, {"accuracy": accuracy}],
-        "seconds": 100.0,
-        "wall_seconds": 60.0,
-        "device": "a fine card",
-        "work": unit.work,
-        "data": unit.data,
-        "network": unit.network,
-        "config": {section: settings[section] for section in WHAT_IS_COMPUTED},
-        **more,
-    }
 
 
 def told(lines: list[str]) -> Any:
@@ -104,8 +84,6 @@ def test_names_that_do_not_exist() -> None:
         chosen_experiments("mian")
     with pytest.raises(InputError, match="did you mean 'default'"):
         units_of("main", recipe="defualt")
-    with pytest.raises(InputError, match="warm-up"):
-        units_of("main", recipe="record")
 
 
 # ---------------------------------------------------------------------------------------------------------------- units
@@ -177,6 +155,23 @@ def test_results_outlive_settings_that_were_added_later(tmp_path: Path) -> None:
     del line["config"]["views"]["cutout"]  # as if it had not existed, at a default that does what was done before
     ResultStore(tmp_path).add(unit, line)
     assert ResultStore(tmp_path).find(unit) is not None
+
+
+def test_a_warm_up_that_does_not_happen_decides_nothing(tmp_path: Path) -> None:
+    (unit,) = units_of("main", recipe="default", positives=[1000], seeds=[0])
+    line = made_up(unit, 90.0)
+    assert "warmup" not in line["config"]  # as in lines that are older than the warm-up
+    ResultStore(tmp_path).add(unit, line)
+    assert ResultStore(tmp_path).find(unit) is not None
+    line["config"]["warmup"] = {"name": "none", "epochs": 7}
+    ResultStore(tmp_path / "told").add(unit, line)
+    assert ResultStore(tmp_path / "told").find(unit) is not None
+    (warmed,) = units_of("main", recipe="record", positives=[1000], seeds=[0])
+    assert warmed.config.warmup.name == "simclr"
+    line = made_up(warmed, 96.0)
+    line["config"]["warmup"] = {"name": "none", "epochs": 7}
+    ResultStore(tmp_path / "warmed").add(warmed, line)
+    assert ResultStore(tmp_path / "warmed").find(warmed) is None
 
 
 # -------------------------------------------------------------------------------------------------------------- harness
@@ -311,7 +306,7 @@ def smoke_into(folder: Path) -> tuple[int, str]:
 
 def test_smoke_runs_every_experiment(smoked: Smoke) -> None:
     assert smoked.code == 0, smoked.said
-    assert {path.stem for path in (smoked.folder / "results").iterdir()} == set(NAMES) - {"medical"}
+    assert {path.stem for path in (smoked.folder / "results").iterdir()} == set(NAMES)
     line = smoked.line("main")
     wanted = "experiment recipe method positives setting seed accuracy base_accuracy metrics rounds config_hash commit"
     assert set(f"{wanted} device seconds stage_seconds versions date".split()) <= set(line)
@@ -320,7 +315,7 @@ def test_smoke_runs_every_experiment(smoked: Smoke) -> None:
 
 
 def test_what_is_shared_is_trained_once(smoked: Smoke) -> None:
-    said = {name: smoked.stages(name) for name in NAMES if name != "medical"}
+    said = {name: smoked.stages(name) for name in NAMES}
     assert said["main"] == ["base: 2 epochs", "round1.split: 2 epochs", "round1.student: 2 epochs"]
     only_the_student = ["base: from the cache", "round1.split: from the cache", "round1.student: 2 epochs"]
     for name in ("easy-loss", "hard-loss", "consistency-scope", "rho", "alpha", "beta", "learning-of-noise", "spr"):
@@ -331,6 +326,7 @@ def test_what_is_shared_is_trained_once(smoked: Smoke) -> None:
         assert all("from the cache" in stage for stage in said[name])
     assert said["rounds"][:3] == [stage.replace("2 epochs", "from the cache") for stage in said["main"]]
     assert "base: 2 epochs" in said["base-upu"] and "base: 2 epochs" in said["recipe-choice"]
+    assert said["record-choice"] == ["warmup: 2 epochs", *said["main"]]
 
 
 def test_four_rounds_in_one_line(smoked: Smoke) -> None:
@@ -426,8 +422,10 @@ def test_a_choice_shows_what_chose(tmp_path: Path) -> None:
         selection = {"pu_accuracy": 90.0 + number, "nnpu_value": 0.1}
         store.add(unit, made_up(unit, 99.0 - number, rounds=[], selection=selection))
     render(store, tmp_path)
-    (chosen,) = [line for line in (tmp_path / "RESULTS.md").read_text().splitlines() if "| chosen |" in line]
-    assert "91.00" in chosen and "98.00" in chosen
+    text = (tmp_path / "RESULTS.md").read_text()
+    (chosen,) = [line for line in text.splitlines() if "| chosen |" in line]
+    assert "base: rate 1e-4" in chosen and "91.00 | +1.00 | 1 |" in chosen  # the better test accuracy was the other's
+    assert "what `recipe-choice` picks: base: 'rate 1e-4' of 2 compared candidates (+1.00 points" in text
 
 
 # ------------------------------------------------------------------------------------------------------------- commands

@@ -18,9 +18,10 @@ from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.progress import BarDisplay
 from splitpu.data import image_cache
 from splitpu.data.folders import FolderSource, read_folders, read_images, read_labels
-from splitpu.data.image_cache import choose_spec
+from splitpu.data.image_headers import Headers, choose_spec
 from splitpu.data.images import BadImage, Header, ImageSpec, decode, read_header
 from splitpu.data.scanning import find_images
+from splitpu.engine.file_rows import FileRows
 from splitpu.errors import InputError
 from splitpu.runs.request import Source
 
@@ -36,7 +37,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def spec_of(path: Path) -> ImageSpec:
-    return choose_spec([read_header(path)])
+    return choose_spec(Headers.collect([read_header(path)], 1))
 
 
 # ------------------------------------------------------------------------------------------------------------ one image
@@ -139,7 +140,8 @@ def test_bomb(tmp_path: Path) -> None:
     ],
 )
 def test_size(sizes: list[tuple[int, int]], asked: tuple[int, int] | None, expected: tuple[int, int]) -> None:
-    spec = choose_spec([Header("", height, width, False, 8) for height, width in sizes], asked)
+    headers = [Header(bytes(32), height, width, False, 8) for height, width in sizes]
+    spec = choose_spec(Headers.collect(headers, len(headers)), asked)
     assert (spec.height, spec.width) == expected
 
 
@@ -397,7 +399,7 @@ def test_a_thousand_images_of_which_fifty_are_broken(tmp_path: Path, capsys: Cap
     assert (result["rows"], result["skipped_files"]) == (950, 50) and "50 training files" in result["warnings"][0]
     code, _, err = run_cli(capsys, "fit", *folders, *quick, "--strict", "--out", tmp_path / "strict")
     assert code == 2 and not (tmp_path / "strict").exists()
-    assert err.count("\n") == 1 and "pos/image0" in err
+    assert err.count("\n") == 1 and "pos/image0003.png is empty" in err
 
 
 def test_strict_names_the_first_bad_file_in_order(tmp_path: Path) -> None:
@@ -409,6 +411,17 @@ def test_strict_names_the_first_bad_file_in_order(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"image0010\.png"):
             read_images([tmp_path / "a"], strict=True)
         assert len(read_images([tmp_path / "a"]).skipped) == 2
+
+
+@pytest.mark.parametrize(("ways", "first"), [({10: 0, 20: 5}, 10), ({10: 5, 20: 0}, 10), ({10: 9, 11: 3}, 10)])
+def test_strict_knows_the_first_whether_links_or_contents_are_bad(
+    tmp_path: Path, ways: dict[int, int], first: int
+) -> None:
+    paths = write_pictures(tmp_path / "a", 40, 1.0)
+    for number, way in ways.items():
+        break_in_place(paths[number], way)
+    with pytest.raises(InputError, match=rf"image00{first}\.png"):
+        read_images([tmp_path / "a"], strict=True)
 
 
 def test_a_bar_that_is_broken_off_gives_the_cursor_back(capsys: Capture) -> None:
@@ -444,3 +457,86 @@ def test_a_folder_may_be_called_like_a_number(tmp_path: Path, monkeypatch: pytes
     source = source_asked(asked, seed=0, scenario="case-control")
     assert source.folders is not None and source.folders.positives == (str(tmp_path / "50"),)
     assert Source.from_dict(json.loads(json.dumps(dataclasses.asdict(source)))) == source
+
+
+def test_pixels_are_read_past_the_map_and_pages_given_back(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "a", 5, 1.0)
+    pixels = read_images([tmp_path / "a"]).pixels
+    # Memory that stays flat rests on both: rows come from the file itself, and whole passes give its pages back.
+    assert FileRows.of(pixels) is not None
+    assert isinstance(pixels, np.memmap) and pixels.mode == "r"
+
+
+def test_gaps_that_bad_files_leave_are_closed(tmp_path: Path) -> None:
+    paths = write_pictures(tmp_path / "a", 60, 1.0)
+    whole = np.array(read_images([tmp_path / "a"]).pixels)
+    bad = [0, 7, 8, 58]
+    for position in bad:  # good at the first look, broken when decoded
+        Image.fromarray(picture(True, 1, side=64)).save(paths[position], "JPEG")
+        paths[position].write_bytes(paths[position].read_bytes()[:-300])
+    found = read_images([tmp_path / "a"], size=(8, 8))
+    assert [entry.name for entry in found.skipped] == [paths[position].name for position in bad]
+    np.testing.assert_array_equal(found.pixels, np.delete(whole, bad, axis=0))
+    assert len(found.checksums) == len(found.files) == 56
+
+
+def test_files_of_other_kinds_are_told(tmp_path: Path, capsys: Capture) -> None:
+    folders = small_folders(tmp_path)
+    for number in range(3):
+        Image.fromarray(picture(True, number)).save(tmp_path / "unl" / f"{number}.bmp")
+    (tmp_path / "unl" / "notes").write_text("x")
+    quick = ["--prior", 0.6, "--method", "nnpu", "--set", "base.epochs=1", "--out", tmp_path / "run"]
+    code, _, err = run_cli(capsys, "fit", *folders, *quick)
+    assert code == 0 and "3 .bmp, 1 without ending" in err and "skipped.csv lists every file" in err
+    assert "data: 12 labelled and 48 unlabelled rows; 8 x 8 x 3 pixels and channels\n" in err
+    for path in (tmp_path / "unl").glob("*.png"):
+        path.unlink()
+    with pytest.raises(InputError, match=r"only 3 \.bmp, 1 without ending: give the folders"):
+        read_images([tmp_path / "unl"])
+
+
+def test_sizes_are_told(tmp_path: Path, capsys: Capture) -> None:
+    folders = small_folders(tmp_path)
+    Image.new("RGB", (1, 3000)).save(tmp_path / "unl" / "tall.png")
+    Image.new("RGB", (1, 1)).save(tmp_path / "unl" / "dot.PNG")
+    quick = [
+        "--prior",
+        0.6,
+        "--method",
+        "nnpu",
+        "--set",
+        "base.epochs=1",
+        "--backbone",
+        "mlp",
+        "--out",
+        tmp_path / "run",
+    ]
+    for _ in range(2):  # the cache remembers it
+        code, _, err = run_cli(capsys, "fit", *folders, *quick)
+        assert code == 0 and "32 x 32 x 3 pixels and channels, made from images of 1 x 1 to 3000 x 8" in err
+        quick[-1] = tmp_path / "second"
+
+
+@pytest.mark.parametrize("name", ["a b", "ü✓", "new\nline", "[red]x", "-x", "50%", "c\udcff"])
+def test_folders_and_files_of_any_name(tmp_path: Path, capsys: Capture, name: str) -> None:
+    write_pictures(tmp_path / name / "pos", 4, 1.0)
+    write_pictures(tmp_path / name / "unl", 12, 0.5, seed=100)
+    (tmp_path / name / "unl" / "image0000.png").rename(tmp_path / name / "unl" / f"{name}.png")
+    (tmp_path / name / "unl" / "image0001.png").write_bytes(b"")
+    words = ["--positives", tmp_path / name / "pos", "--unlabelled", tmp_path / name / "unl", "--out", tmp_path / "run"]
+    quick = ["--prior", 0.6, "--set", "rounds=1", *TINY]
+    code, _, err = run_cli(capsys, "fit", *words, *quick)
+    assert code == 0, err
+    with (tmp_path / "run" / "scores.csv").open(newline="") as file:
+        names = [line["name"] for line in csv.DictReader(file)]
+    assert len(names) == 15 and any(name.replace("\udcff", "\\xff") in one for one in names)
+    assert run_cli(capsys, "predict", tmp_path / "run", tmp_path / name / "unl", "--out", tmp_path / "s.csv")[0] == 0
+
+
+def test_the_same_folder_twice(tmp_path: Path, capsys: Capture) -> None:
+    write_pictures(tmp_path / "pos", 4, 1.0)
+    (tmp_path / "link").symlink_to(tmp_path / "pos")
+    for other in ("pos", "link", "../" + tmp_path.name + "/pos"):
+        words = ["--positives", tmp_path / "pos", "--unlabelled", tmp_path / other, "--prior", 0.5]
+        code, _, err = run_cli(capsys, "fit", *words)
+        assert code == 2 and "same folder" in err and err.count("\n") == 1

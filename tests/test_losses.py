@@ -19,6 +19,7 @@ from splitpu.losses import (
     generalised_jensen_shannon,
     low_level_consistency,
     nnpu_risk,
+    nt_xent,
     prediction_consistency,
     sigmoid_loss,
     soft_cross_entropy,
@@ -529,6 +530,76 @@ def test_feature_consistency_wants_one_vector_a_sample() -> None:
         feature_consistency(*[torch.ones(4)] * 4)
 
 
+# ---- contrastive -----------------------------------------------------------------------------------------------------
+
+
+def reference_nt_xent(first: Array, second: Array, temperature: float, decoupled: bool) -> float:
+    """View by view, in plain sums."""
+    views = np.concatenate([first, second])
+    views = views / np.linalg.norm(views, axis=1, keepdims=True)
+    losses = []
+    for i, view in enumerate(views):
+        partner = (i + len(first)) % len(views)
+        others = [j for j in range(len(views)) if j != i and not (decoupled and j == partner)]
+        rivals = sum(math.exp(float(view @ views[j]) / temperature) for j in others)
+        losses.append(math.log(rivals) - float(view @ views[partner]) / temperature)
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+def test_nt_xent_value_and_gradient(temperature: float, decoupled: bool) -> None:
+    draw = np.random.default_rng(0)
+    first, second = draw.normal(size=(5, 3)), draw.normal(size=(5, 3))
+    moved, other = leaf(first), leaf(second)
+    loss = nt_xent(moved, other, temperature, decoupled=decoupled)
+    assert loss.item() == pytest.approx(reference_nt_xent(first, second, temperature, decoupled), rel=1e-12)
+    by_first, by_second = gradient(loss, moved, other)
+    for found, at, whole in (
+        (by_first, first, lambda x: reference_nt_xent(x.reshape(5, 3), second, temperature, decoupled)),
+        (by_second, second, lambda x: reference_nt_xent(first, x.reshape(5, 3), temperature, decoupled)),
+    ):
+        assert found is not None
+        steps = [(whole(at.ravel() + 1e-6 * e) - whole(at.ravel() - 1e-6 * e)) / 2e-6 for e in np.eye(15)]
+        np.testing.assert_allclose(found.numpy().ravel(), steps, rtol=1e-5, atol=1e-8)
+
+
+def test_nt_xent_is_least_where_partners_meet_and_others_part() -> None:
+    together, apart = torch.eye(4), torch.eye(4).roll(1, dims=0)
+    assert nt_xent(together, together, 0.5) < nt_xent(together, torch.ones(4, 4), 0.5) < nt_xent(together, apart, 0.5)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+@pytest.mark.parametrize("length", [1e-30, 1e-5, 1e15])
+@pytest.mark.parametrize("temperature", [1e-3, 0.5])
+def test_nt_xent_survives_extremes(length: float, temperature: float, decoupled: bool) -> None:
+    """Vectors of no and of enormous length, equal and opposite ones, and a temperature close to nothing."""
+    shapes = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]])
+    moved, other = leaf(shapes * length, torch.float32), leaf(-shapes, torch.float32)
+    loss = nt_xent(moved, other, temperature, decoupled=decoupled)
+    assert loss.isfinite()
+    for found in gradient(loss, moved, other):
+        assert found is not None and found.isfinite().all()
+
+
+def test_nt_xent_of_one_pair_has_nothing_to_beat() -> None:
+    one, other = leaf([[1.0, 2.0]]), tensor([[2.0, 1.0]])
+    assert nt_xent(one, other, 0.5).item() == 0
+    alone = nt_xent(one, other, 0.5, decoupled=True)
+    assert alone.item() == pytest.approx(-0.8 / 0.5)
+    (pull,) = gradient(alone, one)
+    assert pull is not None and pull.isfinite().all()
+
+
+def test_nt_xent_refuses_what_it_cannot_compare() -> None:
+    with pytest.raises(InputError, match="one vector a sample"):
+        nt_xent(torch.ones(4), torch.ones(4), 0.5)
+    with pytest.raises(InputError, match="shape"):
+        nt_xent(torch.ones(4, 2), torch.ones(1, 2), 0.5)
+    with pytest.raises(InputError, match="temperature"):
+        nt_xent(torch.ones(4, 2), torch.ones(4, 2), 0.0)
+
+
 # ---- what holds for every loss ---------------------------------------------------------------------------------------
 
 
@@ -546,6 +617,8 @@ EVERY_LOSS: dict[str, Loss] = {
     "low level": low_level_consistency,
     "prediction": lambda a, b: prediction_consistency(b, a),
     "confident prediction": lambda a, b: prediction_consistency(b, a, confidence=0.7),
+    "contrastive": lambda a, b: nt_xent(a[:, None] * b, a[:, None] + b, 0.5),
+    "decoupled contrastive": lambda a, b: nt_xent(a[:, None] * b, a[:, None] + b, 0.5, decoupled=True),
     "feature": lambda a, b: feature_consistency(a[:, None] * b, a[:, None] + b, b[:, None] + b, b[:, None] * b),
 }
 

@@ -29,6 +29,10 @@ SETTINGS = [
     *("--set", "student.optimiser.average=0.9"),  # with batch-norm statistics taken anew at the end
     *("--set", "engine.threads=1"),
 ]
+WARMED = [
+    *("--warmup", "simclr", "--set", "warmup.epochs=2", "--set", "warmup.batch_size=33"),
+    *("--set", "warmup.optimiser.rate=0.02"),
+]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 PATIENCE = 120  # seconds; a busy machine needs a while to start three processes
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -100,8 +104,9 @@ def test_two_processes_end_with_the_model_of_one(kind: str, tmp_path: Path) -> N
         np.savez(rows, **tiny_images())
     else:
         write_npz(rows, **tiny_arrays(rows=203, features=5))
-    together = start("fit", rows, "--out", tmp_path / "two", *SETTINGS, "--json")
-    assert main(["fit", str(rows), "--out", str(tmp_path / "one"), *SETTINGS]) == 0
+    settings = [*SETTINGS, *(WARMED if kind == "images" else [])]
+    together = start("fit", rows, "--out", tmp_path / "two", *settings, "--json")
+    assert main(["fit", str(rows), "--out", str(tmp_path / "one"), *settings]) == 0
     printed, said = together.communicate(timeout=PATIENCE)
     assert together.returncode == 0, said
     assert json.loads(printed)["device"].endswith("2 processes")  # and nobody else wrote to the standard output

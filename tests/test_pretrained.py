@@ -1,7 +1,12 @@
 """Weights from files: what fits is loaded, what does not is said, and nothing inside a file is run."""
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import cast
+from urllib.error import URLError
 
 import pytest
 import torch
@@ -11,8 +16,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from splitpu.errors import InputError
+from splitpu.networks.imagenet import imagenet_weights
 from splitpu.networks.pretrained import fitted_to_channels, read_pretrained, transfer
 from splitpu.networks.resnet import ResNet18
+from splitpu.runs.starting_weights import weights_file
 
 Capture = pytest.CaptureFixture[str]
 
@@ -116,3 +123,48 @@ def test_fit_starts_from_weights(
     assert code == 2 and "changed since" in err
     code, _, err = run_cli(capsys, *words, "--weights", published, "--backbone", "cnn13", *TINY)
     assert code == 2 and "for resnet18" in err
+
+
+# ------------------------------------------------------------------------------------------------------------- imagenet
+
+
+def pretend_torchvision(monkeypatch: pytest.MonkeyPatch, get_state_dict: Callable[..., object]) -> None:
+    """A torchvision that has nothing but what is asked of it."""
+    weights = SimpleNamespace(DEFAULT=SimpleNamespace(get_state_dict=get_state_dict))
+    models = SimpleNamespace(ResNet18_Weights=weights)
+    monkeypatch.setitem(sys.modules, "torchvision", cast(ModuleType, SimpleNamespace(models=models)))
+    monkeypatch.setitem(sys.modules, "torchvision.models", cast(ModuleType, models))
+
+
+def test_imagenet_weights_are_fetched_once(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    pretend_torchvision(monkeypatch, lambda **_: torch.load(published, weights_only=True))
+    path = weights_file(Path("imagenet"))
+    assert path is not None and path.suffix == ".safetensors" and tmp_path in path.parents
+    monkeypatch.setitem(sys.modules, "torchvision", None)  # no longer needed
+    assert weights_file(Path("imagenet")) == path
+    assert len(transfer(read_pretrained(path), ResNet18((64, 64, 3))).loaded) > 100
+    Path("imagenet").write_text("a file of the user's own goes first")
+    assert weights_file(Path("imagenet")) == Path("imagenet")
+
+
+def test_without_torchvision_a_sentence_says_how_to_get_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    code, _, err = run_cli(capsys, "fit", *small_folders(tmp_path), "--weights", "imagenet", "--out", tmp_path / "run")
+    assert code == 2 and err.count("\n") == 1 and not (tmp_path / "run").exists()
+    assert "torchvision, which is not installed here" in err and "torch.save(torchvision.models.resnet18(" in err
+
+
+def test_without_a_network_the_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_network(**_: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
+    pretend_torchvision(monkeypatch, no_network)
+    with pytest.raises(InputError, match=r"cannot be fetched .*no route to host.*where there is a network"):
+        imagenet_weights()
+    assert not list((tmp_path / "cache").rglob("*.*"))

@@ -49,8 +49,25 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_finished_run_has_all_its_files_and_no_others(finished: Path) -> None:
-    expected = {"config.toml", "request.json", "metrics.jsonl", "split.csv", "result.json", "report.html"}
+    expected = {"config.toml", "request.json", "metrics.jsonl", "scores.csv", "split.csv", "result.json", "report.html"}
     assert {path.name for path in finished.iterdir()} == expected | {"model.safetensors", "model.json"}
+
+
+def test_scores_are_those_that_predict_gives(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays = tiny_arrays()
+    np.savez(tmp_path / "again.npz", X=arrays["X"], names=arrays["names"])
+    _, printed, _ = run_cli(capsys, "predict", finished, tmp_path / "again.npz")
+    with (finished / "scores.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    again = list(csv.DictReader(printed.splitlines()))
+    assert [line["labelled"] for line in lines] == [str(label) for label in arrays["s"]]
+    assert [(line["name"], line["decision"]) for line in lines] == [(line["name"], line["decision"]) for line in again]
+    difference = [
+        abs(float(line["probability"]) - float(other["probability"])) for line, other in zip(lines, again, strict=True)
+    ]
+    assert max(difference) < 1e-4  # training scores in float32, predict in float64
 
 
 def test_files_can_be_read_by_those_whom_the_umask_allows(finished: Path) -> None:

@@ -1,6 +1,8 @@
 """Rows set aside: the best epoch by them, stopping early, going on after an interruption, calibrated probabilities."""
 
+import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +59,16 @@ def test_off_by_default():
 
 def test_rows_set_aside_are_in_no_pool():
     data, watching = pu_data(), PoolWatcher()
-    training = trained(
-        {"selection.held_out": 0.25, "rounds": 1, "student.epochs": 1, "split.tau": 0.01}, data, observer=watching
-    )
+    stages = {"warmup.name": "simclr", "warmup.epochs": 1, "rounds": 1, "student.epochs": 1, "split.tau": 0.01}
+    training = trained({"selection.held_out": 0.25} | stages, data, observer=watching)
     aside = set(training.aside.positives) | set(training.aside.unlabelled)
     assert len(aside) == round(0.25 * 30) + round(0.25 * 150)
-    assert len(watching.pools) == 3 and all(rows and not rows & aside for rows in watching.pools.values())
+    assert len(watching.pools) == 4 and all(rows and not rows & aside for rows in watching.pools.values())
     assert len(training.result.final.logits) == len(data)  # they are scored all the same
+    kept_out = replace(data, aside=np.isin(np.arange(len(data)), sorted(aside)))
+    assert (
+        kept_out.features_fingerprint() != data.features_fingerprint()
+    )  # or the checkpoint of another warm-up would do
 
 
 class PoolWatcher(Observer):
@@ -199,6 +204,9 @@ def test_calibration_and_choice_on_the_command_line(tmp_path: Path, capsys: Capt
     fitted = SplitPUClassifier.load(tmp_path / "run")
     assert code == 0 and stored == result["selection"]["calibration"]
     assert np.allclose(scores, fitted.predict_proba(tiny_arrays(rows=180)["X"])[:, 1], atol=1e-5)
+    with (tmp_path / "run" / "scores.csv").open() as file:
+        written = [float(line["probability"]) for line in csv.DictReader(file)]
+    assert np.allclose(scores[: len(written)], written, atol=1e-4) and len(written) == 180
     arrays = tiny_arrays(rows=180) | {"truth": None, "X_test": None, "y_test": None}
     words[1], words[-1 - len(TINY)] = write_npz(tmp_path / "pu.npz", **arrays), tmp_path / "without truth"
     assert run_cli(capsys, *words, "--set", "selection.held_out=0.25")[0] == 0

@@ -155,7 +155,7 @@ ABLATIONS = (
     "split.labels=hard", "split.include_positives=false", "student.easy_loss=ce", "student.labels=hard",
     "student.hard_loss=none", "student.hard_loss=nnpu", "student.hard_loss=self", "student.hard_loss=cross",
     "student.consistency=all", "student.rho=0.3", "student.alpha=0.9", "student.beta=0.6", "student.confidence=0.95",
-    "student.low_weight=1", "threshold=half", "rounds=1",
+    "student.low_weight=1", "student.label_views=strong", "threshold=half", "rounds=1", "warmup.name=simclr",
 )  # fmt: skip
 
 

@@ -7,18 +7,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 from torch import Tensor
+from torch.nn import functional
 
-from splitpu.config.schema import ViewsConfig
+from splitpu.config.schema import ViewsConfig, WarmupConfig
 from splitpu.data.preprocess import Preprocessing
-from splitpu.views import (
-    Views,
+from splitpu.effects import (
     adjust_brightness,
     adjust_contrast,
     adjust_hue,
     adjust_saturation,
+    blurred,
+    cropping,
+    moved,
+    one_after_the_other,
     turn_and_zoom,
+    turning,
 )
+from splitpu.views import Views
 
 CALM = ViewsConfig(
     crop_padding=0.0,
@@ -368,11 +375,12 @@ def test_vector_dropout_blanks_the_wanted_share():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("shape", [(32, 32, 3), (8, 8, 1), (20,)])
-def test_views_can_be_captured_in_a_cuda_graph(shape):
+@pytest.mark.parametrize("shape", [(32, 32, 3), (8, 8, 1), (64, 64, 3), (20,)])
+@pytest.mark.parametrize("config", [ViewsConfig(cutout=0.5), replace(WarmupConfig().views, rotation=10.0)])
+def test_views_can_be_captured_in_a_cuda_graph(shape, config):
     preprocessing = vector_preprocessing(20) if len(shape) == 1 else image_preprocessing(shape)
     raw = (torch.randn((64, 20)) if len(shape) == 1 else random_images(64, shape)).cuda()
-    views = Views(preprocessing, ViewsConfig(cutout=0.5), "cuda")
+    views = Views(preprocessing, config, "cuda")
 
     def both(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         return views.weak(raw, generator), views.strong(raw, generator)
@@ -438,3 +446,109 @@ class TestTurning:
         assert not torch.allclose(out[0], out[1])
         assert out.min() >= -1e-6  # ones become 0.5, what is outside 0
         assert out.max() <= 0.5 + 1e-6
+
+
+def ones(*values: float) -> Tensor:
+    return torch.tensor(values)
+
+
+class TestResizedCrop:
+    """Strong views that enlarge a part of the image."""
+
+    IMAGES = torch.rand(4, 8, 8, 3, generator=seeded(3))
+
+    def test_the_whole_image_stays_as_it_is(self) -> None:
+        whole = cropping(torch.ones(4), torch.ones(4), torch.rand(4, 2, generator=seeded()))
+        torch.testing.assert_close(moved(self.IMAGES, whole, beyond="border"), self.IMAGES)
+
+    @pytest.mark.parametrize(("place", "rows", "columns"), [((-1, -1), 0, 0), ((1, -1), 0, 4), ((0, 1), 4, 2)])
+    def test_a_quarter_of_the_image_is_that_quarter_enlarged(
+        self, place: tuple[int, int], rows: int, columns: int
+    ) -> None:
+        image = self.IMAGES[:1]
+        found = moved(image, cropping(ones(0.25), ones(1.0), ones(*place)[None]), beyond="border")
+        part = image[:, rows : rows + 4, columns : columns + 4]
+        # Each pixel of the part became four: their mean lies between it and its neighbours, weighted 9 to 3 to 3 to 1.
+        padded = functional.pad(image.permute(0, 3, 1, 2), (1, 1, 1, 1), mode="replicate").permute(0, 2, 3, 1)
+        for down in (0, 1):
+            for right in (0, 1):
+                beside = padded[:, rows + 2 * down :, columns + 2 * right :]
+                beside_row, beside_column = (
+                    padded[:, rows + 2 * down :, columns + 1 :],
+                    padded[:, rows + 1 :, columns + 2 * right :],
+                )
+                expected = (
+                    9 * part + 3 * beside_row[:, :4, :4] + 3 * beside_column[:, :4, :4] + beside[:, :4, :4]
+                ) / 16
+                torch.testing.assert_close(found[:, down::2, right::2], expected, atol=1e-5, rtol=1e-5)
+
+    def test_width_and_height_share_the_area(self) -> None:
+        motion = cropping(ones(0.5), ones(4 / 3), torch.zeros(1, 2))
+        width, height = motion[0, 0, 0], motion[0, 1, 1]
+        assert float(width * height) == pytest.approx(0.5) and float(width / height) == pytest.approx(4 / 3)
+
+    def test_a_crop_of_a_turned_image(self) -> None:
+        """One motion for both, and not far from one after the other, which interpolates twice."""
+        smooth = torch.linspace(0, 1, 32)[None, :, None, None] * torch.linspace(1, 2, 32)[None, None, :, None]
+        turn, crop = turning(ones(0.3), ones(1.1), 32, 32), cropping(ones(0.3), ones(1.2), ones(0.1, -0.2)[None])
+        twice = moved(moved(smooth, turn), crop)
+        torch.testing.assert_close(moved(smooth, one_after_the_other(turn, crop)), twice, atol=0.02, rtol=0)
+
+    @pytest.mark.parametrize("shape", [(8, 8, 1), (12, 10, 3), (32, 32, 3)])
+    def test_views_show_parts_of_the_image_and_nothing_else(self, shape: tuple[int, ...]) -> None:
+        """On a ramp, every row and column of a view is a piece of the ramp, and its extent the drawn share."""
+        across = torch.linspace(0, 1, shape[1]).expand(200, shape[0], shape[1])[..., None].expand(200, *shape)
+        preprocessing = image_preprocessing(shape)
+        raw = across / preprocessing.scale + preprocessing.offset
+        config = replace(CALM, resized_crop=0.2, crop_padding=0.25)
+        shown = unnormalised(Views(preprocessing, config, "cpu").strong(raw, seeded()), preprocessing)
+        assert shown.min() >= -1e-5 and shown.max() <= 1 + 1e-5
+        assert np.allclose(shown, shown[:, :1], atol=1e-5)  # the ramp goes across only
+        extent = shown[:, 0, -1, 0] - shown[:, 0, 0, 0]
+        assert (extent > 0.2 * math.sqrt(0.2)).all() and extent.std() > 0.05  # each has a draw of its own
+        assert extent.max() > 0.85 and np.corrcoef(extent, shown.mean(axis=(1, 2, 3)))[0, 1] < 0.5
+
+    def test_weak_views_are_not_resized(self) -> None:
+        raw, preprocessing = random_images(6, (8, 8, 3)), image_preprocessing((8, 8, 3))
+        views = [Views(preprocessing, replace(CALM, resized_crop=share), "cpu") for share in (1.0, 0.2)]
+        weak = [one.weak(raw, seeded()) for one in views]
+        assert torch.equal(*weak)
+        assert not torch.equal(*(one.strong(raw, seeded()) for one in views))
+
+
+def test_a_share_of_the_images_keeps_its_colours():
+    raw, preprocessing = random_images(400, (6, 6, 3)), image_preprocessing((6, 6, 3))
+    config = replace(CALM, brightness=0.4, hue=0.1, jitter=0.25)
+    plain = unnormalised(Views(preprocessing, CALM, "cpu").plain(raw), preprocessing)
+    strong = unnormalised(Views(preprocessing, config, "cpu").strong(raw, seeded()), preprocessing)
+    changed = np.abs(strong - plain).max(axis=(1, 2, 3)) > 1e-3
+    assert 0.18 < changed.mean() < 0.32
+
+
+def test_a_share_of_the_images_loses_its_colours():
+    raw, preprocessing = random_images(400, (6, 6, 3)), image_preprocessing((6, 6, 3))
+    strong = unnormalised(Views(preprocessing, replace(CALM, grey=0.25), "cpu").strong(raw, seeded()), preprocessing)
+    plain = unnormalised(Views(preprocessing, CALM, "cpu").plain(raw), preprocessing)
+    grey = np.ptp(strong, axis=3).max(axis=(1, 2)) < 1e-5
+    assert 0.18 < grey.mean() < 0.32
+    np.testing.assert_allclose(strong[grey, ..., 0], plain[grey] @ np.array([0.299, 0.587, 0.114]), atol=1e-5)
+    np.testing.assert_allclose(strong[~grey], plain[~grey], atol=1e-5)
+
+
+def test_blur_matches_scipy():
+    images = torch.rand(3, 20, 16, 2, generator=seeded())
+    found = blurred(images, ones(0.01, 0.7, 2.0), 2.0)
+    torch.testing.assert_close(found[0], images[0])
+    for i, spread in ((1, 0.7), (2, 2.0)):
+        sigma = (spread, spread, 0)
+        expected = ndimage.gaussian_filter(images[i].numpy(), sigma, mode="nearest", radius=(6, 6, 0))
+        np.testing.assert_allclose(found[i].numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("side", "share"), [(32, 0.0), (64, 0.5)])
+def test_only_large_images_are_blurred(side: int, share: float):
+    shape = (side, side, 1)
+    raw, preprocessing = random_images(100, shape), image_preprocessing(shape)
+    strong = Views(preprocessing, replace(CALM, blur=0.5), "cpu").strong(raw, seeded())
+    plain = Views(preprocessing, CALM, "cpu").plain(raw)
+    assert abs(((strong - plain).abs().amax(dim=(1, 2, 3)) > 1e-3).double().mean() - share) < 0.2

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from splitpu.evaluation import PUStratifiedKFold, evaluate_pu, make_pu_scorer, pu_train_test_split
     from splitpu.models import Model
     from splitpu.prior import estimate_prior
+    from splitpu.side_by_side import train_side_by_side
     from splitpu.training import train
 
     __version__: str
@@ -61,6 +62,7 @@ _HOMES = {
     "preset": "splitpu.config",
     "pu_train_test_split": "splitpu.evaluation",
     "train": "splitpu.training",
+    "train_side_by_side": "splitpu.side_by_side",
 }
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "preset",
     "pu_train_test_split",
     "train",
+    "train_side_by_side",
 ]
 
 

@@ -196,10 +196,10 @@ def _isotonic(positive: Floats, population: Floats, prior: float) -> tuple[Float
 
 
 def sigmoid(values: Floats) -> Floats:
-    """The probability that log odds mean; does not overflow.
+    """The probability that log odds mean; neither overflows nor rounds small ones to nought.
 
     >>> sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
     [0.0, 0.5, 1.0]
     """
-    squashed: Floats = 0.5 * (1 + np.tanh(0.5 * values))
+    squashed: Floats = np.exp(-np.logaddexp(0.0, -values))
     return squashed

@@ -1,5 +1,7 @@
 """The errors a user can cause, each one sentence long: what was given, what is wrong with it, what to do."""
 
+from typing import Any
+
 
 class SplitPUError(Exception):
     """Base of every error this package raises on purpose."""
@@ -23,6 +25,17 @@ class Interrupted(SplitPUError):
 
 class RankLost(SplitPUError):
     """Another process of a run in several processes has ended, so that this one cannot go on."""
+
+
+class SomeRunsFailed(SplitPUError):
+    """Of several runs side by side some failed, each for the reason in `failed`; the others are in `finished`.
+
+    Both are by the number of the run, counted from 0 in the order they were given.
+    """
+
+    def __init__(self, sentence: str, failed: dict[int, Exception], finished: dict[int, Any]) -> None:
+        super().__init__(sentence)
+        self.failed, self.finished = failed, finished
 
 
 class SplitPUWarning(UserWarning):

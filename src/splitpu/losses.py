@@ -10,6 +10,7 @@ Four rules hold for all of them.
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -201,6 +202,34 @@ def feature_consistency(predicted_first: Tensor, predicted_second: Tensor, first
     return -_mean(agreement) / 2
 
 
+def nt_xent(first: Tensor, second: Tensor, temperature: float, *, decoupled: bool = False) -> Tensor:
+    """Return how badly two views of each row find one another among all views of the batch, by cosine.
+
+    Every view is compared with all others; the loss is the cross-entropy of picking its partner at this temperature
+    (SimCLR). `decoupled` leaves the partner out of what the pair has to beat: an easy pair then keeps pulling.
+
+    >>> nt_xent(torch.eye(2), torch.eye(2), temperature=1.0)
+    tensor(0.5514)
+    """
+    if temperature <= 0:
+        raise InputError(f"The temperature of the contrastive loss is {temperature}; give a number above 0.")
+    _require_same_shape(first, second, "features of the two views")
+    if first.ndim != 2:
+        shape = tuple(first.shape)
+        raise InputError(f"The features of the views have shape {shape}; give one vector a sample, shape (B, d).")
+    with _no_mixed_precision(first.device.type):  # which would round the products to 8 bits
+        one, other = _unit(first), _unit(second)
+        together = (one * other).sum(dim=1).repeat(2) / temperature
+        views = torch.cat([one, other])
+        similarity = views @ views.T / temperature
+    if decoupled and len(first) < 2:
+        return -_mean(together)  # a single pair has nobody to be told from
+    left_out = torch.eye(len(views), dtype=torch.bool, device=views.device)  # nothing is its own partner
+    if decoupled:
+        left_out = left_out | left_out.roll(len(first), dims=1)
+    return _mean(torch.logsumexp(similarity.masked_fill(left_out, -math.inf), dim=1) - together)
+
+
 def _positive_and_negative_risk(
     positive_logit: Tensor,
     population_logit: Tensor,
@@ -241,6 +270,10 @@ def _mean(losses: Tensor, weight: Tensor | None = None) -> Tensor:
     weight = weight.to(losses.dtype)
     total = weight.sum()
     return (weight * losses).sum() / total.masked_fill(total == 0, 1.0)
+
+
+def _no_mixed_precision(device: str) -> AbstractContextManager[object]:
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _as_full_precision(values: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from splitpu.config.schema import Config
 from splitpu.data.preprocess import Preprocessing
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
+from splitpu.engine.seeds import TORCHS_OWN
 from splitpu.errors import InputError, ModelFileError
 from splitpu.files import replacing, write_text
 from splitpu.networks import Backbone, build_network, network_names
@@ -129,10 +130,11 @@ def _filled(
             return build_network(name, preprocessing.shape)
         raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
 
-    with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced; the user's generator stays put
+    # The weights drawn here are replaced; the user's generator stays put.
+    with TORCHS_OWN, torch.random.fork_rng(devices=[]):
         members = member_count(list(weights))
         network = Ensemble([build() for _ in range(members)]) if members else build()
-    if preprocessing.kind == "images":  # as in training, so that the same arithmetic gives the same digits
+    if preprocessing.kind != "vectors":  # as in training, so that the same arithmetic gives the same digits
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
         network.load_state_dict(weights)

@@ -24,6 +24,7 @@ from splitpu.errors import InputError, MissingExtraError, SplitPUError
 from splitpu.files import replacing
 from splitpu.models import Model
 from splitpu.networks.fold import folded
+from splitpu.views import slices_there, with_presence
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
@@ -50,7 +51,7 @@ class RawToProbability(nn.Module):
         super().__init__()
         self.calibrated = nn.Sigmoid() if calibration is None else CalibrationMap(calibration)
         self.network, self.threshold = network, threshold
-        self.is_image = preprocessing.kind == "images"
+        self.is_image, self.is_volume = preprocessing.kind != "vectors", preprocessing.kind == "volumes"
         offset, scale = (preprocessing.offset, preprocessing.scale) if self.is_image else (0.0, 1.0)
         self.offset, self.scale = offset, scale
         self.register_buffer("mean", torch.tensor(preprocessing.mean))
@@ -60,8 +61,10 @@ class RawToProbability(nn.Module):
         """Return the probability of being positive and whether it is above 1/2."""
         values = (rows.to(torch.float32) - self.offset) * self.scale
         inputs = (values - self.get_buffer("mean")) * self.get_buffer("inverse_std")
+        if self.is_volume:
+            inputs = with_presence(inputs, slices_there(rows))
         if self.is_image:
-            inputs = inputs.permute(0, 3, 1, 2)
+            inputs = inputs.movedim(-1, -3)
         probability = self.calibrated(self.network(inputs).logit - self.threshold)
         return probability, probability > 0.5
 
@@ -171,7 +174,7 @@ def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessi
 
 def _stored_dtype(preprocessing: Preprocessing) -> str:
     from_bytes = preprocessing.offset == 0 and abs(preprocessing.scale * 255 - 1) < 1e-6
-    return "uint8" if preprocessing.kind == "images" and from_bytes else "float32"
+    return "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"
 
 
 def _some_rows(preprocessing: Preprocessing, dtype: str, count: int) -> npt.NDArray[Any]:
@@ -179,7 +182,7 @@ def _some_rows(preprocessing: Preprocessing, dtype: str, count: int) -> npt.NDAr
     random = np.random.default_rng(count)
     mean, std = np.asarray(preprocessing.mean), np.asarray(preprocessing.std)
     values = random.normal(size=(count, *preprocessing.shape)) * std + mean
-    if preprocessing.kind == "images":
+    if preprocessing.kind != "vectors":
         values = values.clip(0, 1) / preprocessing.scale + preprocessing.offset
     rows: npt.NDArray[Any] = values.round().clip(0, 255) if dtype == "uint8" else values
     return rows.astype(dtype)

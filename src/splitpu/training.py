@@ -19,20 +19,21 @@ from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.lanes import SharedRows
 from splitpu.engine.loop import Engine
-from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
 from splitpu.methods.choosing import RowsAside
-from splitpu.methods.context import Context, NetworkRecipe, Teacher
+from splitpu.methods.context import Context, NetworkRecipe, Teacher, WarmStart
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.methods.result import MethodResult
+from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
+from splitpu.networks import Backbone as BackboneNetwork
 from splitpu.networks import as_backbone, build_network, choose_network
-from splitpu.networks.pretrained import PretrainedWeights, transfer
-from splitpu.networks.resnet import ResNet18
+from splitpu.networks.pretrained import PretrainedWeights, pretrainable, resnet_inside, transfer
 from splitpu.selection import set_aside
 from splitpu.views import Views
 
@@ -49,6 +50,7 @@ class Training:
     result: MethodResult
     hardware: Hardware
     engine: str  # how the arithmetic was done, e.g. graph/bf16/resident
+    warm_start: WarmStart | None = None  # what the networks started from, for trainings that can start from the same
     aside: RowsAside | None = None  # the rows that were not trained on
 
     def decisions(self, teacher: Teacher, logits: Floats) -> Floats:
@@ -77,10 +79,14 @@ def train(
     classes: tuple[Any, Any] = (0, 1),
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    shared: SharedRows | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
+    Runs in one process that are given the same `shared` have one copy of the rows among them.
+    A `warm_start` that was made before takes the place of the warm-up.
     """
     check_needs(config, data, prior)
     context = open_context(
@@ -95,7 +101,10 @@ def train(
         layers=layers,
         world=world,
         weights=weights,
+        shared=shared,
+        warm_start=warm_start,
     )
+    context = warmed_up(context)
     result = find_method(config.method).run(context)
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
     model = Model(
@@ -108,7 +117,9 @@ def train(
         classes,
         calibration=_calibrated(context, result.final),
     )
-    return Training(model, result, context.engine.hardware, context.engine.describe(), context.aside)
+    return Training(
+        model, result, context.engine.hardware, context.engine.describe(), context.warm_start, context.aside
+    )
 
 
 def open_context(
@@ -125,23 +136,26 @@ def open_context(
     engine_type: type[Engine] = Engine,
     world: World | None = None,
     weights: PretrainedWeights | None = None,
+    shared: SharedRows | None = None,
+    warm_start: WarmStart | None = None,
 ) -> Context:
     """Set up everything that stages need, without training any."""
     data, aside = without_rows_aside(data, config, seed)
     hardware = Hardware.choose(device, config.engine).within(world or World())
-    preprocessing = Preprocessing.fit(data.features)
+    rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
     engine = engine_type(
-        RowStore(data.features, hardware.device, config.engine.residence),
+        rows,
         Views(preprocessing, config.views, hardware.device),
         hardware,
         seed=seed,
         store=CheckpointStore(checkpoints, writes=hardware.world.writes),
         observer=observer or Observer(),
         checkpoint_every=config.engine.checkpoint_every,
+        pieces=config.engine.pieces,
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
-    return Context(data, prior, config, recipe, engine, data_key, preprocessing, aside)
+    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start, aside)
 
 
 def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData, RowsAside | None]:
@@ -225,11 +239,13 @@ def network_recipe(
     """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
 
     A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
-    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18.
+    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18, be it a whole
+    network or the part of one that looks at slices.
     """
     shape = preprocessing.shape
     if weights is not None:
-        return NetworkRecipe("resnet18", lambda: _pretrained(weights, shape))
+        name = pretrainable(shape)
+        return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
     if isinstance(backbone, str):
         name = choose_network(shape) if backbone == "auto" else backbone
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
@@ -244,7 +260,7 @@ def network_recipe(
     return NetworkRecipe(f"own:{label}", lambda: as_backbone(make(), shape, low=low, high=high))
 
 
-def _pretrained(weights: PretrainedWeights, shape: tuple[int, ...]) -> ResNet18:
-    network = ResNet18(shape)
-    transfer(weights, network)
+def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> BackboneNetwork:
+    network = build_network(name, shape)
+    transfer(weights, resnet_inside(network))
     return network

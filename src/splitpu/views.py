@@ -6,62 +6,86 @@ state gives bitwise the same views.
 
 Pixels that show nothing (the padding a crop brings in, the square CutOut takes away) count as the channel mean: they
 are exactly 0 after normalisation, whatever the colour jitter does, and the padding has no say in an image's contrast.
+
+The slices of a volume are images that share the draws of their volume. Behind the channels of each slice comes a plane
+that is 1 where the slice is there and 0 where it only fills up a shorter volume; the latter slices are 0 throughout.
 """
 
 import math
 
 import torch
 from torch import Generator, Tensor
-from torch.nn import functional
 
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocess import Preprocessing
+from splitpu.effects import (
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
+    blurred,
+    cropping,
+    moved,
+    one_after_the_other,
+    turning,
+    without_colour,
+)
 
-GREY_WEIGHTS = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU-R BT.601)
+_SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
+_BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose
+_LARGEST_BLUR = 2.0  # standard deviation, in pixels
+_NO_BLUR = 0.01  # one that leaves every pixel alone
 
 
 class Views:
     """Turns raw batches into network input, the way the data's `Preprocessing` and the `ViewsConfig` say.
 
-    Images go in as (B, H, W, C) and come out as (B, C, H, W) in channels-last memory; vectors stay (B, d). The result
-    is always float32 and on the device of the raw batch, which must be the one given here.
+    Images go in as (B, H, W, C) and come out as (B, C, H, W) in channels-last memory; vectors stay (B, d). Volumes go
+    in as (B, S, H, W, C) and come out as (B, S, C + 1, H, W), see above. The result is always float32 and on the device
+    of the raw batch, which must be the one given here.
     """
 
     def __init__(self, preprocessing: Preprocessing, config: ViewsConfig, device: torch.device | str) -> None:
         """Put every constant on the device, so that the views themselves copy nothing to it."""
         self._config = config
-        self._is_image = preprocessing.kind == "images"
+        self._is_image = preprocessing.kind != "vectors"
+        self._is_volume = preprocessing.kind == "volumes"
+        self._slices = preprocessing.shape[0] if self._is_volume else 1  # images that share their draws
         self._device = torch.device(device)
         self._offset = preprocessing.offset
         self._scale = preprocessing.scale
         self._mean = self._constant(preprocessing.mean)
         self._inverse_std = self._constant(tuple(1.0 / std for std in preprocessing.std))
         if self._is_image:
-            self._prepare_image_constants(*preprocessing.shape)
+            height, width, channels = preprocessing.shape[-3:]
+            self._prepare_image_constants(height, width, channels)
 
     def plain(self, raw: Tensor) -> Tensor:
         """Return the batch as it is, scaled and normalised: what inference sees."""
-        if self._is_image:
-            return _channels_first(self._normalised(self._unit(raw)))
-        return self._normalised(raw.to(torch.float32))
+        if not self._is_image:
+            return self._normalised(raw.to(torch.float32))
+        return self._finished(self._unit(self._images(raw)), None, raw)
 
     def weak(self, raw: Tensor, generator: Generator) -> Tensor:
         """Return a view that hardly anybody would call different: cropped and mirrored, or a little noisy."""
         if not self._is_image:
             return self._noisy(raw, generator)
-        moved, inside = self._crop_and_flip(raw, generator)
-        return self._finished(self._turned(self._unit(moved), generator), inside)
+        shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=True)
+        return self._finished(self._turned(self._unit(shifted), generator, crop=False), inside, raw)
 
     def strong(self, raw: Tensor, generator: Generator) -> Tensor:
         """Return a view that is hard to recognise: a weak one in other colours with a blank square, or with gaps.
 
+        Two of them are what a contrastive warm-up compares, with settings of its own.
         With the same generator state and all strong effects switched off this is exactly the weak view.
         """
         if not self._is_image:
             return self._with_missing_features(self._noisy(raw, generator), generator)
-        moved, inside = self._crop_and_flip(raw, generator)
-        coloured = self._jitter(self._turned(self._unit(moved), generator), inside, generator)
-        return self._finished(coloured, self._cut_out(inside, len(raw), generator))
+        resizes = self._config.resized_crop < 1
+        shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=not resizes)
+        unit = self._turned(self._unit(shifted), generator, crop=resizes)
+        unit = self._blurred(self._without_colour(self._jitter(unit, inside, generator), generator), generator)
+        return self._finished(unit, self._cut_out(inside, len(shifted), generator), raw)
 
     # --- constants ---
 
@@ -96,24 +120,30 @@ class Views:
         # Channels and features both come last, so one line serves images and vectors.
         return (values - self._mean) * self._inverse_std
 
-    def _finished(self, unit: Tensor, visible: Tensor | None) -> Tensor:
+    def _finished(self, unit: Tensor, visible: Tensor | None, raw: Tensor) -> Tensor:
         normalised = self._normalised(unit)
         if visible is not None:
             normalised = normalised.masked_fill(~visible, 0.0)
+        if self._is_volume:
+            return _channels_first(with_presence(normalised.reshape(raw.shape), slices_there(raw)))
         return _channels_first(normalised)
+
+    def _images(self, raw: Tensor) -> Tensor:
+        """The batch as images (B, H, W, C), the slices of volumes one after the other."""
+        return raw.flatten(0, 1) if self._is_volume else raw
 
     # --- images ---
 
-    def _crop_and_flip(self, raw: Tensor, generator: Generator) -> tuple[Tensor, Tensor | None]:
+    def _crop_and_flip(self, raw: Tensor, generator: Generator, *, crop: bool) -> tuple[Tensor, Tensor | None]:
         """Shift and mirror each image by its own draw; also say which pixels show the image rather than padding.
 
         One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of floats.
         """
-        crops = self._row_padding > 0 or self._column_padding > 0
+        crops = crop and (self._row_padding > 0 or self._column_padding > 0)
         if not crops and not self._config.flip:
             return raw, None
-        rows = self._rows + self._draw_shifts(len(raw), self._row_padding, generator)
-        columns = self._columns + self._draw_shifts(len(raw), self._column_padding, generator)
+        rows = self._rows + self._draw_shifts(len(raw), self._row_padding if crops else 0, generator)
+        columns = self._columns + self._draw_shifts(len(raw), self._column_padding if crops else 0, generator)
         if self._config.flip:
             mirrored = self._draw_integers(len(raw), 0, 2, generator).bool()
             columns = torch.where(mirrored, columns.flip(1), columns)
@@ -122,25 +152,38 @@ class Views:
         # Every pixel's number when those of the whole batch are counted through: far faster to select by on a CPU.
         first_rows = torch.arange(len(raw), device=raw.device)[:, None] * len(self._rows)
         pixels = (first_rows + nearest_rows)[:, :, None] * len(self._columns) + nearest_columns[:, None, :]
-        moved = raw.flatten(0, 2).index_select(0, pixels.flatten()).view(raw.shape)
-        return moved, _rectangles(rows == nearest_rows, columns == nearest_columns) if crops else None
+        shifted = raw.flatten(0, 2).index_select(0, pixels.flatten()).view(raw.shape)
+        return shifted, _rectangles(rows == nearest_rows, columns == nearest_columns) if crops else None
 
-    def _turned(self, unit: Tensor, generator: Generator) -> Tensor:
-        """Turn and zoom each image about its centre by its own draw; what comes in from outside is the channel mean."""
-        config = self._config
-        if config.rotation == 0 and config.zoom == 0:
-            return unit
-        draws = torch.rand((2, len(unit)), generator=generator, device=unit.device) * 2 - 1
-        angle = draws[0] * math.radians(config.rotation)
-        return turn_and_zoom(unit - self._mean, angle, 1 + draws[1] * config.zoom) + self._mean
+    def _turned(self, unit: Tensor, generator: Generator, *, crop: bool) -> Tensor:
+        """Turn and zoom each image about its centre, and enlarge a part of it, by its own draw.
+
+        What turning brings in from outside is the channel mean; a part lies inside and brings in nothing.
+        """
+        config, motion = self._config, None
+        if config.rotation > 0 or config.zoom > 0:
+            draws = self._draw_columns(2, len(unit), generator) * 2 - 1
+            angle, factor = draws[0] * math.radians(config.rotation), 1 + draws[1] * config.zoom
+            motion = turning(angle, factor, *unit.shape[1:3])
+        beyond = "border" if motion is None else "zeros"
+        if crop:
+            area, ratio, across, down = self._draw_columns(4, len(unit), generator)
+            part = cropping(
+                config.resized_crop + area * (1 - config.resized_crop),
+                torch.exp((2 * ratio - 1) * math.log(_SIDES_RATIO)),
+                torch.stack([across, down], dim=1) * 2 - 1,
+            )
+            motion = part if motion is None else one_after_the_other(motion, part)
+        return unit if motion is None else moved(unit - self._mean, motion, beyond=beyond) + self._mean
 
     def _jitter(self, unit: Tensor, inside: Tensor | None, generator: Generator) -> Tensor:
         """Brightness, contrast, saturation, hue, always in this order, each image with its own factors."""
         if not self._jitters:
             return unit
         config = self._config
-        shape = (len(unit), len(self._usual_factors))
-        draws = torch.rand(shape, generator=generator, device=unit.device, dtype=torch.float32) * 2.0 - 1.0
+        draws = self._draw_evenly(len(unit), len(self._usual_factors), generator) * 2.0 - 1.0
+        if config.jitter < 1:
+            draws = draws * (self._draw_evenly(len(unit), 1, generator) < config.jitter)
         factors = (self._usual_factors + draws * self._factor_strengths)[:, None, None, :]
         if config.brightness > 0:
             unit = adjust_brightness(unit, factors[..., 0:1])
@@ -151,6 +194,18 @@ class Views:
         if self._is_colour and config.hue > 0:
             unit = adjust_hue(unit, factors[..., 3])
         return unit
+
+    def _without_colour(self, unit: Tensor, generator: Generator) -> Tensor:
+        if not self._is_colour or self._config.grey == 0:
+            return unit
+        return without_colour(unit, self._draw_columns(1, len(unit), generator)[0] < self._config.grey)
+
+    def _blurred(self, unit: Tensor, generator: Generator) -> Tensor:
+        if self._config.blur == 0 or min(unit.shape[1:3]) < _BLURRED_FROM:
+            return unit
+        chosen, spread = self._draw_columns(2, len(unit), generator)
+        spread = spread * (chosen < self._config.blur) * _LARGEST_BLUR
+        return blurred(unit, spread + _NO_BLUR, _LARGEST_BLUR)
 
     def _cut_out(self, inside: Tensor | None, count: int, generator: Generator) -> Tensor | None:
         """Take a square around a random pixel of each image out of what is visible."""
@@ -167,9 +222,27 @@ class Views:
     def _draw_shifts(self, count: int, padding: int, generator: Generator) -> Tensor:
         return self._draw_integers(count, -padding, padding + 1, generator)
 
+    def _draw_evenly(self, images: int, numbers: int, generator: Generator) -> Tensor:
+        """Numbers from 0 to 1 for each of so many images, a row (images, numbers) each."""
+        shape = (images // self._slices, numbers)
+        return self._for_all_slices(torch.rand(shape, generator=generator, device=self._device, dtype=torch.float32))
+
+    def _draw_columns(self, numbers: int, images: int, generator: Generator) -> Tensor:
+        """The same the other way round, (numbers, images)."""
+        shape = (numbers, images // self._slices)
+        draws = torch.rand(shape, generator=generator, device=self._device, dtype=torch.float32)
+        return self._for_all_slices(draws.T).T
+
     def _draw_integers(self, count: int, first: int, end: int, generator: Generator) -> Tensor:
-        """One integer an image, from `first` to `end - 1`, as a column (count, 1)."""
-        return torch.randint(first, end, (count, 1), generator=generator, device=self._device)
+        """An integer for each of `count` images, from `first` to `end - 1`, as a column (count, 1)."""
+        shape = (count // self._slices, 1)
+        return self._for_all_slices(torch.randint(first, end, shape, generator=generator, device=self._device))
+
+    def _for_all_slices(self, draws: Tensor) -> Tensor:
+        """One draw a sample -> one an image: all slices of a volume are moved, coloured and cut in the same way."""
+        if self._slices == 1:
+            return draws
+        return draws[:, None].expand(-1, self._slices, *draws.shape[1:]).flatten(0, 1)
 
     # --- vectors ---
 
@@ -187,98 +260,24 @@ class Views:
         return standardised.masked_fill(draws < self._config.dropout, 0.0)
 
 
-def turn_and_zoom(image: Tensor, angle: Tensor, factor: Tensor) -> Tensor:
-    """Turn images (B, H, W, C) anticlockwise by `angle` (B,), in radians, and enlarge them by `factor` (B,).
+def slices_there(raw: Tensor) -> Tensor:
+    """Which slices (B, S) of raw volumes (B, S, H, W, C) are there; one of nothing but zeros only fills up.
 
-    Both about the centre. Values between pixels are interpolated; what comes in from outside is 0.
+    >>> slices_there(torch.tensor([[[[[0]], [[7]]], [[[0]], [[0]]]]]))
+    tensor([[ True, False]])
     """
-    height, width = image.shape[1:3]
-    reach = 1 / factor  # how much of the image is seen: less when it grows
-    cosine, sine, nothing = reach * angle.cos(), reach * angle.sin(), torch.zeros_like(angle)
-    # The grid is measured in half sides, so on oblong images the off-diagonal terms carry the ratio of the sides.
-    across = torch.stack([cosine, -sine * (height / width), nothing], dim=1)
-    down = torch.stack([sine * (width / height), cosine, nothing], dim=1)
-    channels_first = image.permute(0, 3, 1, 2)
-    grid = functional.affine_grid(torch.stack([across, down], dim=1), list(channels_first.shape), align_corners=False)
-    turned = functional.grid_sample(channels_first, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-    return turned.permute(0, 2, 3, 1)
+    return (raw != 0).flatten(2).any(dim=2)
 
 
-# Colour: pure functions of unit images (B, H, W, C) and factors that broadcast against them. Each result is in [0, 1].
-
-
-def adjust_brightness(image: Tensor, factor: Tensor) -> Tensor:
-    """Multiply every pixel by the factor.
-
-    >>> adjust_brightness(torch.tensor([0.2, 0.8]), torch.tensor(1.5))
-    tensor([0.3000, 1.0000])
-    """
-    return (image * factor).clamp(0.0, 1.0)
-
-
-def adjust_contrast(image: Tensor, factor: Tensor, inside: Tensor | None = None) -> Tensor:
-    """Stretch every pixel away from the image's mean grey, the mean over the pixels marked `inside` only."""
-    grey = grey_of(image)
-    if inside is None:
-        centre = grey.mean(dim=(1, 2), keepdim=True)
-    else:
-        weights = inside.to(grey.dtype)
-        centre = (grey * weights).sum(dim=(1, 2), keepdim=True) / weights.sum(dim=(1, 2), keepdim=True)
-    return torch.lerp(centre, image, factor).clamp(0.0, 1.0)
-
-
-def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
-    """Stretch every pixel away from its own grey: 0 leaves a black-and-white picture, 1 changes nothing."""
-    return torch.lerp(grey_of(image), image, factor).clamp(0.0, 1.0)
-
-
-def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
-    """Turn the colour circle by `shift` whole turns, keeping value and saturation; `shift` lacks the channel axis.
-
-    >>> red = torch.tensor([1.0, 0.0, 0.0])
-    >>> adjust_hue(red, torch.tensor(1 / 3)).round(decimals=4).abs()
-    tensor([0., 1., 0.])
-    """
-    hue, value, chroma = hue_value_chroma(image)
-    return rgb_from_hue_value_chroma(hue + shift * 6.0, value, chroma).clamp(0.0, 1.0)
-
-
-def grey_of(image: Tensor) -> Tensor:
-    """Return how bright each pixel looks, (..., 1): weighted for RGB, the plain channel mean for any other kind."""
-    if image.shape[-1] != 3:
-        return image.mean(dim=-1, keepdim=True)
-    red, green, blue = (image[..., i : i + 1] for i in range(3))
-    return red * GREY_WEIGHTS[0] + green * GREY_WEIGHTS[1] + blue * GREY_WEIGHTS[2]
-
-
-def hue_value_chroma(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Split RGB into hue (in sixths of the circle, red at 0), value and chroma; HSV's saturation is chroma / value.
-
-    Chroma is kept instead of saturation because black has no saturation, and no division means no special case.
-    """
-    red, green, blue = image.unbind(dim=-1)
-    value = torch.maximum(torch.maximum(red, green), blue)
-    chroma = value - torch.minimum(torch.minimum(red, green), blue)
-    divisor = chroma + (chroma == 0)  # grey pixels have no hue; any will do, as their chroma is 0
-    near_green = 2.0 + (blue - red) / divisor
-    near_blue = 4.0 + (red - green) / divisor
-    hue = torch.where(value == red, (green - blue) / divisor, torch.where(value == green, near_green, near_blue))
-    return hue, value, chroma
-
-
-def rgb_from_hue_value_chroma(hue: Tensor, value: Tensor, chroma: Tensor) -> Tensor:
-    """Undo `hue_value_chroma`; any hue is taken round the circle."""
-    # Red, green and blue see the same trapezium over the circle, 5, 3 and 1 sixths further round: full for two sixths,
-    # falling for one, empty for two, rising for one.
-    lead = torch.arange(5, 0, -2, device=hue.device, dtype=hue.dtype)
-    position = torch.remainder(hue.unsqueeze(-1) + lead, 6.0)
-    lack = torch.minimum(position, 4.0 - position).clamp(0.0, 1.0)
-    return value.unsqueeze(-1) - chroma.unsqueeze(-1) * lack
+def with_presence(volumes: Tensor, there: Tensor) -> Tensor:
+    """Volumes (B, S, H, W, C) with one more channel that says which slices are there; the others are blanked."""
+    plane = there[:, :, None, None, None].to(volumes.dtype).expand(*volumes.shape[:-1], 1)
+    return torch.cat([volumes.masked_fill(~there[:, :, None, None, None], 0.0), plane], dim=-1)
 
 
 def _channels_first(image: Tensor) -> Tensor:
-    """(B, H, W, C) seen as (B, C, H, W): the same memory, which is what torch calls channels-last."""
-    return image.contiguous().permute(0, 3, 1, 2)
+    """(..., H, W, C) seen as (..., C, H, W): the same memory, which is what torch calls channels-last."""
+    return image.contiguous().movedim(-1, -3)
 
 
 def _rectangles(rows: Tensor, columns: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from typing import Literal
 from cyclopts import App
 
 from splitpu.cli import looking
-from splitpu.cli.options import Calibration, Flag, Settings, Whole, Words
+from splitpu.cli.options import NO_WORDS, Calibration, DataWords, Flag, Settings, Whole
+from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
 
@@ -39,7 +40,8 @@ def demo(*, out: Path | None = None, quiet: Flag = False, json: Flag = False) ->
     json
         Print the result as one JSON object.
     """
-    from splitpu.cli.fit import run_demo
+    with quick_start():
+        from splitpu.cli.fit import run_demo
 
     return run_demo(out=out, quiet=quiet, json=json)
 
@@ -51,14 +53,7 @@ def fit(
     *,
     method: str | None = None,
     prior: float | Literal["auto"] | None = None,
-    positives: Words = None,
-    unlabelled: Words = None,
-    test: Words = None,
-    labels: str | None = None,
-    size: str | None = None,
-    strict: Flag = False,
-    label: str | None = None,
-    positive_label: str | None = None,
+    where: DataWords = NO_WORDS,
     out: Path | None = None,
     preset: str | None = None,
     config: Path | None = None,
@@ -66,9 +61,12 @@ def fit(
     rounds: Whole = None,
     backbone: str | None = None,
     weights: Path | None = None,
+    warmup: str | None = None,
     scenario: Scenario | None = None,
     calibration: Calibration | None = None,
     seed: Whole = None,
+    seeds: str | None = None,
+    side_by_side: Whole = None,
     device: str | None = None,
     resume: str | None = None,
     keep_checkpoints: Flag = False,
@@ -82,34 +80,16 @@ def fit(
     data
         A .npz file with X and s (1 = labelled positive, 0 = unlabelled), if you have them also X_test and y_test,
         names and truth; a .csv or .parquet table (see --label); or the name of a public set (see `splitpu data list`).
-        For images give --positives and --unlabelled instead.
+        For folders of images and for .npy files give --positives and --unlabelled instead.
     method
         split-pu if not given; `splitpu methods` lists the others.
     prior
         Share of positives in the population, or auto to estimate it; if not given, the true one of a named set, else
         auto. Methods that do without it only let their threshold follow it.
-    positives
-        Folders of images (PNG, JPEG, TIFF, WebP) that are known to be positive; or, for a named set, how many of its
-        positives are labelled.
-    unlabelled
-        Folders of the images that may be positive or not.
-    test
-        Two folders of images, positives and negatives, to test on; or one table whose label is the truth.
-    labels
-        A CSV of name and label for images: 1 = labelled positive, 0 or nothing = unlabelled.
-    size
-        What images are resized to, as 64 or 48x64 (height x width). If not given: their own size if they share one of
-        at most 224 pixels, 224 for the longer side of larger ones, and for mixed sizes a square of 32 to 224.
-    strict
-        Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
-    label
-        The column of a table that says which rows are labelled: 1 = positive, 0 or empty = unlabelled.
-    positive_label
-        What that column says of positives, if not 1.
     out
         The run folder; runs/<data>-<time> if not given.
     preset
-        Where the settings start from: default or paper.
+        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
     config
         A TOML file of settings, laid over the preset.
     settings
@@ -119,7 +99,9 @@ def fit(
     backbone
         auto, mlp, cnn-small, cnn13 or resnet18.
     weights
-        A file of weights that resnet18 starts from, in torchvision's format (.safetensors, or .pth of tensors only).
+        What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
+    warmup
+        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
     scenario
         How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
         positives were collected apart).
@@ -128,6 +110,11 @@ def fit(
         kept out of the training (or as many as --set selection.held_out=... says).
     seed
         Of everything that is drawn, 0 if not given; the same seed gives the same model.
+    seeds
+        Several instead, such as 0,1,2,3,4: one run folder a seed inside the run folder, with means and deviations. On a
+        GPU all are trained at once and share the data; on a CPU one after the other.
+    side_by_side
+        At most so many of them at once.
     device
         auto, cpu or cuda.
     resume
@@ -139,20 +126,14 @@ def fit(
     json
         Print the result as one JSON object.
     """
-    from splitpu.cli.fit import FitOptions, run_fit, run_resume
+    with quick_start():
+        from splitpu.cli.fit import FitOptions, run_fit, run_resume
 
     asked = FitOptions(
         data=data,
         method=method,
         prior=prior,
-        positives=positives,
-        unlabelled=unlabelled,
-        test=test,
-        labels=labels,
-        size=size,
-        strict=strict or None,
-        label=label,
-        positive_label=positive_label,
+        **where.__dict__,
         out=out,
         preset=preset,
         config=config,
@@ -160,9 +141,12 @@ def fit(
         rounds=rounds,
         backbone=backbone,
         weights=weights,
+        warmup=warmup,
         scenario=scenario,
         calibration=calibration,
         seed=seed,
+        seeds=seeds,
+        side_by_side=side_by_side,
         device=device,
     )
     if resume is not None:
@@ -208,14 +192,23 @@ def predict(
     json
         Print one JSON object; without --out it holds the scores.
     """
-    from splitpu.cli.predict import PredictOptions, run_predict
+    with quick_start():
+        from splitpu.cli.predict import PredictOptions, run_predict
 
     asked = PredictOptions(out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json)
     return run_predict(run, input, asked)
 
 
 @app.command
-def evaluate(run: str, data: str | None = None, /, *, device: str = "auto", json: Flag = False) -> int:
+def evaluate(
+    run: str,
+    data: str | None = None,
+    /,
+    *,
+    where: DataWords = NO_WORDS,
+    device: str = "auto",
+    json: Flag = False,
+) -> int:
     """Compare a model with the truth, base and final side by side; without truth, estimate its figures from P and U.
 
     Parameters
@@ -223,13 +216,15 @@ def evaluate(run: str, data: str | None = None, /, *, device: str = "auto", json
     run
         A finished run folder.
     data
-        A .npz file with X_test and y_test, or X and s without truth, or the name of a public set; the run's own data
-        if not given.
+        A .npz file with X_test and y_test, or X and s without truth; the name of a public set; a table of labelled and
+        unlabelled rows. With --test the truth is known, with --positives and --unlabelled it is not. The run's own data
+        if nothing is given.
     device
         auto, cpu or cuda.
     json
         Print one JSON object.
     """
     from splitpu.cli.evaluate import run_evaluate
+    from splitpu.cli.inputs import DataOptions
 
-    return run_evaluate(run, data, device=device, json=json)
+    return run_evaluate(run, DataOptions(data=data, **where.__dict__), device=device, json=json)

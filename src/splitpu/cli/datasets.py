@@ -6,6 +6,7 @@ from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.data import NAMED_SETS, cache_folder, load_named, true_prior
 from splitpu.data.cache import load_cached
 from splitpu.data.cifar10 import CIFAR10
+from splitpu.data.medical import LOCAL_SETS, local_file
 from splitpu.data.mnist import MNIST
 
 _WHAT = {
@@ -13,6 +14,7 @@ _WHAT = {
     "breast-cancer": "30 measurements of tumours; malignant is positive",
     "mnist": "28 x 28 images of digits; even is positive",
     "cifar10": "32 x 32 colour photographs; vehicles are positive",
+    **{name: one.what for name, one in LOCAL_SETS.items()},
 }
 _DOWNLOADED = {"mnist": MNIST, "cifar10": CIFAR10}
 
@@ -52,6 +54,9 @@ def run_get(name: str, *, json: bool) -> int:
 
 
 def _state(name: str) -> str:
+    if name in LOCAL_SETS:
+        path = local_file(name)
+        return f"read from {path}" if path is not None else f"needs {LOCAL_SETS[name].file} in $SPLITPU_DATA"
     if name not in _DOWNLOADED:
         return "comes with scikit-learn"
     return "in the cache" if load_cached(_DOWNLOADED[name], cache_folder()) is not None else "not downloaded"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
+from splitpu.cli.quick_start import claim_process
 from splitpu.cli.signals import RunStopped
 from splitpu.errors import SplitPUError
 
@@ -18,6 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; anything unexpected is a bug and keeps its traceback."""
     from splitpu.cli.app import app
 
+    if argv is None:
+        claim_process()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = app(words, exit_on_error=False, print_error=False)

@@ -12,13 +12,16 @@ from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
+from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
-from splitpu.runs.fitting import begin_run, carry_out, collected_warnings, help_out
+from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
-from splitpu.runs.request import Request
+from splitpu.runs.request import Request, Source
+from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import LoadedData, load_request, load_source
+from splitpu.runs.starting_weights import weights_file
 from splitpu.training import profile_of, with_calibration
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"
@@ -37,16 +40,13 @@ class FitOptions(DataOptions):
     rounds: int | None = None
     backbone: str | None = None
     weights: Path | None = None
+    warmup: str | None = None
     scenario: Scenario | None = None
     calibration: str | None = None
     seed: int | None = None
+    seeds: str | None = None
+    side_by_side: int | None = None
     device: str | None = None
-
-    def given(self) -> list[str]:
-        """The options that were given, as they are written."""
-        spelling = {"data": "DATA", "settings": "--set"}
-        chosen = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is not None]
-        return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
 
 
 def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
@@ -56,6 +56,12 @@ def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
 
 def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
     """Begin a new run and bring it to its end."""
+    if asked.seeds is not None:
+        from splitpu.cli.fit_seeds import run_fit_seeds
+
+        return run_fit_seeds(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+    if asked.side_by_side is not None:
+        raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
     world = World.join()
     if not world.writes:
         return _help_first_process(world)
@@ -66,9 +72,31 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
+    folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+    display.say(f"data: {loaded.in_words()}")
+    return _train_and_show(folder, request, loaded, display, world, json=json)
+
+
+def begin_asked(
+    asked: FitOptions,
+    path: Path,
+    source: Source,
+    loaded: LoadedData,
+    seed: int,
+    display: ProgressDisplay,
+    *,
+    keep_checkpoints: bool,
+    threads: int | None = None,
+) -> tuple[RunFolder, Request]:
+    """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
     config = resolved_config(asked, loaded)
+    if threads is not None:
+        config = apply_overrides(config, [f"engine.threads={threads}"])
+    backbone = asked.backbone or "auto"
+    check_network(backbone, asked.weights, loaded.data.features.shape[1:])  # before the prior, which may take minutes
     folder, request = begin_run(
         path,
         source,
@@ -76,7 +104,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         config,
         prior=_prior(asked, config, loaded, seed, display),
         preset=asked.preset or "default",
-        backbone=asked.backbone or "auto",
+        backbone=backbone,
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
@@ -84,7 +112,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     )
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")
-    return _train_and_show(folder, request, loaded, display, world, json=json)
+    return folder, request
 
 
 def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
@@ -95,6 +123,10 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     if asked.given():
         raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(asked.given())}.")
     folder = RunFolder.find(run)
+    if SeedsFolder(folder.path).list_file.exists():
+        from splitpu.cli.fit_seeds import resume_seeds
+
+        return resume_seeds(SeedsFolder(folder.path), quiet=quiet, json=json)
     display = choose_display(quiet=quiet)
     request = folder.request()
     if folder.finished:
@@ -119,6 +151,8 @@ def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
         config = apply_overrides(config, [f"method={find_method(asked.method).name}"])
     if asked.rounds is not None:
         config = apply_overrides(config, [f"rounds={asked.rounds}"])
+    if asked.warmup is not None:
+        config = apply_overrides(config, [f"warmup.name={asked.warmup}"])
     return with_calibration(config, asked.calibration)
 
 
@@ -141,6 +175,7 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             "prior": _prior_in_words(result),
             "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
             "run": folder.path,
+            **({"scores": folder.scores} if folder.scores.exists() else {}),
             "report": folder.report,
         }
     )
@@ -195,6 +230,8 @@ def _prior(
     if prior is None and loaded.true_prior is not None:
         display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in the set (--prior not given)")
         prior = loaded.true_prior
+    if prior in (None, "auto"):
+        display.say("prior: being estimated from the labelled and unlabelled rows")
     with collected_warnings(display.note):
         found = resolve_prior("auto" if prior is None else prior, loaded.data, seed=seed, device=asked.device or "auto")
     if found.interval is not None:

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from splitpu.cli.options import DataWords
 from splitpu.config.schema import Scenario
+from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
+from splitpu.data.array_files import ArraySource
 from splitpu.data.folders import FolderSource
 from splitpu.data.named import NAMED_SETS
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
@@ -17,30 +20,26 @@ SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
-    """The options that say where the data are; None = not given."""
+class DataOptions(DataWords):
+    """Everything that was said about where the data are; None = not given."""
 
     data: str | None = None
-    positives: Sequence[str] | None = None  # a number, for named sets, or folders
-    unlabelled: Sequence[str] | None = None
-    test: Sequence[str] | None = None
-    labels: str | None = None
-    size: str | None = None
-    strict: bool | None = None
-    label: str | None = None
-    positive_label: str | None = None
 
 
 def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source:
     """The one source that the options describe together, or a sentence about the one that does not belong."""
     data, number, folders = _number_or_folders(asked)
+    if any(_is_array_file(word) for word in [*folders, *(asked.unlabelled or [])]):
+        _refuse(asked, ("labels", "size", "strict"), "for folders of images.")
+        _refuse(asked, ("label", "positive_label"), "for .csv and .parquet tables.")
+        return Source(arrays=_array_source(asked, data, folders), scenario=scenario)
     if folders or asked.unlabelled or (data is not None and data not in NAMED_SETS and Path(data).is_dir()):
         _refuse(asked, ("label", "positive_label"), "for tables; image folders take --labels names.csv.")
         return Source(folders=_folder_source(asked, data, folders), scenario=scenario)
     if data is None:
         raise InputError(
-            "fit needs DATA: a .npz, .csv or .parquet file, the name of a set, folders with --positives and "
-            "--unlabelled, or --resume with a run folder."
+            "the command needs DATA: a .npz, .csv or .parquet file, the name of a set, or folders or .npy files with "
+            "--positives and --unlabelled."
         )
     _refuse(asked, ("labels", "size", "strict"), "for folders of images.")
     if data not in NAMED_SETS and Path(data).suffix.lower() in TABLE_SUFFIXES:
@@ -98,13 +97,31 @@ def _folder_source(asked: DataOptions, data: str | None, positives: Sequence[str
     if asked.test is not None and len(asked.test) != 2:
         raise InputError(f"--test takes two folders, of positives and of negatives, but got {len(asked.test)}.")
     return FolderSource(
-        positives=_absolute(positives),
-        unlabelled=_absolute(unlabelled),
-        test=_absolute(asked.test or []),
+        positives=absolute(positives),
+        unlabelled=absolute(unlabelled),
+        test=absolute(asked.test or []),
         labels=None if asked.labels is None else str(Path(asked.labels).resolve()),
         size=parse_size(asked.size),
         strict=bool(asked.strict),
     )
+
+
+def _array_source(asked: DataOptions, data: str | None, positives: Sequence[str]) -> ArraySource:
+    unlabelled = [*([data] if data is not None else []), *(asked.unlabelled or [])]
+    if not positives or not unlabelled:
+        missing = "--unlabelled" if positives else "--positives"
+        raise InputError(f"{missing} is missing: give .npy files of known positives and of unlabelled rows.")
+    test = list(asked.test or [])
+    if test and len(test) != 2:
+        raise InputError(f"--test takes two .npy files, of positives and of negatives, but got {len(test)}.")
+    for word in [*positives, *unlabelled, *test]:
+        if not _is_array_file(word):
+            raise InputError(f"{word} is no .npy or .npz file: give either arrays or folders, not both.")
+    return ArraySource(positives=absolute(positives), unlabelled=absolute(unlabelled), test=absolute(test))
+
+
+def _is_array_file(word: str) -> bool:
+    return Path(word).suffix.lower() in ARRAY_SUFFIXES and not Path(word).is_dir()
 
 
 def _table_source(asked: DataOptions, data: str) -> TableSource:
@@ -120,12 +137,12 @@ def _table_source(asked: DataOptions, data: str) -> TableSource:
     )
 
 
-def _absolute(folders: Sequence[str]) -> tuple[str, ...]:
+def absolute(folders: Sequence[str]) -> tuple[str, ...]:
     """So that the run can be resumed from anywhere."""
     return tuple(str(Path(folder).absolute()) for folder in folders)
 
 
 def _refuse(asked: DataOptions, names: Sequence[str], what_for: str) -> None:
     for name in names:
-        if getattr(asked, name) is not None:
+        if getattr(asked, name) not in (None, False):
             raise InputError(f"--{name.replace('_', '-')} is {what_for}")

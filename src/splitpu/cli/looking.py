@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Literal
 
-from splitpu.cli.options import Flag, Seed, Whole
+from splitpu.cli.options import NO_WORDS, DataWords, Flag, Seed
 from splitpu.config.schema import Scenario
 
 
 def prior(
-    data: str,
+    data: str | None = None,
     /,
     *,
-    positives: Whole = None,
+    where: DataWords = NO_WORDS,
     scenario: Scenario = "single-training-set",
     scores: Literal["auto", "classical", "network"] = "auto",
     seed: Seed = 0,
@@ -23,9 +23,8 @@ def prior(
     Parameters
     ----------
     data
-        A .npz file with X and s, or the name of a public set.
-    positives
-        How many positives of a named set are labelled.
+        A .npz file with X and s, a .csv or .parquet table (see --label), or the name of a public set. For folders of
+        images and for .npy files give --positives and --unlabelled instead.
     scenario
         How the data were sampled: single-training-set or case-control.
     scores
@@ -37,9 +36,11 @@ def prior(
     json
         Print one JSON object.
     """
+    from splitpu.cli.inputs import DataOptions
     from splitpu.cli.prior import run_prior
 
-    return run_prior(data, positives=positives, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
+    asked = DataOptions(data=data, **where.__dict__)
+    return run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
 
 
 def sensitivity(
@@ -141,7 +142,7 @@ def data_get(name: str, /, *, json: Flag = False) -> int:
     Parameters
     ----------
     name
-        digits, breast-cancer, mnist or cifar10.
+        One of those that `splitpu data list` shows.
     json
         Print one JSON object.
     """

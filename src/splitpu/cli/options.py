@@ -1,6 +1,7 @@
 """Kinds of options that several commands share."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from cyclopts import Parameter, Token
@@ -16,3 +17,50 @@ Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
 Calibration = Literal["temperature", "platt", "isotonic"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DataWords:
+    """Where the data are, besides DATA itself; the same words for every command that reads data.
+
+    Parameters
+    ----------
+    positives
+        Folders of images (PNG, JPEG, TIFF, WebP) or .npy files whose rows are known to be positive; or, for a named
+        set, how many of its positives are labelled.
+    unlabelled
+        Folders of images or .npy files whose rows may be positive or not.
+    test
+        What to test on: two folders of images or two .npy files, of positives and of negatives; or one table whose
+        label is the truth.
+    labels
+        A CSV of name and label for images: 1 = labelled positive, 0 or nothing = unlabelled.
+    size
+        What images are resized to, as 64 or 48x64 (height x width). If not given: their own size if they share one of
+        at most 224 pixels, 224 for the longer side of larger ones, and for mixed sizes a square of 32 to 224.
+    strict
+        Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
+    label
+        The column of a table that says which rows are labelled: 1 = positive, 0 or empty = unlabelled.
+    positive_label
+        What that column says of positives, if not 1.
+    """
+
+    positives: Words = None
+    unlabelled: Words = None
+    test: Words = None
+    labels: str | None = None
+    size: str | None = None
+    strict: Flag = False
+    label: str | None = None
+    positive_label: str | None = None
+
+    def given(self) -> list[str]:
+        """The options that were given, as they are written; DATA, where there is one, among them."""
+        spelling = {"data": "DATA", "settings": "--set"}
+        chosen = [field.name for field in fields(self) if getattr(self, field.name) not in (None, False)]
+        return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
+
+
+NO_WORDS = DataWords()

@@ -15,6 +15,8 @@ from splitpu.cli.predict_inputs import Rows, read_rows
 from splitpu.cli.progress import choose_display
 from splitpu.cli.review import check_review, lay_out
 from splitpu.config import EngineConfig
+from splitpu.data.file_words import skipped_in_words
+from splitpu.data.scanning import Skipped
 from splitpu.data.table_files import write_parquet
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
@@ -42,6 +44,8 @@ class PredictOptions:
 def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     """Score the rows of a file or the images of a folder with the final model of a run."""
     folder, out, json = RunFolder.find(run), asked.out, asked.json
+    if out is not None and out.is_dir():
+        raise InputError(f"--out {out} is a folder: name the file in it that the scores are to be written to.")
     _check_review(asked, path)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
@@ -58,7 +62,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     if json:
         summary = {"run": str(folder.path), "rows": len(lines), "positive": int((decision > 0).sum())}
         if rows.files is not None:
-            summary |= {"skipped": [entry.__dict__ for entry in rows.skipped], "copied": reviewed}
+            summary |= {"skipped": [_plain(entry) for entry in rows.skipped], "copied": reviewed}
         scores = [dict(zip(_COLUMNS, line, strict=True)) for line in lines]
         print_json(summary | ({"out": str(out)} if out is not None else {"scores": scores}))
     elif out is None:
@@ -68,6 +72,10 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     if reviewed:
         print_note(f"the {reviewed:,} most probable images are in {asked.copy_to}")
     return 0
+
+
+def _plain(entry: Skipped) -> dict[str, Any]:
+    return {"name": entry.name, "why": entry.why, "bad": entry.bad}
 
 
 def _check_review(asked: PredictOptions, path: Path) -> None:
@@ -83,16 +91,12 @@ def _check_review(asked: PredictOptions, path: Path) -> None:
 
 def _account_for_files(rows: Rows, out: Path | None) -> None:
     """Say which files have no score; the whole list lies beside the scores."""
-    if not rows.skipped:
-        return
-    where = ""
-    if out is not None:
+    for sentence in skipped_in_words(rows.skipped, "given"):
+        print_note(sentence)
+    if rows.skipped and out is not None:
         listing = out.with_name(f"{out.stem}.skipped.csv")
         write_skipped(listing, rows.skipped)
-        where = f", all of them listed in {listing}"
-    bad = [f"{entry.name} {entry.why}" for entry in rows.skipped if entry.bad]
-    if bad:
-        print_note(f"{len(bad):,} files were skipped{where}: {'; '.join(bad[:5])}{'; ...' if len(bad) > 5 else ''}")
+        print_note(f"{listing} lists every file that has no score, and why")
 
 
 def _write_file(out: Path, lines: Sequence[Sequence[Any]]) -> None:

@@ -7,7 +7,8 @@ from splitpu.data import canonical_features, read_features
 from splitpu.data.chunks import Array
 from splitpu.data.folders import read_images
 from splitpu.data.image_cache import Watch
-from splitpu.data.images import ImageSpec
+from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
+from splitpu.data.images import BadImage, ImageSpec, decode, read_header, require_pillow
 from splitpu.data.npz import read_names
 from splitpu.data.preprocess import BYTE_SCALE
 from splitpu.data.scanning import ImageFile, Skipped
@@ -32,6 +33,8 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
     """Read a folder of images, a table or a file of arrays in the way the model was trained on."""
     if path.is_dir():
         return _folder(model, path, strict, watch)
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return _one_image(model, path)
     if path.suffix.lower() in TABLE_SUFFIXES:
         return _table(model, path)
     return _arrays(path)
@@ -42,11 +45,25 @@ def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows
     return Rows(found.pixels, found.names, found.files, found.skipped)
 
 
-def image_spec(model: Model, path: Path) -> ImageSpec:
+def _one_image(model: Model, path: Path) -> Rows:
+    spec = image_spec(model, path)
+    require_pillow()
+    if not path.exists():
+        raise InputError(f"{path} does not exist: check the path.")
+    try:
+        read_header(path)  # finds what decoding would not
+        return Rows(decode(path, spec)[None], (path.name,))
+    except BadImage as error:
+        raise InputError(f"{path} {error}.") from error
+
+
+def image_spec(model: Model, path: str | Path) -> ImageSpec:
     """The form that image files must be brought into; a model trained on arrays of bytes tells it by their shape."""
     preprocessing, inputs = model.preprocessing, model.inputs or {}
     if preprocessing.kind != "images":
-        raise InputError(f"{path} is a folder, but the model was trained on rows of {preprocessing.shape[0]} features.")
+        raise InputError(
+            f"{path} holds images, but the model was trained on rows of {preprocessing.shape[0]} features."
+        )
     height, width, channels = preprocessing.shape
     depth = inputs.get("depth") if inputs.get("kind") == "images" else 8 if preprocessing.scale == BYTE_SCALE else None
     if depth not in (8, 16) or channels not in (1, 3):
@@ -54,12 +71,18 @@ def image_spec(model: Model, path: Path) -> ImageSpec:
     return ImageSpec(height, width, channels, depth)
 
 
-def _table(model: Model, path: Path) -> Rows:
+def table_recipe(model: Model, path: str | Path) -> TableRecipe:
+    """How the columns of a table become the numbers that the model was trained on."""
     if (model.inputs or {}).get("kind") != "table":
         raise InputError(f"{path} is a table, but the model was not trained on one: give it what it was trained on.")
     recipe = TableRecipe.from_dict(model.inputs or {})
     if len(recipe.feature_names) != model.preprocessing.shape[0]:
         raise ModelFileError("the stored columns do not fit the network: train the model again.")
+    return recipe
+
+
+def _table(model: Model, path: Path) -> Rows:
+    recipe = table_recipe(model, path)
     table = read_table(path)
     names = recipe.names_of(table)
     return Rows(recipe.encode(table), None if names is None else tuple(names))

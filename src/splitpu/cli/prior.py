@@ -2,19 +2,20 @@
 
 from typing import Any
 
-from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.inputs import DataOptions, source_asked
+from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import choose_display
 from splitpu.config.schema import Scenario
+from splitpu.errors import InputError
 from splitpu.evaluation.assumptions import check_random_labelling
 from splitpu.prior.estimate import PriorEstimate, estimate_prior
 from splitpu.prior.scores import ScoreKind
-from splitpu.runs.sources import load_source, parse_source
+from splitpu.runs.sources import load_source
 
 
 def run_prior(
-    data: str,
+    asked: DataOptions,
     *,
-    positives: int | None,
     scenario: Scenario,
     scores: ScoreKind,
     seed: int,
@@ -22,8 +23,13 @@ def run_prior(
     json: bool,
 ) -> int:
     """Every estimator, the recommended value, and what speaks against relying on it."""
+    if asked.test is not None:
+        raise InputError("--test is for fit and evaluate: the prior is estimated without any test rows.")
     display = choose_display(quiet=json)
-    loaded = load_source(parse_source(data, positives=positives, seed=seed, scenario=scenario), display.say)
+    with display.watching() as watch:
+        loaded = load_source(source_asked(asked, seed=seed, scenario=scenario), display.say, watch)
+    for warning in loaded.warnings:
+        print_note(warning)
     found = estimate_prior(loaded.data, seed=seed, every=True, scores=scores, device=device)
     labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
     if json:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import Flag
+from splitpu.cli.options import Flag, Seed
 
 
 def reproduce(
@@ -13,15 +13,20 @@ def reproduce(
     /,
     *,
     recipe: str | None = None,
+    method: str | None = None,
     seeds: str | None = None,
     positives: str | None = None,
     minutes: float | None = None,
     results: Path = Path("results"),
     cache: Path | None = None,
     datasets: Path | None = None,
+    data_dir: Path | None = None,
     docs: Path = Path("docs"),
     device: str = "auto",
+    side_by_side: Seed = 1,
     only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
+    dry_run: Flag = False,
+    choose: Flag = False,
     smoke: Flag = False,
     render: Flag = False,
 ) -> int:
@@ -35,6 +40,8 @@ def reproduce(
         main, early-stop, rho, ... (see `--list` with `all`); several with commas, or all.
     recipe
         paper, default or record; all that the experiment declares if not given.
+    method
+        Only this method, or several with commas (see `splitpu methods`); all that the experiment declares if not given.
     seeds
         Whole numbers with commas, such as 0,1,2.
     positives
@@ -47,32 +54,46 @@ def reproduce(
         The folder of finished stages, which all experiments share.
     datasets
         The cache of the data sets.
+    data_dir
+        The folder of sets that are read from files (busi, adrenal, breastmnist); if not given, $SPLITPU_DATA or
+        ../shared/data.
     docs
         The folder that --render writes to.
     device
         auto, cpu or cuda.
+    side_by_side
+        How many units to run at once on one GPU; they share the data there, and stages that several need.
     only_list
         List the units and whether they are done.
+    dry_run
+        Print what would be run, in which order, and how long each unit may take on a GPU.
+    choose
+        Say which candidate of a choice (recipe-choice) its criterion picks, from the lines that are there.
     smoke
         Run every experiment for one tiny unit on the CPU.
     render
         Write RESULTS.md and results.html from the lines that are there.
     """
     from splitpu.cli.signals import StopRequest
-    from splitpu.experiments.command import Order, carry_out, parse_numbers
+    from splitpu.experiments.command import Order, carry_out, parse_numbers, parse_words
 
     order = Order(
         names=name,
         recipe=recipe,
+        methods=parse_words(method) if method is not None else None,
         positives=parse_numbers(positives, "--positives") if positives is not None else None,
         seeds=parse_numbers(seeds, "--seeds") if seeds is not None else None,
         minutes=minutes,
         results=results,
         cache=cache,
         datasets=datasets,
+        data_dir=data_dir,
         docs=docs,
         device=device,
+        side_by_side=side_by_side,
         only_list=only_list,
+        dry_run=dry_run,
+        choose=choose,
         smoke=smoke,
         render=render,
     )

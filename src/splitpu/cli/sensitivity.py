@@ -13,13 +13,13 @@ from splitpu.data import check_prior
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.pu_metrics import evaluate_pu
-from splitpu.methods.context import matched_threshold
+from splitpu.methods.context import WarmStart, matched_threshold
 from splitpu.metrics import evaluate_scores
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData, load_request
-from splitpu.training import train
+from splitpu.training import Training, train
 
 Floats = npt.NDArray[np.float64]
 _COLUMNS = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
@@ -47,12 +47,13 @@ def run_sensitivity(
     priors = prior_range(loaded, request, lowest, highest, steps)
     hardware = Hardware.choose(device, EngineConfig())
     own = _decisions(model, loaded, hardware)
-    rows = []
+    rows, start = [], None
     for prior in priors:
         if refit:
             display.say(f"training with prior {prior:.4g}")
-            trained = _trained_with(prior, folder, request, loaded, device)
-            scores = _decisions(trained, loaded, hardware)
+            training = _trained_with(prior, folder, request, loaded, device, start)
+            start = training.warm_start  # a warm-up knows no prior, so the first one does for all
+            scores = _decisions(training.model, loaded, hardware)
         else:
             scores = _moved(own, loaded, prior)
         rows.append(_row(prior, scores, own, loaded))
@@ -102,7 +103,9 @@ def _moved(own: dict[str, Floats], loaded: LoadedData, prior: float) -> dict[str
     return {name: scores - threshold for name, scores in own.items()}
 
 
-def _trained_with(prior: float, folder: RunFolder, request: Request, loaded: LoadedData, device: str) -> Model:
+def _trained_with(
+    prior: float, folder: RunFolder, request: Request, loaded: LoadedData, device: str, start: WarmStart | None
+) -> Training:
     return train(
         loaded.data,
         prior=prior,
@@ -111,7 +114,8 @@ def _trained_with(prior: float, folder: RunFolder, request: Request, loaded: Loa
         seed=request.seed,
         device=device,
         classes=loaded.classes,
-    ).model
+        warm_start=start,
+    )
 
 
 def _row(prior: float, scores: dict[str, Floats], own: dict[str, Floats], loaded: LoadedData) -> dict[str, Any]:

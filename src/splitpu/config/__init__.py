@@ -22,6 +22,7 @@ from splitpu.config.schema import (
     SplitConfig,
     StudentConfig,
     ViewsConfig,
+    WarmupConfig,
 )
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "StudentConfig",
     "TeacherName",
     "ViewsConfig",
+    "WarmupConfig",
     "apply_overrides",
     "config_differences",
     "config_from_dict",

@@ -55,6 +55,7 @@ class VPUConfig(PassesConfig):
 class DANConfig(PassesConfig):
     """DAN: a discriminator against an adversary, two networks in one training."""
 
+    epochs: int = 80
     anchor: float = 1.0  # weight of the cross-entropy on labelled positives, which fixes the scale of the predictions
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=1e-4, beta1=0.5))
 
@@ -63,11 +64,12 @@ class DANConfig(PassesConfig):
 class PUbNConfig(PassesConfig):
     r"""PUbN\N: one network finds where negatives are certain, a second one learns with that."""
 
-    score_epochs: int = 100  # of the first network; `epochs` are those of the second
-    batch_size: int = 100
-    positives_per_batch: int = 10
+    score_epochs: int = 60  # of the first network; `epochs` are those of the second
+    epochs: int = 60
+    batch_size: int = 500  # published: 100 beside 10 positives, of a fifth as many rows; this is the same ratio
+    positives_per_batch: int = 50
     certain_share: float = 0.9  # of the expected negatives (tau in the paper)
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3, average=0.999))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,7 @@ class PUUPLConfig(PassesConfig):
     certain: float = 0.05  # mutual information (nats) below which a row may get a label
     doubtful: float = 0.35  # and above which it loses it
     risk_weight: float = 0.9  # of the nnPU risk; the rest is that of the cross-entropy with its own labels
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3))
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3, average=0.999))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,25 @@ _INSIDE = Range(low=0, high=1, low_included=False, high_included=False)
 
 _PASSES = {"epochs": _COUNT, "batch_size": _BATCH, "positives_per_batch": _COUNT_OR_NONE}
 _METHODS = ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")
-_OPTIMISERS = (*(f"{stage}.optimiser" for stage in ("base", "split", "student", *_METHODS)), "dist_pu.warmup_optimiser")
+_STAGES = ("warmup", "base", "split", "student", *_METHODS)
+_OPTIMISERS = (*(f"{stage}.optimiser" for stage in _STAGES), "dist_pu.warmup_optimiser")
+
+_VIEWS = {
+    "crop_padding": _HALF_AT_MOST,
+    "rotation": Range(low=0, high=180),
+    "zoom": _DECAY,
+    "resized_crop": Range(low=0, high=1, low_included=False),
+    "brightness": _SHARE,  # factors are drawn from [1 - x, 1 + x] and must not turn negative
+    "contrast": _SHARE,
+    "saturation": _SHARE,
+    "hue": _HALF_AT_MOST,  # half the colour circle either way is all of it
+    "jitter": _SHARE,
+    "grey": _SHARE,
+    "blur": _SHARE,
+    "cutout": _SHARE,
+    "noise": _WEIGHT,
+    "dropout": _DECAY,
+}
 
 _METHOD_RANGES = {
     "vpu.mix_weight": _WEIGHT,
@@ -86,6 +104,10 @@ _METHOD_RANGES = {
 
 RANGES: dict[str, Range] = {
     "rounds": _COUNT_OR_NONE,  # 0 = the base model alone
+    "warmup.epochs": _COUNT,
+    "warmup.batch_size": _BATCH,
+    "warmup.temperature": _POSITIVE,
+    "warmup.projection": _COUNT,
     "base.epochs": _COUNT,
     "base.batch_size": _BATCH,
     "base.positives_per_batch": _COUNT_OR_NONE,
@@ -104,21 +126,13 @@ RANGES: dict[str, Range] = {
     "student.low_weight": _WEIGHT,
     "student.positive_weight": _WEIGHT,
     "student.confidence": _SHARE,
-    "views.crop_padding": _HALF_AT_MOST,
-    "views.rotation": Range(low=0, high=180),
-    "views.zoom": _DECAY,
-    "views.brightness": _SHARE,  # factors are drawn from [1 - x, 1 + x] and must not turn negative
-    "views.contrast": _SHARE,
-    "views.saturation": _SHARE,
-    "views.hue": _HALF_AT_MOST,  # half the colour circle either way is all of it
-    "views.cutout": _SHARE,
-    "views.noise": _WEIGHT,
-    "views.dropout": _DECAY,
     "selection.held_out": _HALF_AT_MOST,
     "selection.patience": _COUNT_OR_NONE,
     "engine.threads": _COUNT_OR_NONE,
+    "engine.pieces": _COUNT_OR_NONE,
     "engine.checkpoint_every": _COUNT,
     **_METHOD_RANGES,
+    **{f"{section}.{name}": r for section in ("views", "warmup.views") for name, r in _VIEWS.items()},
     **{f"{method}.{name}": r for method in _METHODS for name, r in _PASSES.items()},
     **{f"{stage}.{name}": r for stage in _OPTIMISERS for name, r in _OPTIMISER.items()},
 }

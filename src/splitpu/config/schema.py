@@ -62,6 +62,7 @@ class StudentConfig:
     positives_per_batch: int = 0  # 0 = in proportion
     easy_loss: Literal["js", "ce"] = "js"
     labels: Literal["soft", "hard"] = "soft"
+    label_views: Literal["weak", "strong"] = "weak"  # in which the rows with labels, taught or known, are seen
     hard_loss: Literal["none", "nnpu", "self", "cross", "dual"] = "dual"
     consistency: Literal["hard", "all"] = "hard"  # which unlabelled samples the consistency terms see
     rho: float = 0.7  # weight on the label in the Jensen-Shannon mixture
@@ -81,10 +82,15 @@ class ViewsConfig:
     flip: bool = True  # mirror left-right half of the time
     rotation: float = 0.0  # degrees an image may be turned either way, in weak and strong views
     zoom: float = 0.0  # share by which an image may grow or shrink, in weak and strong views
+    # Strong views enlarge a part of the image, of at least this share of its area, instead of shifting it; 1 = off.
+    resized_crop: float = 1.0
     brightness: float = 0.4
     contrast: float = 0.4
     saturation: float = 0.4
     hue: float = 0.1  # share of the colour circle
+    jitter: float = 1.0  # share of the strong views whose colours the four above change
+    grey: float = 0.0  # share of the strong views without any colour
+    blur: float = 0.0  # share of the strong views out of focus; only where the shorter side has 64 pixels or more
     cutout: float = 0.0  # side of the blanked square, as a share of the image side
     noise: float = 0.1  # standard deviation of the noise on standardised features (vectors)
     dropout: float = 0.1  # share of features replaced by their mean in strong views (vectors)
@@ -102,13 +108,41 @@ class SelectionConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WarmupConfig:
+    """Before everything else, without any label: learn features in which two views of one row lie close together."""
+
+    name: Literal["none", "simclr"] = "none"
+    epochs: int = 100
+    batch_size: int = 512  # rows a step, each seen twice
+    temperature: float = 0.5  # lower = more weight on the rows that look most alike
+    decoupled: bool = False  # leave the pair itself out of what it is compared with: learns faster in few epochs
+    projection: int = 128  # numbers a view is compared by, which a head makes of the features and takes with it
+    # Which networks start from the warmed-up weights; `base` stands for the networks of the other methods, too.
+    base: bool = True
+    split: bool = True
+    student: bool = True
+    views: ViewsConfig = field(  # an image is mirrored only if the views of the other stages mirror as well
+        default_factory=lambda: ViewsConfig(
+            crop_padding=0.0, resized_crop=0.2, jitter=0.8, grey=0.2, blur=0.5, noise=0.5, dropout=0.3
+        )
+    )
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(name="sgd", rate=0.6, momentum=0.9, weight_decay=1e-4, warmup=0.1)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineConfig:
     """How the arithmetic is done; never what is computed."""
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU that has it
     capture: Literal["auto", "off"] = "auto"  # auto: the whole step as one CUDA graph
+    kernels: Literal["auto", "off"] = "auto"  # auto: on a GPU, layers in kernels of our own where they are faster
     residence: Literal["auto", "device", "host"] = "auto"  # where the training rows are kept
     threads: int = 0  # CPU threads; 0 = choose
+    # Parts in which a step's rows go through the network, to save device memory; 0 = one, and more when it runs out. A
+    # network that mixes rows, as batch norm does, keeps its batch whole; its activations wait in host memory instead.
+    pieces: int = 0
     checkpoint_every: int = 1  # epochs between checkpoints inside a stage; a finished stage is always saved
 
 
@@ -131,6 +165,7 @@ class Config:
     p3mix: P3MixConfig = field(default_factory=P3MixConfig)
     puupl: PUUPLConfig = field(default_factory=PUUPLConfig)
     dist_pu: DistPUConfig = field(default_factory=DistPUConfig)
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
     views: ViewsConfig = field(default_factory=ViewsConfig)
     selection: SelectionConfig = field(default_factory=SelectionConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -1,4 +1,4 @@
-"""Whatever array the user has -> the one form the rest of the package knows: float32 rows or NHWC images."""
+"""Whatever array the user has -> the one form the rest of the package knows: float32 rows, images, stacks of them."""
 
 from typing import Any, Literal
 
@@ -14,7 +14,10 @@ MOST_ROWS_SHOWN = 5
 
 
 def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto") -> Array:
-    """Features as (n, d) float32, or as (n, H, W, C) uint8 or float32; refused if any value is not finite.
+    """Features as (n, d) float32, or as (n, H, W, C) or (n, S, H, W, C) uint8 or float32; all values finite.
+
+    Five axes are volumes, stacks of S slices. A volume with fewer slices than others is filled up with slices of zeros:
+    a slice in which every value is 0 is not there, neither for statistics nor for networks.
 
     Arrays that already have this form, memory-mapped ones among them, are passed on without a copy.
 
@@ -23,7 +26,7 @@ def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto") 
     """
     array = _plain_array(X, name)
     arranged = _channels_last(array, name, channels)
-    if arranged.ndim == 4 and arranged.dtype == np.uint8:
+    if arranged.ndim in (4, 5) and arranged.dtype == np.uint8:
         return _contiguous(arranged)
     if arranged.dtype == np.float32:
         bad_rows = [_rows_not_finite(arranged[rows], rows.start) for rows in row_slices(arranged)]
@@ -45,10 +48,10 @@ def _plain_array(X: Any, name: str) -> Array:
         raise InputError(f"Complex data not supported: {name} has dtype {array.dtype}, give real numbers")
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} has dtype {array.dtype}: give integers, floats or booleans")
-    if array.ndim not in (2, 3, 4):
+    if array.ndim not in (2, 3, 4, 5):
         raise InputError(
-            f"{name} has the shape {array.shape}: give vectors as (n, d), or images as (n, H, W), (n, H, W, C) or "
-            "(n, C, H, W)"
+            f"{name} has the shape {array.shape}: give vectors as (n, d), images as (n, H, W), (n, H, W, C) or "
+            "(n, C, H, W), or volumes as (n, S, H, W, C)"
         )
     if len(array) == 0:
         raise InputError(f"{name} has no rows (shape={array.shape}): give at least one")
@@ -64,8 +67,19 @@ def _channels_last(array: Array, name: str, channels: Channels) -> Array:
         return array
     if array.ndim == 3:
         return array[..., None]
+    if array.ndim == 5:
+        return _volumes(array, name, channels)
     where = _channel_axis(array.shape, name) if channels == "auto" else channels
     return array.transpose(0, 2, 3, 1) if where == "first" else array
+
+
+def _volumes(array: Array, name: str, channels: Channels) -> Array:
+    if channels == "first" or (channels == "auto" and array.shape[-1] not in USUAL_CHANNEL_COUNTS):
+        raise InputError(
+            f"{name} has the shape {array.shape}: give volumes as (n, S, H, W, C), slices one after the other, with 1, "
+            "3 or 4 channels last"
+        )
+    return array
 
 
 def _channel_axis(shape: tuple[int, ...], name: str) -> Channels:

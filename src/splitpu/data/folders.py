@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from splitpu.data.chunks import Array
+from splitpu.data.file_words import kinds_of, leak_in_words, listed, skipped_in_words
 from splitpu.data.image_cache import DecodedImages, Watch, decoded_images
 from splitpu.data.images import IN_WORDS, ImageSpec
 from splitpu.data.scanning import ImageFile, Skipped, find_images
@@ -16,7 +17,6 @@ from splitpu.errors import InputError
 from splitpu.labels import Mask
 
 MOST_SKIPPED = 0.1  # share of bad files that is skipped; more of them hint at a mistake
-MOST_NAMES_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,10 @@ class ImageRows:
 
     pixels: Array
     files: tuple[ImageFile, ...]  # one a row
-    checksums: tuple[str, ...]  # of the pixels, one a row
+    checksums: Array  # of the pixels, one a row
     spec: ImageSpec
     skipped: tuple[Skipped, ...]
+    made_from: str  # what sizes the files had, in words; nothing if all had the one they have now
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -64,25 +65,35 @@ class FolderData:
         return self.train.skipped + (self.test.skipped if self.test else ())
 
 
-def read_folders(source: FolderSource, watch: Watch | None = None) -> FolderData:
-    """Read every image; the test images are brought into the form of the training images."""
+def read_folders(source: FolderSource, watch: Watch | None = None, spec: ImageSpec | None = None) -> FolderData:
+    """Read every image, in the given form; the test images are brought into the form of the training images."""
     _refuse_overlap([*source.positives, *source.unlabelled, *source.test])
     labels = None if source.labels is None else read_labels(Path(source.labels))
-    train = read_images([*source.positives, *source.unlabelled], size=source.size, strict=source.strict, watch=watch)
+    folders = [*source.positives, *source.unlabelled]
+    train = read_images(folders, spec=spec, size=source.size, strict=source.strict, watch=watch)
     from_positives = np.array([file.folder < len(source.positives) for file in train.files], dtype=np.bool_)
     labelled = from_positives if labels is None else _with_labels(from_positives, labels, train, source)
     _refuse_empty_side(labelled, source)
-    test = read_images(source.test, spec=train.spec, strict=source.strict, watch=watch) if source.test else None
-    test_truth = None if test is None else np.array([file.folder == 0 for file in test.files], dtype=np.bool_)
+    test, test_truth = None, None
+    if source.test:
+        test, test_truth = read_test_folders(source.test, train.spec, strict=source.strict, watch=watch)
     leaks = _equal_pictures(train, labelled)
     leaks_into_test = _equal_in_both(train, test) if test else []
     warnings = [
-        *_skipped_in_words(train, "training"),
-        *(_skipped_in_words(test, "test") if test else []),
-        *_leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
-        *_leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
+        *skipped_in_words(train.skipped, "training"),
+        *(skipped_in_words(test.skipped, "test") if test else []),
+        *leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
+        *leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
     ]
     return FolderData(train, labelled, test, test_truth, (*leaks, *leaks_into_test), tuple(warnings))
+
+
+def read_test_folders(
+    folders: Sequence[str], spec: ImageSpec, *, strict: bool = False, watch: Watch | None = None
+) -> tuple[ImageRows, Mask]:
+    """The images of two folders, of positives and of negatives, and which of them are positive."""
+    rows = read_images(folders, spec=spec, strict=strict, watch=watch)
+    return rows, np.array([file.folder == 0 for file in rows.files], dtype=np.bool_)
 
 
 def read_images(
@@ -98,14 +109,26 @@ def read_images(
     broken = [entry for entry in found.skipped if entry.bad]
     where = " and ".join(str(folder) for folder in folders)
     if not found.files:
-        raise InputError(f"there are no {IN_WORDS} files in {where}: give the folders that hold the images.")
+        instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
+        raise InputError(f"there are no {IN_WORDS} files in {where}{instead}: give the folders that hold the images.")
     if strict and broken:
+        before = found.files[: broken[0].after]  # one of these may be the first that is bad
+        if before:
+            decoded_images(before, spec=spec, size=size, strict=True, watch=watch)
         raise InputError(f"{broken[0].name} {broken[0].why}; remove it, or leave out --strict to skip such files.")
     decoded = decoded_images(found.files, spec=spec, size=size, strict=strict, watch=watch)
     skipped = (*found.skipped, *_undecodable(found.files, decoded))
     _refuse_too_many([entry for entry in skipped if entry.bad], len(found.files) + len(broken), where)
     files = tuple(decoded.rows_of(found.files))
-    return ImageRows(decoded.pixels, files, decoded.checksums, decoded.spec, skipped)
+    return ImageRows(decoded.pixels, files, decoded.checksums, decoded.spec, skipped, _made_from(decoded))
+
+
+def _made_from(decoded: DecodedImages) -> str:
+    smallest, largest = decoded.sides
+    if smallest == largest == (decoded.spec.height, decoded.spec.width):
+        return ""
+    sizes = [f"{height} x {width}" for height, width in dict.fromkeys(decoded.sides)]
+    return f", made from images of {' to '.join(sizes)}"
 
 
 def _undecodable(files: Sequence[ImageFile], decoded: DecodedImages) -> list[Skipped]:
@@ -128,9 +151,10 @@ def _refuse_overlap(folders: Sequence[str]) -> None:
     for number, inner in enumerate(paths):
         for other, outer in enumerate(paths):
             if number != other and (inner == outer or outer in inner.parents):
+                how = "is the same folder as" if inner == outer else "lies inside"
                 raise InputError(
-                    f"{folders[number]} lies inside {folders[other]} or is the same folder, so its images would count "
-                    "twice: give folders that do not overlap."
+                    f"{folders[number]} {how} {folders[other]}, so its images would count twice: give folders that do "
+                    "not overlap."
                 )
 
 
@@ -165,7 +189,7 @@ def _with_labels(from_positives: Mask, labels: dict[str, bool], rows: ImageRows,
             raise InputError(f"{source.labels} calls {name!r} unlabelled, but it lies among the positives.")
     if unknown:
         raise InputError(
-            f"{source.labels} names {len(unknown)} images that are not in the folders ({_listed(unknown)})."
+            f"{source.labels} names {len(unknown)} images that are not in the folders ({listed(unknown)})."
         )
     return labelled
 
@@ -210,33 +234,19 @@ _MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1
 
 
 def _equal_pictures(rows: ImageRows, labelled: Mask) -> list[tuple[str, str]]:
-    positives = {rows.checksums[row]: rows.names[row] for row in np.flatnonzero(labelled).tolist()}
-    return [
-        (positives[rows.checksums[row]], rows.names[row])
-        for row in np.flatnonzero(~labelled).tolist()
-        if rows.checksums[row] in positives
-    ]
+    return _in_common(rows, np.flatnonzero(labelled), rows, np.flatnonzero(~labelled))
 
 
 def _equal_in_both(train: ImageRows, test: ImageRows) -> list[tuple[str, str]]:
-    seen = dict(zip(train.checksums, train.names, strict=True))
-    return [(seen[one], name) for one, name in zip(test.checksums, test.names, strict=True) if one in seen]
+    return _in_common(train, np.arange(len(train.files)), test, np.arange(len(test.files)))
 
 
-def _leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> list[str]:
-    if not pairs:
+def _in_common(one: ImageRows, some: Array, other: ImageRows, others: Array) -> list[tuple[str, str]]:
+    """Names of equal pictures among rows of one and rows of the other, in the order of the latter."""
+    sums, other_sums = one.checksums[some], other.checksums[others]
+    shared = others[np.isin(other_sums, sums)]
+    if not len(shared):
         return []
-    shown = [f"{first} = {second}" for first, second in pairs]
-    return [f"{len(pairs):,} pictures are {where} ({_listed(shown)}): {advice}."]
-
-
-def _skipped_in_words(rows: ImageRows, which: str) -> list[str]:
-    bad = [f"{entry.name} {entry.why}" for entry in rows.skipped if entry.bad]
-    if not bad:
-        return []
-    return [f"{len(bad):,} {which} files were skipped, all of them listed in skipped.csv: {_listed(bad, '; ')}."]
-
-
-def _listed(names: Sequence[str], separator: str = ", ") -> str:
-    shown = separator.join(names[:MOST_NAMES_SHOWN])
-    return f"{shown}{separator}..." if len(names) > MOST_NAMES_SHOWN else shown
+    rows = some[np.isin(sums, other_sums)].tolist()
+    known = {one.checksums[row]: one.files[row].name for row in reversed(rows)}
+    return [(known[other.checksums[row]], other.files[row].name) for row in shared.tolist()]

@@ -12,21 +12,22 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from splitpu.data.cache import cache_folder, remove_stale, working_folder
 from splitpu.data.chunks import Array
-from splitpu.data.image_work import decode_all, read_headers
-from splitpu.data.images import Header, ImageSpec, require_pillow
+from splitpu.data.image_headers import Headers, choose_spec
+from splitpu.data.image_work import CHECKSUM_BYTES, decode_all, read_headers
+from splitpu.data.images import ImageSpec, require_pillow
 from splitpu.data.scanning import ImageFile
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, write_text
 
-FORMAT = 1  # raise it whenever decoding changes
-RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
-PIXELS, DESCRIPTION = "pixels.raw", "description.json"
+FORMAT = 2  # raise it whenever decoding changes
+PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
+_COPIED_AT_ONCE = 1 << 23  # bytes
 
 Watch = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 
@@ -37,8 +38,9 @@ class DecodedImages:
 
     pixels: Array  # (rows, H, W, C)
     spec: ImageSpec
-    checksums: tuple[str, ...]  # of the pixels of each row: equal pictures have equal ones
+    checksums: Array  # of the pixels of each row: equal pictures have equal ones
     reasons: dict[int, str]  # position of each file that gave no image -> why
+    sides: tuple[tuple[int, int], tuple[int, int]]  # smallest and largest height and width in the files
 
     def rows_of(self, files: Sequence[ImageFile]) -> list[ImageFile]:
         """The file of each row."""
@@ -57,13 +59,13 @@ def decoded_images(
 
     `strict` stops at the first file, in the order given, that gives no image.
     """
-    require_pillow()
     store = cache_folder() / "images"
     glance = _glance_key(files, spec, size)
     known = _recalled(store, glance)
     if known is None:
+        require_pillow()
         headers = read_headers([file.path for file in files], watch)
-        form = spec or choose_spec([header for header in headers if isinstance(header, Header)], size)
+        form = spec or choose_spec(headers, size)
         key = _content_key(headers, form)
         if _loaded(store, key) is None:
             _decode_into_store(store, key, files, headers, form, strict, watch)
@@ -72,71 +74,43 @@ def decoded_images(
     if known is None:
         raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
     if strict and known.reasons:
-        _refuse(files, min(known.reasons), known.reasons[min(known.reasons)])
+        _refuse(files, known.reasons)
     return known
-
-
-def choose_spec(headers: Sequence[Header], size: tuple[int, int] | None = None) -> ImageSpec:
-    """The form for a set: its own size where all images share one of at most 224 pixels, else a smaller or common one.
-
-    Images of one size beyond 224 keep their proportions, with 224 for the longer side. Mixed sizes become squares: the
-    largest of 32, 64, 96, 128 and 224 that the median shorter side reaches. Grey only if all images are; 16 bits if any
-    image has them.
-
-    >>> photo = Header("", 480, 640, False, 8)
-    >>> choose_spec([photo]).shape, choose_spec([photo, Header("", 100, 90, True, 8)]).shape
-    ((168, 224, 3), (224, 224, 3))
-    """
-    channels = 1 if headers and all(header.grey for header in headers) else 3
-    depth = max((header.depth for header in headers), default=8)
-    height, width = size or _usual_size(headers)
-    return ImageSpec(height, width, channels, depth)
-
-
-def _usual_size(headers: Sequence[Header]) -> tuple[int, int]:
-    sizes = {(header.height, header.width) for header in headers}
-    if len(sizes) == 1:
-        height, width = sizes.pop()
-        shrink = min(1.0, RUNGS[-1] / max(height, width))
-        return max(1, round(height * shrink)), max(1, round(width * shrink))
-    shorter = float(np.median([min(header.height, header.width) for header in headers])) if headers else 0
-    side = max((rung for rung in RUNGS if rung <= shorter), default=RUNGS[0])
-    return side, side
 
 
 def _decode_into_store(
     store: Path,
     key: str,
     files: Sequence[ImageFile],
-    headers: Sequence[Header | str],
+    headers: Headers,
     spec: ImageSpec,
     strict: bool,
     watch: Watch | None,
 ) -> None:
-    reasons = {position: header for position, header in enumerate(headers) if isinstance(header, str)}
-    wanted = [position for position in range(len(files)) if position not in reasons]
+    reasons, wanted = dict(headers.reasons), headers.good().tolist()
+    first_bad = min(reasons, default=len(files))
     remove_stale(store)
     with working_folder(store) as work, disk_errors_in_words(store):
         ready = work / "ready"
         ready.mkdir()
-        room = _reserve(ready / PIXELS, len(wanted), spec)
-        kept = 0
-        checksums: list[str] = []
+        _reserve(ready / PIXELS, _bytes(len(wanted), spec))
+        checksums = np.zeros((len(wanted), CHECKSUM_BYTES), np.uint8)
         with closing(decode_all([files[at].path for at in wanted], spec, ready / PIXELS, watch)) as outcomes:
             for row, (position, outcome) in enumerate(zip(wanted, outcomes, strict=True)):
-                if strict and min(reasons, default=position) < position:
-                    break
-                if outcome.reason is not None:
+                if outcome.reason is None:
+                    checksums[row] = np.frombuffer(outcome.checksum, np.uint8)
+                else:
                     reasons[position] = outcome.reason
-                    continue
-                if kept != row:  # close the gaps that bad files left
-                    room[kept] = room[row]
-                checksums.append(outcome.checksum)
-                kept += 1
+                    first_bad = min(first_bad, position)
+                if strict and first_bad <= position:
+                    break
         if strict and reasons:
-            _refuse(files, min(reasons), reasons[min(reasons)])
-        _cut(ready / PIXELS, kept, spec)
-        description = {"format": FORMAT, "spec": spec.to_dict(), "checksums": checksums, "reasons": reasons}
+            _refuse(files, reasons)
+        good = np.flatnonzero([position not in reasons for position in wanted])
+        _keep_rows(ready / PIXELS, good, _bytes(1, spec))
+        checksums[good].tofile(ready / CHECKSUMS)
+        description = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "reasons": reasons}
+        description["sides"] = headers.extreme_sides()
         (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         target = store / key
         if target.exists() and _loaded(store, key) is None:
@@ -151,17 +125,19 @@ def _loaded(store: Path, key: str) -> DecodedImages | None:
     try:
         stored: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         spec = ImageSpec(**stored["spec"])
-        checksums = tuple(stored["checksums"])
+        smallest, largest = (tuple(sides) for sides in stored["sides"])
         reasons = {int(position): str(why) for position, why in stored["reasons"].items()}
-        shape = (len(checksums), *spec.shape)
-        if (folder / PIXELS).stat().st_size != _bytes(len(checksums), spec):
+        shape = (int(stored["rows"]), *spec.shape)
+        checksums = np.fromfile(folder / CHECKSUMS, f"S{CHECKSUM_BYTES}")
+        if len(checksums) != shape[0] or (folder / PIXELS).stat().st_size != _bytes(shape[0], spec):
             return None
+        # Read-only: pages of the file that were read can then be given back, and rows be read past the map.
         pixels: Array = (
-            np.memmap(folder / PIXELS, spec.dtype, mode="c", shape=shape) if checksums else np.empty(shape, spec.dtype)
+            np.memmap(folder / PIXELS, spec.dtype, mode="r", shape=shape) if shape[0] else np.empty(shape, spec.dtype)
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return DecodedImages(pixels, spec, checksums, reasons)
+    return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest))
 
 
 def _recalled(store: Path, glance: str) -> DecodedImages | None:
@@ -178,10 +154,9 @@ def _glance_key(files: Sequence[ImageFile], spec: ImageSpec | None, size: tuple[
     return digest.hexdigest()
 
 
-def _content_key(headers: Sequence[Header | str], spec: ImageSpec) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {spec}\n".encode())
-    for header in headers:
-        digest.update(f"{header.checksum if isinstance(header, Header) else header}\n".encode())
+def _content_key(headers: Headers, spec: ImageSpec) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {spec} {sorted(headers.reasons.items())}\n".encode())
+    digest.update(headers.checksums.data)
     return digest.hexdigest()
 
 
@@ -189,21 +164,32 @@ def _bytes(rows: int, spec: ImageSpec) -> int:
     return rows * spec.height * spec.width * spec.channels * spec.dtype.itemsize
 
 
-def _reserve(path: Path, rows: int, spec: ImageSpec) -> Array:
+def _reserve(path: Path, needed: int) -> None:
     """Take the room on the disk at once: a disk that fills up under a memory map would kill the process."""
-    needed = _bytes(rows, spec)
     with path.open("wb") as file:
         if needed and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, needed)
         file.truncate(needed)
-    return np.memmap(path, spec.dtype, mode="r+", shape=(rows, *spec.shape)) if rows else np.empty(0)
 
 
-def _cut(path: Path, rows: int, spec: ImageSpec) -> None:
+def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
+    """Close the gaps that bad files left, and cut the file behind the last row."""
+    starts = np.flatnonzero(np.diff(kept, prepend=-2) != 1).tolist()
     with path.open("rb+") as file:
-        file.truncate(_bytes(rows, spec))
+        for start, end in zip(starts, [*starts[1:], len(kept)], strict=True):
+            source, target, left = int(kept[start]) * row_bytes, start * row_bytes, (end - start) * row_bytes
+            while source != target and left:
+                file.seek(source)
+                part = file.read(min(left, _COPIED_AT_ONCE))
+                file.seek(target)
+                file.write(part)
+                source, target, left = source + len(part), target + len(part), left - len(part)
+        file.truncate(len(kept) * row_bytes)
         os.fsync(file.fileno())
 
 
-def _refuse(files: Sequence[ImageFile], position: int, why: str) -> None:
-    raise InputError(f"{files[position].name} {why}; remove or repair it, or leave out --strict to skip such files.")
+def _refuse(files: Sequence[ImageFile], reasons: dict[int, str]) -> NoReturn:
+    first = min(reasons)
+    raise InputError(
+        f"{files[first].name} {reasons[first]}; remove or repair it, or leave out --strict to skip such files."
+    )

@@ -13,12 +13,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from splitpu.data.image_headers import Headers
 from splitpu.data.images import BadImage, Header, ImageSpec, decode, read_header
 from splitpu.errors import InputError
 
 FILES_A_TASK = 32
 FEWEST_FOR_PROCESSES = 512  # below this, starting processes takes longer than they save
 MOST_PROCESSES = 16
+CHECKSUM_BYTES = 16  # of the pixels of an image
 
 Watch = Callable[[str, int, int], None]
 Task = tuple[int, list[str]]  # the row of the first file, and the files
@@ -29,16 +31,16 @@ Result = TypeVar("Result")
 class Outcome:
     """What became of one file: the checksum of its pixels, or the reason why there are none."""
 
-    checksum: str = ""
+    checksum: bytes = b""
     reason: str | None = None
 
 
 Outcomes = Generator[Outcome, None, None]
 
 
-def read_headers(paths: Sequence[str], watch: Watch | None = None) -> list[Header | str]:
+def read_headers(paths: Sequence[str], watch: Watch | None = None) -> Headers:
     """The header of each file, or the reason why it has none."""
-    return list(_in_parallel(_headers_of, paths, "looking at images", watch))
+    return Headers.collect(_in_parallel(_headers_of, paths, "looking at images", watch), len(paths))
 
 
 def decode_all(paths: Sequence[str], spec: ImageSpec, pixels: Path, watch: Watch | None = None) -> Outcomes:
@@ -76,7 +78,7 @@ def _decode_rows(task: Task, *, spec: ImageSpec, pixels: str, rows: int) -> list
             outcomes.append(Outcome(reason=str(error)))
             continue
         room[row] = decoded
-        outcomes.append(Outcome(checksum=hashlib.blake2b(decoded.tobytes(), digest_size=16).hexdigest()))
+        outcomes.append(Outcome(checksum=hashlib.blake2b(decoded.tobytes(), digest_size=CHECKSUM_BYTES).digest()))
     return outcomes
 
 

@@ -55,7 +55,7 @@ class ImageSpec:
 class Header:
     """What can be known of an image without decoding it, and the checksum of the whole file."""
 
-    checksum: str
+    checksum: bytes
     height: int  # upright, after the EXIF rotation
     width: int
     grey: bool
@@ -89,7 +89,7 @@ def read_header(path: str | Path) -> Header:
             raise BadImage("has floating-point pixels: save it with 8 or 16 bits")
         grey, depth = image.mode in _GREY, 16 if image.mode in _SIXTEEN_BIT else 8
         file.seek(0)
-        return Header(hashlib.file_digest(file, "sha256").hexdigest(), height, width, grey, depth)
+        return Header(hashlib.file_digest(file, "sha256").digest(), height, width, grey, depth)
 
 
 def decode(path: str | Path, spec: ImageSpec) -> Array:

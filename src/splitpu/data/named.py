@@ -7,21 +7,28 @@ from splitpu.data.breast_cancer import breast_cancer_set
 from splitpu.data.cache import Progress
 from splitpu.data.cifar10 import cifar10_set
 from splitpu.data.digits import digits_set
+from splitpu.data.medical import LOCAL_SETS, local_set
 from splitpu.data.mnist import mnist_set
 from splitpu.data.namedset import NamedSet, make_pu, true_prior
 from splitpu.errors import InputError
 
 __all__ = ["NAMED_SETS", "NamedSet", "load_named", "make_pu", "true_prior"]
 
-NAMED_SETS = ("digits", "breast-cancer", "mnist", "cifar10")
+NAMED_SETS = ("digits", "breast-cancer", "mnist", "cifar10", *LOCAL_SETS)
 
 
 def load_named(
-    name: str, cache: str | Path | None = None, *, split_seed: int = 0, progress: Progress | None = None
+    name: str,
+    cache: str | Path | None = None,
+    *,
+    split_seed: int = 0,
+    progress: Progress | None = None,
+    folder: str | Path | None = None,
 ) -> NamedSet:
     """One of `NAMED_SETS`; `mnist` and `cifar10` are downloaded into the cache the first time.
 
-    `split_seed` draws the test rows of the sets that have no official split (digits, breast-cancer).
+    `split_seed` draws the test rows of the sets that have no official split (digits, breast-cancer). `folder` holds the
+    files of sets that cannot be downloaded (busi, adrenal, breastmnist); they are also looked for in $SPLITPU_DATA.
 
     >>> load_named("breast-cancer").features_train.shape
     (426, 30)
@@ -32,6 +39,8 @@ def load_named(
         "mnist": lambda: mnist_set(cache, progress),
         "cifar10": lambda: cifar10_set(cache, progress),
     }
+    if name in LOCAL_SETS:
+        return local_set(name, folder, cache)
     if name not in sources:
         raise InputError(f"there is no set named {name!r}: choose one of {', '.join(NAMED_SETS)}")
     return sources[name]()

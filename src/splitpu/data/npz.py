@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ def read_npz(path: str | Path) -> dict[str, Array]:
             there, absent = ("X_test", "y_test") if "X_test" in archive.files else ("y_test", "X_test")
             raise InputError(f"{path} holds {there!r} without {absent!r}: save both or neither")
         return {name: _read_array(archive, name, path) for name in NEEDED + OPTIONAL if name in archive.files}
+
+
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
+    """Some arrays of a file by name, all of which it must have."""
+    with _open_npz(path) as archive:
+        missing = [name for name in names if name not in archive.files]
+        if missing:
+            raise InputError(f"{path} has no array {missing[0]!r} (it holds {_listed(archive.files)}): get it again")
+        return {name: _read_array(archive, name, path) for name in names}
 
 
 def read_features(path: str | Path) -> Array:

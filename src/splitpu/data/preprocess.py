@@ -1,6 +1,6 @@
 """What a model file remembers of its training data: kind, shape, and how raw values become network input."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any, Literal, get_args
@@ -11,10 +11,20 @@ import numpy.typing as npt
 from splitpu.data.chunks import Array, row_slices
 from splitpu.errors import InputError, ModelFileError
 
-Kind = Literal["vectors", "images"]
+Kind = Literal["vectors", "images", "volumes"]
 Floats = npt.NDArray[np.float64]
 
 BYTE_SCALE = 1 / 255
+_KINDS: dict[int, Kind] = {2: "vectors", 4: "images", 5: "volumes"}  # by the number of axes of canonical features
+
+
+def kind_of(features: Array) -> Kind:
+    """What canonical features are.
+
+    >>> kind_of(np.zeros((2, 3))), kind_of(np.zeros((2, 8, 8, 1))), kind_of(np.zeros((2, 5, 8, 8, 1)))
+    ('vectors', 'images', 'volumes')
+    """
+    return _KINDS[features.ndim]
 
 
 @dataclass(frozen=True)
@@ -22,11 +32,12 @@ class Preprocessing:
     """The numbers that turn raw rows into network input, fitted once on the training rows.
 
     Images: unit = (raw - offset) * scale lies in [0, 1] (where colours are augmented), then (unit - mean) / std per
-    channel. Vectors: (raw - mean) / std per feature; offset and scale stay 0 and 1.
+    channel. Vectors: (raw - mean) / std per feature; offset and scale stay 0 and 1. Volumes are treated as the images
+    they are stacks of; slices that are not there (all 0, see docs/ARCHITECTURE.md) have no say in the numbers.
     """
 
     kind: Kind
-    shape: tuple[int, ...]  # (d,) or (H, W, C)
+    shape: tuple[int, ...]  # (d,), (H, W, C) or (S, H, W, C)
     offset: float
     scale: float
     mean: tuple[float, ...]
@@ -42,22 +53,22 @@ class Preprocessing:
         low, high, mean = _range_and_mean(features)
         std = np.where(low == high, 1.0, _deviation(features, mean))
         shape = tuple(int(side) for side in features.shape[1:])
-        if features.ndim == 2:
-            return cls("vectors", shape, 0.0, 1.0, _floats(mean), _floats(std))
+        kind = kind_of(features)
+        if kind == "vectors":
+            return cls(kind, shape, 0.0, 1.0, _floats(mean), _floats(std))
         offset, scale = _to_unit(features.dtype, float(low.min()), float(high.max()))
         spread = np.where(low == high, 1.0, std * scale)
-        return cls("images", shape, offset, scale, _floats((mean - offset) * scale), _floats(spread))
+        return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread))
 
     def check(self, features: Array, name: str = "X") -> None:
         """Refuse features that the fitted model cannot have been made for, before the network gives nonsense."""
-        shape = tuple(features.shape[1:])
-        kind: Kind = "vectors" if features.ndim == 2 else "images"
-        if (kind, shape) != (self.kind, self.shape):
+        shape, kind = tuple(features.shape[1:]), kind_of(features)
+        if kind != self.kind or shape[-3:] != self.shape[-3:]:  # a volume may have any number of slices
             raise InputError(
                 f"{name} holds {kind} of shape {shape}, but the model was trained on {self.kind} of shape "
                 f"{self.shape}: give it features made in the same way"
             )
-        if self.kind == "images":
+        if self.kind != "vectors":
             self._check_value_range(features, name)
 
     def _check_value_range(self, features: Array, name: str) -> None:
@@ -99,7 +110,7 @@ class Preprocessing:
         return made
 
     def _refuse_nonsense(self) -> None:
-        axes = {"vectors": 1, "images": 3}
+        axes = {"vectors": 1, "images": 3, "volumes": 4}
         wrong = ""
         if self.kind not in get_args(Kind):
             wrong = f"unknown kind {self.kind!r}"
@@ -119,28 +130,41 @@ def _range_and_mean(features: Array) -> tuple[Floats, Floats, Floats]:
     """Lowest, highest and mean value of each channel or feature."""
     channels = features.shape[-1]
     low, high, total = np.full(channels, np.inf), np.full(channels, -np.inf), np.zeros(channels)
-    for rows in row_slices(features):
-        flat = _long_rows(features[rows])
+    values = 0
+    for flat in _long_rows(features):
         low = np.minimum(low, flat.min(axis=0).reshape(-1, channels).min(axis=0))
         high = np.maximum(high, flat.max(axis=0).reshape(-1, channels).max(axis=0))
         total += flat.sum(axis=0, dtype=np.float64).reshape(-1, channels).sum(axis=0)
-    return low, high, total / (features.size / channels)
+        values += flat.size // channels
+    if values == 0:
+        raise InputError("X holds volumes without a slice: every value is 0, which means that there is none")
+    return low, high, total / values
 
 
-def _long_rows(chunk: Array) -> Array:
-    """One line per row: numpy reduces long lines many times faster than it does lines of three channels."""
-    return np.asarray(chunk).reshape(len(chunk), -1)
+def _long_rows(features: Array) -> Iterator[Array]:
+    """Chunks with one line per row, or per slice of a volume that is there.
+
+    Numpy reduces long lines many times faster than it does lines of three channels.
+    """
+    is_stack = kind_of(features) == "volumes"
+    for rows in row_slices(features):
+        chunk = np.asarray(features[rows])
+        lines = chunk.reshape(-1, np.prod(chunk.shape[2:])) if is_stack else chunk.reshape(len(chunk), -1)
+        shown = lines[lines.any(axis=1)] if is_stack else lines
+        if len(shown):
+            yield shown
 
 
 def _deviation(features: Array, mean: Floats) -> Floats:
     """Standard deviation about a known mean: a second pass, because sums of squares lose digits."""
     channels = features.shape[-1]
     squares = np.zeros(channels)
-    centre = np.tile(mean, features[0].size // channels)
-    for rows in row_slices(features):
-        centred = _long_rows(features[rows]) - centre
+    values = 0
+    for flat in _long_rows(features):
+        centred = flat - np.tile(mean, flat.shape[1] // channels)
         squares += np.einsum("nk,nk->k", centred, centred).reshape(-1, channels).sum(axis=0)
-    deviation: Floats = np.sqrt(squares / (features.size / channels))
+        values += flat.size // channels
+    deviation: Floats = np.sqrt(squares / values)
     return deviation
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from splitpu.config.schema import Scenario
 from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import Channels, canonical_features
-from splitpu.data.preprocess import Kind
+from splitpu.data.preprocess import Kind, kind_of
 from splitpu.errors import InputError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 
@@ -77,8 +77,8 @@ class PUData:
 
     @property
     def kind(self) -> Kind:
-        """Vectors or images."""
-        return "vectors" if self.features.ndim == 2 else "images"
+        """Vectors, images or volumes."""
+        return kind_of(self.features)
 
     @cached_property
     def positives(self) -> Indices:
@@ -110,15 +110,23 @@ class PUData:
         """A checksum of all that training depends on, so that a resumed run can tell that its data changed."""
         return self._fingerprint
 
+    def features_fingerprint(self) -> str:
+        """A checksum of the rows, and of which are set aside: the same whichever of them are labelled."""
+        return self._digest_of_features("").hexdigest()
+
     @cached_property
     def _fingerprint(self) -> str:
-        digest = hashlib.sha256(f"{self.scenario} {self.features.dtype.str} {self.features.shape}".encode())
+        digest = self._digest_of_features(f"{self.scenario} ")
+        digest.update(np.ascontiguousarray(self.labelled).data)
+        return digest.hexdigest()
+
+    def _digest_of_features(self, beginning: str) -> "hashlib._Hash":
+        digest = hashlib.sha256(f"{beginning}{self.features.dtype.str} {self.features.shape}".encode())
         for rows in row_slices(self.features):
             digest.update(np.ascontiguousarray(self.features[rows]).data)
-        digest.update(np.ascontiguousarray(self.labelled).data)
         if self.aside is not None:
             digest.update(np.packbits(self.aside).tobytes())
-        return digest.hexdigest()
+        return digest
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,20 @@ from splitpu.errors import InputError
 _LINK_TROUBLE = {errno.ENOENT: "is a link that leads nowhere", errno.ELOOP: "is a link that leads back to itself"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ImageFile:
-    """One file, with what tells quickly whether it changed."""
+    """One file, with what tells quickly whether it changed. There may be a million of them, so they are kept small."""
 
     path: str
-    name: str  # as the user knows it: relative to what all given folders have in common
+    name_begins: int  # where in the path
     folder: int  # which of the given folders it was found in
     size: int
     modified: int  # nanoseconds
+
+    @property
+    def name(self) -> str:
+        """As the user knows it: relative to what all given folders have in common."""
+        return _name(self.path, self.name_begins)
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Skipped:
     name: str
     why: str
     bad: bool = True
+    after: int = 0  # how many image files come before it
 
 
 @dataclass(frozen=True)
@@ -55,15 +62,14 @@ def find_images(folders: Sequence[str | Path]) -> Found:
     closed = {str(folder) for root in true_roots for folder in (root, *root.parents)}
     for number, root in enumerate(roots):
         for found in _contents(root, closed):
-            name = _writable(found.path[len(common) :].lstrip(os.sep).replace(os.sep, "/"))
             if found.why:
-                skipped.append(Skipped(name, found.why, found.bad))
+                skipped.append(Skipped(_name(found.path, len(common)), found.why, found.bad, len(files)))
             else:
-                files.append(ImageFile(found.path, name, number, found.size, found.modified))
+                files.append(ImageFile(found.path, len(common), number, found.size, found.modified))
     return Found(tuple(files), tuple(skipped))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Entry:
     path: str
     size: int = 0
@@ -98,7 +104,7 @@ def _entry(path: str, closed: set[str]) -> Iterator[_Entry]:
     except OSError as error:
         yield _Entry(path, why=_LINK_TROUBLE.get(error.errno or 0, f"cannot be looked at ({error.strerror})"))
         return
-    if os.path.isdir(path):
+    if stat.S_ISDIR(status.st_mode):
         yield from _inner_folder(path, closed)
     elif not path.lower().endswith(SUFFIXES):
         yield _Entry(path, why=f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}", bad=False)
@@ -106,8 +112,9 @@ def _entry(path: str, closed: set[str]) -> Iterator[_Entry]:
         yield _Entry(path, status.st_size, status.st_mtime_ns)
 
 
-def _writable(name: str) -> str:
-    """A name that any text file can hold, even if the file system's bytes are no text."""
+def _name(path: str, begins: int) -> str:
+    """The rest of a path, as any text file can hold it, even if the file system's bytes are no text."""
+    name = path[begins:].lstrip(os.sep).replace(os.sep, "/")
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

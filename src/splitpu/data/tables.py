@@ -150,20 +150,28 @@ class TableData:
     warnings: tuple[str, ...]
 
 
-def read_table_data(source: TableSource) -> TableData:
-    """Read the file, learn what its columns are, and encode it."""
+def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> TableData:
+    """Read the file, learn what its columns are unless a recipe says so, and encode it."""
     table = read_table(Path(source.path))
     labels = _labels(table, source)
     labelled, classes = _labelled(labels, source)
-    recipe, notes = TableRecipe.fit({name: column for name, column in table.columns.items() if name != source.label})
+    notes: list[str] = []
+    if recipe is None:
+        columns = {name: column for name, column in table.columns.items() if name != source.label}
+        recipe, notes = TableRecipe.fit(columns)
     features = recipe.encode(table)
     test_features, test_truth = None, None
     if source.test is not None:
-        test = read_table(Path(source.test))
-        test_features, test_truth = recipe.encode(test), _truth(_labels(test, source), source, test.where)
+        test_features, test_truth = read_table_test(source.test, source, recipe)
     return TableData(
         features, labelled, recipe.names_of(table), recipe, classes, test_features, test_truth, tuple(notes)
     )
+
+
+def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tuple[Array, Mask]:
+    """The rows of a table whose label column is the truth, and which of them are positive."""
+    test = read_table(Path(path))
+    return recipe.encode(test), _truth(_labels(test, source), source, test.where)
 
 
 def number(value: Any, column: str, where: str) -> float:

@@ -43,5 +43,6 @@ def epoch_plan(pools: Mapping[str, Pool], steps: int, seed: int, device: torch.d
 def _shuffled_passes(pool: Pool, steps: int, generator: torch.Generator) -> Tensor:
     needed = steps * pool.count
     passes = -(-needed // len(pool.rows))
-    order = torch.cat([torch.randperm(len(pool.rows), generator=generator) for _ in range(passes)])[:needed]
+    shuffles = [torch.randperm(len(pool.rows), generator=generator) for _ in range(passes)]
+    order = (shuffles[0] if passes == 1 else torch.cat(shuffles))[:needed]  # eight bytes a row, and not twice
     return torch.from_numpy(pool.rows)[order].view(steps, pool.count)

@@ -1,8 +1,10 @@
 """Stages on disk: one safetensors file a stage, replaced whole after every epoch."""
 
 import json
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,10 @@ class StageState:
         return {key.removeprefix(f"{name}/"): t for key, t in self.tensors.items() if key.startswith(f"{name}/")}
 
 
+# By file: runs in several threads that share stages take turns, so that one trains what the others then find.
+_TURNS: dict[Path, threading.RLock] = {}
+
+
 class CheckpointStore:
     """Keeps stages in a folder under the key of what they depend on, so a changed setting never finds an old result."""
 
@@ -40,6 +46,11 @@ class CheckpointStore:
         # Writing to disk takes longer than many an epoch on a GPU, so it happens beside the training.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
+
+    def turn(self, stage: Stage) -> AbstractContextManager[object]:
+        """Inside the block nobody else in this process works on the stage."""
+        path = self._path(stage)
+        return nullcontext() if path is None else _TURNS.setdefault(path.absolute(), threading.RLock())
 
     def load(self, stage: Stage) -> StageState | None:
         """The stage as it was left, or None. A damaged file counts as none: the stage is trained again."""

@@ -2,6 +2,9 @@
 
 import os
 import platform
+import statistics
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -9,8 +12,13 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from splitpu.config.schema import EngineConfig
+from splitpu.engine.host_memory import blocks_kept
 from splitpu.engine.world import World
 from splitpu.errors import InputError
+
+_LIMITING = threading.Lock()
+_LIMITS: list[int] = []  # numbers of CPU threads: the one before all, then that of every block that is open
+_LOOKS, _BETWEEN_LOOKS = 7, 0.002  # seconds; how often to look at what other programs do, when a number is chosen
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,7 @@ class Hardware:
     bf16: bool
     capture: bool
     threads: int
+    kernels: bool = False
     world: World = field(default_factory=World)
 
     @classmethod
@@ -34,6 +43,7 @@ class Hardware:
             bf16=bf16,
             capture=on_gpu and config.capture == "auto",
             threads=config.threads or _sensible_threads(),
+            kernels=on_gpu and config.kernels == "auto",
         )
 
     def within(self, world: World) -> "Hardware":
@@ -42,7 +52,13 @@ class Hardware:
             return self
         device = self.device
         if device.type == "cuda":
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+            if number >= there:
+                raise InputError(
+                    f"torchrun started more processes than the {there} GPU(s) that torch sees here: lower "
+                    "--nproc-per-node to one process for each GPU."
+                )
+            device = torch.device("cuda", number)
             torch.cuda.set_device(device)
         return replace(self, device=device, capture=False, world=world)
 
@@ -54,13 +70,31 @@ class Hardware:
 
     @contextmanager
     def thread_limit(self) -> Iterator[None]:
-        """Use the chosen number of CPU threads inside the block only."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
+        """Use the chosen number of CPU threads inside the block only.
+
+        The number is the whole process's. Blocks of several threads may overlap, and the last to leave puts it back.
+        """
+        with _LIMITING:
+            if not _LIMITS:
+                _LIMITS.append(torch.get_num_threads())
+            _LIMITS.append(self.threads)
+            torch.set_num_threads(self.threads)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            with _LIMITING:
+                _LIMITS.reverse()
+                _LIMITS.remove(self.threads)  # the latest of this number
+                _LIMITS.reverse()
+                torch.set_num_threads(_LIMITS[-1])
+                if len(_LIMITS) == 1:
+                    _LIMITS.clear()
+
+    @contextmanager
+    def for_training(self) -> Iterator[None]:
+        """The chosen number of threads, and on a CPU memory that is kept from step to step."""
+        with self.thread_limit(), blocks_kept() if self.device.type == "cpu" else nullcontext():
+            yield
 
     def describe(self) -> str:
         """Name the device as a person would."""
@@ -87,5 +121,26 @@ def _sensible_threads() -> int:
     if "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    busy = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
-    return max(1, min(cores - busy, 16))
+    return max(1, min(cores - _busy_cores(), 16))
+
+
+def _busy_cores() -> int:
+    """How many cores other programs keep busy.
+
+    The load average remembers a minute, this program's own last training among it, so it is believed only as far as
+    what runs at this moment agrees.
+    """
+    remembered = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
+    if remembered == 0:
+        return 0
+    try:
+        return min(remembered, statistics.median_high(_others_running() for _ in range(_LOOKS)))
+    except (OSError, ValueError, IndexError):  # not Linux
+        return remembered
+
+
+def _others_running() -> int:
+    time.sleep(_BETWEEN_LOOKS)
+    with open("/proc/loadavg", encoding="ascii") as file:
+        running = int(file.read().split()[3].partition("/")[0])  # threads that run or wait for a core, system-wide
+    return max(0, running - 1)  # without this one

@@ -28,10 +28,21 @@ def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: 
     device, world = hardware.device, hardware.world
     own_first, own_end = world.share(len(rows))
     parts = [torch.zeros(0, device=device)]
-    for start, stop in _chunks(own_end - own_first, rows.row_values, device):
-        raw = rows.gather(torch.arange(own_first + start, own_first + stop, device=device))
+    for raw in _read_ahead(rows, own_first, own_end):
         parts.append(_forward(network, views.plain(raw), hardware))
     return world.gather(torch.cat(parts), len(rows))
+
+
+def _read_ahead(rows: RowStore, first: int, end: int) -> Iterator[Tensor]:
+    """Chunks of the rows in order, on the device. What has to be read is read while the chunk before is computed."""
+    size = _chunk_size(rows.row_values, rows.device)
+    full = (end - first) // size
+    if not rows.resident and full:
+        plan = torch.arange(first, first + full * size).view(full, size)
+        yield from (raw["rows"] for raw in rows.stream({"rows": plan}))
+        first += full * size
+    for start in range(first, end, size):
+        yield rows.gather(torch.arange(start, min(start + size, end), device=rows.device))
 
 
 def predict_logits(
@@ -41,7 +52,9 @@ def predict_logits(
     exact = _runs_in_double(network, hardware)
     network = copy.deepcopy(network).double() if exact else folded(network)
     scores = np.empty(len(features), dtype=np.float64)
-    for start, stop in _chunks(len(features), int(np.prod(features.shape[1:])), hardware.device):
+    size = _chunk_size(int(np.prod(features.shape[1:])), hardware.device)
+    for start in range(0, len(features), size):
+        stop = min(start + size, len(features))
         raw = shared_tensor(np.ascontiguousarray(features[start:stop])).to(hardware.device)
         inputs = views.plain(raw)
         logit = _forward(network, inputs.double() if exact else inputs, hardware)
@@ -60,14 +73,23 @@ def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
     return all(isinstance(one, MLP) for one in networks) and hardware.device.type == "cpu" and not hardware.bf16
 
 
-def _chunks(count: int, row_values: int, device: torch.device) -> Iterator[tuple[int, int]]:
-    size = max(1, _BATCH_VALUES[device.type] // row_values)
-    for start in range(0, count, size):
-        yield start, min(start + size, count)
+def _chunk_size(row_values: int, device: torch.device) -> int:
+    return max(1, _BATCH_VALUES[device.type] // row_values)
+
+
+def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
+    """Logits of a chunk; in halves where it does not fit, as outside training every row is scored by itself."""
+    try:
+        return _forward_at_once(network, inputs, hardware)
+    except torch.OutOfMemoryError:
+        if len(inputs) == 1:
+            raise
+    # Only here, when the error and all it holds on to are gone, is there room again.
+    return torch.cat([_forward(network, half, hardware) for half in inputs.tensor_split(2)])
 
 
 @torch.no_grad()
-def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
+def _forward_at_once(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
     was_training = network.training
     network.eval()
     with hardware.autocast(), hardware.thread_limit():

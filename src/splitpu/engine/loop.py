@@ -1,21 +1,30 @@
 """The training loop. There is no other."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from splitpu.engine.batches import epoch_plan, steps_per_epoch
-from splitpu.engine.checkpoint import CheckpointStore, StageState, memory_tensors, module_tensors, restore_in_place
+from splitpu.engine.checkpoint import (
+    CheckpointStore,
+    StageState,
+    copied,
+    memory_tensors,
+    module_tensors,
+    restore_in_place,
+)
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
 from splitpu.engine.parallel import shared_work
+from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
-from splitpu.engine.seeds import derive_seed, seeded
+from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.steps import Step
-from splitpu.errors import InputError, Interrupted
+from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.views import Views
 
 _HOST = torch.device("cpu")
@@ -34,15 +43,22 @@ class Engine:
         store: CheckpointStore,
         observer: Observer,
         checkpoint_every: int = 1,
+        pieces: int = 0,
     ) -> None:
         self.rows, self.views, self.hardware = rows, views, hardware
         self.seed, self.store, self.observer = seed, store, observer
         self.checkpoint_every = checkpoint_every
+        self.pieces = pieces  # 0 = one, and more where memory runs out
+        self.lighter_steps: list[LighterForward] = []  # of the stages that had to take less memory
         self.captured_stages: list[bool] = []
         self.history: list[EpochRecord] = []  # of every stage so far, replayed ones included
 
     def run(self, stage: Stage) -> StageOutcome:
         """Train the stage's module to its last epoch, or take it from the store; the weights end in the module."""
+        with self.store.turn(stage):
+            return self._run(stage)
+
+    def _run(self, stage: Stage) -> StageOutcome:
         saved = self._loaded(stage)
         self.observer.stage_started(stage, saved.epoch if saved else 0)
         for record in saved.history if saved else ():
@@ -53,7 +69,7 @@ class Engine:
         else:
             try:
                 sharing = shared_work(stage.task.module, self.hardware.world)
-                with self.hardware.thread_limit(), seeded(self.seed, stage.name), sharing:
+                with self.hardware.for_training(), sharing:
                     outcome = self._train(stage, saved)
             except torch.OutOfMemoryError as error:
                 raise InputError(_out_of_memory(stage, self.hardware)) from error
@@ -68,7 +84,10 @@ class Engine:
         """The choices that were made, as `graph/bf16/resident` or the like."""
         step = "graph" if self.captured_stages and all(self.captured_stages) else "eager"
         precision = "bf16" if self.hardware.bf16 else "fp32"
-        return f"{step}/{precision}/{'resident' if self.rows.resident else 'streamed'}"
+        lightest = max(self.lighter_steps, key=lambda lighter: lighter.pieces, default=None)
+        choices = [step, precision, "resident" if self.rows.resident else "streamed"]
+        choices += ["fused"] * self.hardware.kernels + ([] if lightest is None else [lightest.describe()])
+        return "/".join(choices)
 
     def _loaded(self, stage: Stage) -> StageState | None:
         """The stage from the store, which several processes must have found in the same state."""
@@ -83,8 +102,7 @@ class Engine:
 
     def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
         module = stage.task.module.train()
-        step = Step(stage, self.rows, self.views, self.hardware)
-        self.captured_stages.append(step.captured)
+        step = Step(stage, self.rows, self.views, self.hardware, pieces=self.pieces)
         outcome = StageOutcome()
         if saved is not None:
             step.prepare_optimiser_state()
@@ -93,7 +111,7 @@ class Engine:
         self.hardware.world.agree_on(step.live_tensors().values())
         stopped = False
         for epoch in range(len(outcome.history), stage.epochs):
-            record = self._epoch(stage, step, epoch)
+            record = self._epoch_that_fits(stage, step, epoch)
             if stage.after_epoch is not None:
                 module.eval()
                 stopped = stage.after_epoch(record, outcome.memory)
@@ -106,6 +124,8 @@ class Engine:
             self.observer.epoch_done(record)
             if stopped:
                 break
+        self.captured_stages.append(step.captured)
+        self.lighter_steps += [] if step.lighter is None else [step.lighter]
         if step.average is not None:
             step.average.copy_into_module()
             self._recompute_batch_norm(stage, step)
@@ -113,13 +133,38 @@ class Engine:
         self.store.save(stage, StageState(len(outcome.history), True, outcome.history, tensors))
         return outcome
 
+    def _epoch_that_fits(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
+        """An epoch; where memory runs out, the same epoch from its start in a way that needs less."""
+        before = copied(step.live_tensors())
+        record, way = self._attempt(stage, step, epoch), step.lighter
+        while record is None:
+            if not step.lighten(before):
+                raise InputError(_out_of_memory(stage, self.hardware))
+            record = self._attempt(stage, step, epoch)
+        if step.lighter is not None and step.lighter is not way:
+            message = (
+                f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it goes on more slowly with "
+                f"{step.lighter.describe()}, which changes nothing in what is computed."
+            )
+            warnings.warn(message, SplitPUWarning, stacklevel=2)
+        return record
+
+    def _attempt(self, stage: Stage, step: Step, epoch: int) -> EpochRecord | None:
+        """None if memory ran out. What the error holds on to is free again when this returns."""
+        try:
+            return self._epoch(stage, step, epoch)
+        except torch.OutOfMemoryError:
+            if self.hardware.world.size > 1:  # the other processes wait for this one in the middle of their step
+                raise
+            return None
+
     def _epoch(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
         started = time.perf_counter()
         steps = steps_per_epoch(stage.pools, stage.leading)
         device = self.hardware.device
         plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
         step.generator.manual_seed(derive_seed(self.seed, stage.name, epoch, "views"))
-        torch.manual_seed(derive_seed(self.seed, stage.name, epoch, "module"))
+        step.draws.seed(derive_seed(self.seed, stage.name, epoch, "module"))
         first, total = epoch * steps, stage.epochs * steps
         rates = [rate_at(stage.optimiser, first + i, total) for i in range(steps)]
         rate_tensor = torch.tensor(rates, dtype=torch.float64).to(device, torch.float32)
@@ -172,10 +217,11 @@ def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> 
 
 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
-    """What to lower. Smaller steps behind the user's back would be another training: their batch norms see less."""
+    """What to lower when nothing exact is left to try; smaller batches behind the user's back are another training."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    section = stage.name.rpartition(".")[2]
-    setting = f"{section}.batch_size" if section in ("base", "split", "student") else "this method's batch_size"
+    section = stage.name.rpartition(".")[2] if stage.name.startswith("round") else stage.name
+    known = section in ("warmup", "base", "split", "student")
+    setting = f"{section}.batch_size" if known else "this method's batch_size"
     return (
         f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} a step: lower {setting} (and "
         "positives_per_batch if that is set), set engine.residence=host if the data fill it, or take a smaller network."

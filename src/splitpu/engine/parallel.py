@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from splitpu.engine.global_norm import global_batch_norms
+from splitpu.engine.outputs import LazyOutputs, networks_in
 from splitpu.engine.world import World
 from splitpu.networks.backbone import Backbone, Outputs
-from splitpu.networks.ensemble import Ensemble
 
 
 class _Gather(torch.autograd.Function):
@@ -35,37 +35,14 @@ class _Gather(torch.autograd.Function):
         return gradients[0][first:end], None, None
 
 
-class GatheredOutputs:
-    """The outputs of a whole batch, each gathered when first asked for: `low` is large and few tasks need it."""
-
-    def __init__(self, part: Outputs, count: int, world: World) -> None:
-        self._part, self._count, self._world = part, count, world
-        self._whole: dict[str, Tensor] = {}
-
-    @property
-    def low(self) -> Tensor:
-        """As in `Outputs`."""
-        return self._gathered("low")
-
-    @property
-    def high(self) -> Tensor:
-        """As in `Outputs`."""
-        return self._gathered("high")
-
-    @property
-    def logit(self) -> Tensor:
-        """As in `Outputs`."""
-        return self._gathered("logit")
-
-    def _gathered(self, name: str) -> Tensor:
-        if name not in self._whole:
-            part: Tensor = getattr(self._part, name)
-            # Images are stored channels-last; gathered along their memory nothing has to be rearranged.
-            turned = part.dim() == 4 and part.is_contiguous(memory_format=torch.channels_last)
-            part = part.permute(0, 2, 3, 1) if turned else part
-            whole: Tensor = _Gather.apply(part.contiguous(), self._count, self._world)  # type: ignore[no-untyped-call]
-            self._whole[name] = whole.permute(0, 3, 1, 2) if turned else whole
-        return self._whole[name]
+def _gathered(part: Outputs, name: str, count: int, world: World) -> Tensor:
+    """One of the outputs, for the whole batch."""
+    own: Tensor = getattr(part, name)
+    # Images are stored channels-last; gathered along their memory nothing has to be rearranged.
+    turned = own.dim() == 4 and own.is_contiguous(memory_format=torch.channels_last)
+    own = own.permute(0, 2, 3, 1) if turned else own
+    whole: Tensor = _Gather.apply(own.contiguous(), count, world)  # type: ignore[no-untyped-call]
+    return whole.permute(0, 3, 1, 2) if turned else whole
 
 
 @contextmanager
@@ -75,7 +52,7 @@ def shared_work(module: nn.Module, world: World) -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        for network in _networks(module):
+        for network in networks_in(module):
             stack.enter_context(global_batch_norms(network, world))
             stack.enter_context(_sharing(network, world))
         yield
@@ -85,7 +62,7 @@ def add_gradients(module: nn.Module, world: World) -> None:
     """Make every gradient that of the whole batch, in one exchange."""
     if world.size == 1:
         return
-    shared = {id(p) for network in _networks(module) for p in network.parameters()}
+    shared = {id(p) for network in networks_in(module) for p in network.parameters()}
     parameters = [p for p in module.parameters() if p.grad is not None]
     if not parameters:
         return
@@ -95,13 +72,6 @@ def add_gradients(module: nn.Module, world: World) -> None:
     for parameter, summed in zip(parameters, torch.split(total, [p.numel() for p in parameters]), strict=True):
         if parameter.grad is not None:
             parameter.grad.copy_(summed.view(parameter.shape))
-
-
-def _networks(module: nn.Module) -> list[Backbone]:
-    """The networks in a module that are called as a whole: not the parts of one, but the members of an ensemble."""
-    if isinstance(module, Backbone) and not isinstance(module, Ensemble):
-        return [module]
-    return [network for child in module.children() for network in _networks(child)]
 
 
 @contextmanager
@@ -120,12 +90,13 @@ def _sharing(network: Backbone, world: World) -> Iterator[None]:
             forks[-1].__enter__()
         return (given[0][first:end],)
 
-    def gather(_: nn.Module, __: Any, part: Outputs) -> GatheredOutputs | None:
+    def gather(_: nn.Module, __: Any, part: Outputs) -> LazyOutputs | None:
         if not network.training:
             return None
         if draws:
             forks.pop().__exit__(None, None, None)
-        return GatheredOutputs(part, counts.pop(), world)
+        count = counts.pop()
+        return LazyOutputs(lambda name: _gathered(part, name, count, world))
 
     handles = [network.register_forward_pre_hook(take_part), network.register_forward_hook(gather)]
     try:

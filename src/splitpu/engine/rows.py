@@ -1,6 +1,6 @@
 """Where the training rows live and how a batch of them reaches the compute device."""
 
-import warnings
+import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from splitpu.engine.file_rows import FileRows
 from splitpu.errors import InputError
+from splitpu.listening import without_warning
 
 _RESERVE = 0.5  # share of free device memory that data may take; the rest is for activations
 _STEPS_AHEAD = 2  # one being copied to the device, one being read
@@ -50,28 +51,36 @@ class RowStore:
     def stream(self, plan: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """The rows of one step after the other, read ahead by a thread; `plan` is in host memory.
 
-        Resident rows need none of this: they give nothing here, and the step gathers them on the device.
+        Resident rows need none of this: they give nothing here, and the step gathers them on the device. On the CPU
+        what is given is valid until the next is asked for: it is read into a few buffers, again and again, so that
+        memory depends neither on the number of steps nor on what an allocator keeps for itself.
         """
         steps = len(next(iter(plan.values())))
         if self.resident:
             yield from ({} for _ in range(steps))
             return
-        waiting: deque[Future[dict[str, Tensor]]] = deque()
+        slots = itertools.cycle([_Slot(self._buffers(plan), self.device) for _ in range(_STEPS_AHEAD + 2)])
+        waiting: deque[tuple[_Slot, Future[None]]] = deque()
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows") as reader:
             try:
-                for step in range(steps):
+                for step, slot in zip(range(steps), slots, strict=False):
                     numbers = {name: rows[step] for name, rows in plan.items()}
-                    waiting.append(reader.submit(self._fetch_all, numbers))
+                    waiting.append((slot, reader.submit(self._fill, slot, numbers)))
                     if len(waiting) > _STEPS_AHEAD:
-                        yield self._on_device(waiting.popleft().result())
+                        yield _taken(*waiting.popleft())
                 while waiting:
-                    yield self._on_device(waiting.popleft().result())
+                    yield _taken(*waiting.popleft())
             finally:
-                for future in waiting:  # the epoch was left early
+                for _, future in waiting:  # the epoch was left early
                     future.cancel()
 
-    def _on_device(self, raw: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: rows.to(self.device, non_blocking=True) for name, rows in raw.items()}
+    def _buffers(self, plan: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: self._room_for(rows.shape[1]) for name, rows in plan.items()}
+
+    def _fill(self, slot: "_Slot", rows: Mapping[str, Tensor]) -> None:
+        slot.wait_until_free()
+        for name, numbers in rows.items():
+            self._fetch_into(slot.buffers[name], numbers)
 
     def _on_device_whole(self) -> Tensor:
         try:
@@ -80,26 +89,53 @@ class RowStore:
             size = f"{self._host.nbytes / 2**30:.1f} GiB"
             raise InputError(f"{size} of rows do not fit on {self.device}: set engine.residence=host.") from error
 
-    def _fetch_all(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: self._fetch(numbers) for name, numbers in rows.items()}
-
     def _fetch(self, rows: Tensor) -> Tensor:
-        """Copy rows into memory from which a GPU can take them by itself; torch uses such memory again and again."""
-        shape = (len(rows), *self._host.shape[1:])
+        picked = self._room_for(len(rows))
+        self._fetch_into(picked, rows)
+        return picked
+
+    def _room_for(self, count: int) -> Tensor:
+        """Memory for some rows, from which a GPU can take them by itself."""
         kind = torch.from_numpy(np.empty(0, self._host.dtype)).dtype
-        picked = torch.empty(shape, dtype=kind, pin_memory=self.device.type == "cuda")
+        return torch.empty((count, *self._host.shape[1:]), dtype=kind, pin_memory=self.device.type == "cuda")
+
+    def _fetch_into(self, picked: Tensor, rows: Tensor) -> None:
         if self._file is not None:
             self._file.read(rows.numpy(), picked.numpy())
         else:
             # "clip", because numpy else goes through a copy; the numbers come from our own plans and are all valid.
             np.take(self._host, rows.numpy(), axis=0, out=picked.numpy(), mode="clip")
-        return picked
+
+
+class _Slot:
+    """Host memory for the rows of one step, used for many steps in turn."""
+
+    def __init__(self, buffers: dict[str, Tensor], device: torch.device) -> None:
+        self.buffers, self._device = buffers, device
+        self._copied: torch.cuda.Event | None = None
+
+    def wait_until_free(self) -> None:
+        """A GPU copies when it comes to it; before that nothing may be written here. On the CPU the order is enough."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def on_device(self) -> dict[str, Tensor]:
+        """The rows where they are computed with."""
+        rows = {name: buffer.to(self._device, non_blocking=True) for name, buffer in self.buffers.items()}
+        if self._device.type == "cuda":
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record(torch.cuda.current_stream(self._device))
+        return rows
+
+
+def _taken(slot: _Slot, read: Future[None]) -> dict[str, Tensor]:
+    read.result()
+    return slot.on_device()
 
 
 def shared_tensor(array: npt.NDArray[Any]) -> Tensor:
     """The array as a tensor over the same memory. It may be read-only: nobody here ever writes to features."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+    with without_warning("The given NumPy array is not writable"):
         return torch.from_numpy(array)
 
 

@@ -1,7 +1,9 @@
 """One optimisation step, issued kernel by kernel or replayed as one captured CUDA graph. Both compute the same."""
 
+import gc
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -10,9 +12,12 @@ from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
 from splitpu.engine.parallel import add_gradients
+from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
+from splitpu.engine.seeds import TORCHS_OWN, StageDraws
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUWarning
+from splitpu.kernels import allow_kernels
 from splitpu.views import Views
 
 _WARM_UP_STEPS = 3  # lets libraries choose their algorithms and optimisers allocate their state before capture
@@ -21,22 +26,27 @@ _WARM_UP_STEPS = 3  # lets libraries choose their algorithms and optimisers allo
 class Step:
     """The whole step of a stage: gather, views, forward, loss, backward, optimiser, weight average, sums of terms."""
 
-    def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware) -> None:
+    def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware, *, pieces: int = 1) -> None:
         self.stage, self.rows, self.views, self.hardware = stage, rows, views, hardware
         self.module = stage.task.module
+        allow_kernels(self.module, hardware.kernels)
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
         self.generator = torch.Generator(hardware.device)
+        self.draws = StageDraws(hardware.device)
         # Inputs and sums sit at fixed addresses, which is what a captured graph reads and writes.
         device = hardware.device
         self._indices = {
             name: torch.zeros(pool.count, dtype=torch.int64, device=device) for name, pool in stage.pools.items()
         }
         self._average_weight = torch.zeros((), device=device)
-        self._sums: dict[str, Tensor] = {}
+        self._terms_seen: list[str] = []
+        self._sums = torch.zeros(0, device=device)  # of the terms, in their order
         self._raw: Mapping[str, Tensor] = {}
         self._graph: torch.cuda.CUDAGraph | None = None
-        self.captured = hardware.capture and rows.resident and self._try_capture()
+        self.lighter: LighterForward | None = self._in_pieces(pieces) if pieces > 1 else None
+        may_capture = hardware.capture and rows.resident and self.lighter is None
+        self.captured = may_capture and self._try_capture()
 
     def run(
         self, indices: Mapping[str, Tensor], rate: Tensor, average_weight: Tensor, raw: Mapping[str, Tensor]
@@ -50,22 +60,45 @@ class Step:
         if self._graph is not None:
             self._graph.replay()
         else:
-            self._compute()
+            with self.draws.lent():
+                self._compute()
 
     def take_means(self, steps: int) -> dict[str, float]:
         """Mean of every term since the last call; the one moment of an epoch when the host waits for the device."""
-        names = list(self._sums)
-        values = (torch.stack([self._sums[n] for n in names]) / steps).tolist() if names else []
-        for total in self._sums.values():
-            total.zero_()
-        return dict(zip(names, values, strict=True))
+        means = (self._sums / steps).tolist()
+        self._sums.zero_()
+        return dict(zip(self._terms_seen, means, strict=True))
 
     @torch.no_grad()
     def forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
         """Pass rows through the module in training mode for the sake of its batch-norm statistics."""
         self._raw = raw
-        with self.hardware.autocast():
-            self.stage.task.step(self._batch(indices), self.views, self.generator)
+        with self.draws.lent():
+            self._terms(indices)
+
+    def lighten(self, before: Mapping[str, Tensor]) -> bool:
+        """Go back to how things were, and from now on take a way that needs less memory; False if there is none.
+
+        The gradients are those of the whole batch all the same: see `engine/pieces.py`.
+        """
+        self._graph, self.captured = None, False
+        self._raw = {}
+        self.optimiser.zero_grad(set_to_none=True)
+        if not any(name.startswith("optimiser/") for name in before):
+            self.optimiser.state.clear()  # which may be half made
+        with TORCHS_OWN:  # not while another run of this process is being captured
+            gc.collect()  # a graph that has failed holds its activations in circles
+            if self.hardware.device.type == "cuda":
+                torch.cuda.empty_cache()
+        self._restore(before)
+        if self.lighter is None:
+            self.lighter = self._in_pieces(2)
+            return True
+        rows = sum(len(indices) for indices in self._indices.values())
+        if not self.lighter.can_go_further(rows):
+            return False
+        self.lighter = self._in_pieces(2 * self.lighter.pieces)
+        return True
 
     def live_tensors(self) -> dict[str, Tensor]:
         """Everything a step changes, by name."""
@@ -80,7 +113,16 @@ class Step:
             for parameter in group["params"]:
                 parameter.grad = torch.zeros_like(parameter)
         self.optimiser.step()
-        self._forget_warm_up(before)
+        self._restore(before)
+
+    def _in_pieces(self, pieces: int) -> LighterForward:
+        some = torch.arange(min(4, len(self.rows)), device=self.hardware.device)
+        return LighterForward(self.module, pieces, self.views.plain(self.rows.gather(some)))
+
+    def _terms(self, indices: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        lighter = nullcontext() if self.lighter is None else self.lighter.active()
+        with self.hardware.autocast(), lighter:
+            return self.stage.task.step(self._batch(indices), self.views, self.generator)
 
     def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:
         return {
@@ -97,36 +139,35 @@ class Step:
 
     def _compute(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
-        with self.hardware.autocast():
-            terms = self.stage.task.step(self._batch(self._indices), self.views, self.generator)
+        terms = self._terms(self._indices)
         terms["loss"].backward()  # type: ignore[no-untyped-call]
         add_gradients(self.module, self.hardware.world)
         self.optimiser.step()
         if self.average is not None:
             self.average.update(self._average_weight)
         with torch.no_grad():
-            for name, value in terms.items():
-                if name not in self._sums:
-                    self._sums[name] = torch.zeros((), device=value.device)
-                self._sums[name].add_(value.detach())
+            if not self._terms_seen:
+                self._terms_seen, self._sums = list(terms), torch.zeros(len(terms), device=self.hardware.device)
+            self._sums.add_(torch.stack([terms[name].detach().float() for name in self._terms_seen]))
 
     def _try_capture(self) -> bool:
         before = copied(self.live_tensors())
         try:
-            self._capture()
+            with self.draws.lent():
+                self._capture()
         except (RuntimeError, torch.AcceleratorError) as error:
             reason = str(error).splitlines()[0]
             message = f"stage {self.stage.name}: the step could not be captured ({reason}); running it uncaptured."
             warnings.warn(message, SplitPUWarning, stacklevel=2)
             self._graph = None
-        self._forget_warm_up(before)
+        self._restore(before)
         return self._graph is not None
 
     def _capture(self) -> None:
         for name, pool in self.stage.pools.items():
             some = torch.from_numpy(pool.rows).to(self.hardware.device)
             self._indices[name].copy_(some.repeat(-(-pool.count // len(some)))[: pool.count])
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = _capture_stream(self.hardware.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UP_STEPS):
@@ -135,17 +176,29 @@ class Step:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         self.optimiser.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
+        # "thread_local": other threads, which may be training on this device, are free to do what a capture must not.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._compute()
         self._graph = graph
 
-    def _forget_warm_up(self, before: Mapping[str, Tensor]) -> None:
-        """Undo what warm-up steps did, in place; optimiser state that did not exist before starts at zero."""
+    def _restore(self, before: Mapping[str, Tensor]) -> None:
+        """Undo what steps did, in place; optimiser state that did not exist before starts at zero."""
         with torch.no_grad():
             for name, tensor in self.live_tensors().items():
                 if name not in before:
                     tensor.zero_()
         live = self.live_tensors()
         restore_in_place({name: live[name] for name in before}, before)
-        for total in self._sums.values():
-            total.zero_()
+        self._sums.zero_()
+
+
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """This thread's own stream if it has one, else a new one: the device's usual stream cannot be captured.
+
+    Libraries keep one workspace a stream, and what is captured goes on using it. Runs that are replayed at the same
+    time must therefore never be captured on the same stream, as they would be on torch's own choice.
+    """
+    current = torch.cuda.current_stream(device)
+    if current != torch.cuda.default_stream(device):
+        return current
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -38,9 +38,12 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         "auto" chooses by the data; else a name ("mlp", "cnn-small", "cnn13", "resnet18"), a network of your own (copied
         with its weights for every stage) or a function that makes one (called for every stage).
     preset : str
-        The named configuration that `config` is laid over: "default" or "paper".
+        The named configuration that `config` is laid over: "default", "paper" or "record".
     config : None, Config, dict or path
         Settings: a whole `Config`, a dict with nested or dotted keys such as {"vpu.epochs": 20}, or a TOML file.
+    warmup : None or str
+        "simclr" learns features from all rows without labels first, and every network starts from them; "none" does
+        not; None takes what the configuration says.
     scenario : {"single-training-set", "case-control"}
         Whether the labelled rows were part of the one sample, or collected apart from the unlabelled ones.
     pos_label : None or label
@@ -95,6 +98,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         backbone: Backbone = "auto",
         preset: str = "default",
         config: Config | Mapping[str, Any] | str | Path | None = None,
+        warmup: str | None = None,
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
         calibration: str | None = None,
@@ -108,6 +112,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         self.backbone = backbone
         self.preset = preset
         self.config = config
+        self.warmup = warmup
         self.scenario = scenario
         self.pos_label = pos_label
         self.calibration = calibration
@@ -133,8 +138,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         training = train(
             data,
             prior=None if prior is None else prior.value,
-            config=config_from_dict(
-                {"method": self.method}, with_calibration(self._whole_config(data), self.calibration)
+            config=with_calibration(
+                config_from_dict(self._named_in_parameters(), self._whole_config(data)), self.calibration
             ),
             backbone=self.backbone,
             seed=seed,
@@ -177,6 +182,10 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     def _whole_config(self, data: PUData) -> Config:
         return laid_over(preset(self.preset, profile_of(data)), self.config)
 
+    def _named_in_parameters(self) -> dict[str, Any]:
+        """Settings that parameters of their own decide about."""
+        return {"method": self.method, **({} if self.warmup is None else {"warmup.name": self.warmup})}
+
     def _adopt(self, model: Model, classes: Array) -> None:
         """Take over everything that comes from the model itself, trained or loaded."""
         self.model_ = model
@@ -211,7 +220,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
     def _checked_input(self, X: Any) -> Any:
         # Images, wanted or given, are left to the model, which knows the shape it was trained on.
-        if self.model_.preprocessing.kind == "images" or has_image_axes(X):
+        if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
             return X
         return validate_data(self, X, reset=False)
 

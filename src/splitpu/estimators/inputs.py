@@ -19,10 +19,10 @@ LARGEST_SEED = 2**31 - 1
 
 
 def has_image_axes(X: Any) -> bool:
-    """Whether X looks like images rather than vectors."""
+    """Whether X looks like images or volumes rather than vectors."""
     try:
         axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
-        return axes in (3, 4)
+        return axes in (3, 4, 5)
     except ValueError:  # rows of different lengths: scikit-learn will say so
         return False
 

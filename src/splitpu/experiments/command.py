@@ -21,16 +21,21 @@ class Order:
 
     names: str | None = None  # one, several with commas, or `all`
     recipe: str | None = None
+    methods: Sequence[str] | None = None
     positives: Sequence[int] | None = None
     seeds: Sequence[int] | None = None
     minutes: float | None = None
     results: Path = RESULTS
     cache: Path | None = None  # of stages
     datasets: Path | None = None  # of data sets
+    data_dir: Path | None = None  # of sets that are read from files
     docs: Path = DOCS
     device: str = "auto"
+    side_by_side: int = 1  # units at once
     commit: str | None = None
     only_list: bool = False
+    dry_run: bool = False
+    choose: bool = False
     smoke: bool = False
     render: bool = False
 
@@ -44,6 +49,8 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
         raise InputError("name an experiment, such as 'main', or 'all', or ask for --render")
     if order.minutes is not None and order.minutes <= 0:
         raise InputError(f"--minutes {order.minutes:g} leaves no time; give a number above 0")
+    if order.side_by_side < 1:
+        raise InputError(f"--side-by-side {order.side_by_side} runs nothing; give the number of units to run at once")
     # Rendering takes what is there; to run more and then render, both are said one after the other.
     if order.render:
         from splitpu.experiments.rendering import render
@@ -51,6 +58,12 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
         for path in render(ResultStore(order.results), order.docs):
             tell(f"wrote {path}")
         return 0
+    if order.choose:
+        from splitpu.experiments.choosing import print_choices
+
+        return print_choices(chosen_experiments(order.names or ""), ResultStore(order.results))
+    if order.dry_run:
+        return _plan(order, tell)
     return _list(order) if order.only_list else _run(order, stop, tell)
 
 
@@ -69,10 +82,29 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     return numbers
 
 
+def parse_words(text: str) -> tuple[str, ...]:
+    """Read names with commas between them.
+
+    >>> parse_words("vpu, dan")
+    ('vpu', 'dan')
+    """
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
 def _list(order: Order) -> int:
     store = ResultStore(order.results)
     for unit in _planned(order):
         print(f"{'done' if store.find(unit) else 'open'}  {unit}")
+    return 0
+
+
+def _plan(order: Order, tell: Say) -> int:
+    """What would be run, in which order, and how long each unit may take on a GPU; nothing is trained."""
+    from splitpu.experiments.planning import plan_lines
+
+    store = ResultStore(order.results)
+    for line in plan_lines([unit for unit in _here(order, tell) if store.find(unit) is None], store):
+        print(line)
     return 0
 
 
@@ -81,19 +113,35 @@ def _run(order: Order, stop: Callable[[], bool], tell: Say) -> int:
     from splitpu.data import cache_folder
     from splitpu.experiments.running import Workplace
 
-    for experiment in chosen_experiments(order.names or ""):
-        if experiment.unavailable:
-            tell(f"{experiment.name} is not run: {experiment.unavailable}.")
     cache = order.cache or cache_folder(order.datasets) / "stages"
-    workplace = Workplace(cache, order.device, order.datasets, order.commit)
-    units, store = _planned(order), ResultStore(order.results)
+    workplace = Workplace(
+        cache, order.device, order.datasets, order.data_dir, order.commit, side_by_side=order.side_by_side
+    )
+    units, store = _here(order, tell), ResultStore(order.results)
     minutes = None if order.minutes is None else order.minutes - (time.monotonic() - began) / 60
     return _exit_code(run_units(units, store, workplace, minutes=minutes, stop=stop, tell=tell))
 
 
+def _here(order: Order, tell: Say) -> list[Unit]:
+    """The units that can be run on this machine, with a sentence for what cannot."""
+    from splitpu.data.medical import why_missing
+
+    for experiment in chosen_experiments(order.names or ""):
+        if experiment.unavailable:
+            tell(f"{experiment.name} is not run: {experiment.unavailable}.")
+    units = _planned(order)
+    asked = dict.fromkeys(unit.data for unit in units)
+    missing = {data: reason for data in asked if (reason := why_missing(data, order.data_dir, order.datasets))}
+    for reason in missing.values():
+        tell(f"not run: {reason}.")
+    return [unit for unit in units if unit.data not in missing]
+
+
 def _planned(order: Order) -> list[Unit]:
     chosen = chosen_experiments(order.names or "")
-    return planned_units(chosen, recipe=order.recipe, positives=order.positives, seeds=order.seeds)
+    return planned_units(
+        chosen, recipe=order.recipe, positives=order.positives, seeds=order.seeds, methods=order.methods
+    )
 
 
 def _exit_code(session: Session) -> int:

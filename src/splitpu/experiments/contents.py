@@ -1,9 +1,11 @@
 """The content of the results page: every table and sweep as blocks, read from the result lines."""
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from splitpu.experiments.blocks import Block, Charts, Grid, Heading, Paragraph, Part
-from splitpu.experiments.declared import Experiment, Recipe, Row, experiments, recipes
+from splitpu.experiments.choosing import candidates, estimate, verdict
+from splitpu.experiments.declared import SPLIT_PU, Experiment, Recipe, Row, experiments, recipes
 from splitpu.experiments.drawing import setting_chart
 from splitpu.experiments.figure_contents import FIGURE_CONTENTS
 from splitpu.experiments.store import ResultStore
@@ -39,7 +41,7 @@ def headline(store: ResultStore, *, smoke: bool = False) -> str:
 
 
 def _introduction(store: ResultStore) -> list[Block]:
-    rows = [[r.title, r.about, r.chosen_by or MISSING, r.unavailable or "yes"] for r in recipes().values()]
+    rows = [[r.title, r.about, _chosen_by(r, store) or MISSING, r.unavailable or "yes"] for r in recipes().values()]
     outdated = len(store.lines) - len(store.used)
     counted = f"{len(store.used)} results are shown."
     if outdated:
@@ -51,6 +53,12 @@ def _introduction(store: ResultStore) -> list[Block]:
         Paragraph(counted),
         Grid(["recipe", "what it is", "chosen by", "can be run"], rows, words=4),
     ]
+
+
+def _chosen_by(recipe: Recipe, store: ResultStore) -> str:
+    """What chose the recipe's settings: computed from the lines of its choice as soon as there are any."""
+    found = verdict(experiments()[recipe.chosen_in], recipe.name, store) if recipe.chosen_in else ""
+    return f"what `{recipe.chosen_in}` picks: {found}" if found else recipe.chosen_by
 
 
 def _section(experiment: Experiment, store: ResultStore, smoke: bool) -> list[Block]:
@@ -75,12 +83,19 @@ def _section(experiment: Experiment, store: ResultStore, smoke: bool) -> list[Bl
 
 
 def _table(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:
-    rows = [
-        [c.row.label, str(c.positives), c.paper, c.ours, c.difference, c.time, c.device]
-        for c in cells(experiment, recipe.name, store, smoke=smoke)
-    ]
-    columns = [experiment.what, "positives", "paper", "ours", "difference", "time a run", "device"]
-    return [Grid(columns, rows)]
+    found = cells(experiment, recipe.name, store, smoke=smoke)
+    columns = [experiment.what, "positives", experiment.theirs, "ours", "difference"]
+    rows = [[c.row.label, str(c.positives), c.paper, c.ours, c.difference] for c in found]
+    if any(c.row.method != SPLIT_PU for c in found):  # methods differ in where they cut, so their ranking is shown too
+        columns += ["cut at the prior", "ROC AUC, %"]
+        rows = [[*row, c.matched, c.ranking] for row, c in zip(rows, found, strict=True)]
+    columns += ["time a run", "device"]
+    rows = [[*row, c.time, c.device] for row, c in zip(rows, found, strict=True)]
+    blocks: list[Block] = [Grid(columns, rows)]
+    notes = {row.label: row.note for row in experiment.rows if row.note}
+    if notes:
+        blocks.append(Grid([experiment.what, "protocol behind the published figure, and ours"], list(notes.items()), 2))
+    return blocks
 
 
 def _published(rows: Sequence[Row]) -> Grid:
@@ -89,28 +104,40 @@ def _published(rows: Sequence[Row]) -> Grid:
 
 
 def _choice(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:
-    """Candidates by what chose between them; the accuracy on the test rows stands last."""
-    found = cells(experiment, recipe.name, store, smoke=smoke)
+    """Candidates by what chose between them, over all sizes and size by size; the test accuracy stands last."""
+    return [_compared(experiment, recipe, store, smoke), _by_size(experiment, recipe, store, smoke)]
+
+
+def _compared(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> Grid:
     rows = []
-    for cell in found:
-        estimate = mean_of(cell.lines, "selection", "pu_accuracy")
-        rivals = [mean_of(c.lines, "selection", "pu_accuracy") for c in found if c.positives == cell.positives]
-        best = max((rival for rival in rivals if rival is not None), default=None)
-        risk = mean_of(cell.lines, "selection", "nnpu_value")
-        spread = deviation([line["selection"]["pu_accuracy"] for line in cell.lines])
+    for name, group in candidates(experiment, recipe.name, store, smoke=smoke).items():
+        for one in group:
+            gain = MISSING if one.gain is None else f"{'+' * (one.gain > 0)}{with_deviation(one.gain, one.gain_error)}"
+            label = f"{name}: {one.row.label}" if name else one.row.label
+            mean = f"{one.mean:.2f}" if one.mean is not None else NOT_RUN
+            rows.append([label, "chosen" if one.chosen else "", mean, gain, str(len(one.gains))])
+    columns = [experiment.what, "", "estimated on PU data", "over the first ± its error", "compared runs"]
+    return Grid(columns, rows, words=2)
+
+
+def _by_size(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> Grid:
+    rows = []
+    for cell in cells(experiment, recipe.name, store, smoke=smoke):
+        estimates = [value for line in cell.lines if (value := estimate(line, cell.row.value)) is not None]
+        # Of the last model; a row about an earlier round has none.
+        risk = mean_of(cell.lines, "selection", "nnpu_value") if cell.row.value == "accuracy" else None
         rows.append(
             [
-                cell.row.label,
+                f"{cell.row.group}: {cell.row.label}" if cell.row.group else cell.row.label,
                 str(cell.positives),
-                with_deviation(estimate, spread) if estimate is not None else NOT_RUN,
-                "chosen" if estimate is not None and estimate == best else "",
+                with_deviation(fmean(estimates), deviation(estimates)) if estimates else NOT_RUN,
                 f"{risk:.4f}" if risk is not None else MISSING,
                 cell.ours,
                 cell.time,
             ]
         )
-    columns = [experiment.what, "positives", "estimated on PU data", "", "nnPU value", "test accuracy", "time a run"]
-    return [Grid(columns, rows)]
+    columns = [experiment.what, "positives", "estimated on PU data", "nnPU value", "test accuracy", "time a run"]
+    return Grid(columns, rows)
 
 
 def _figure(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from splitpu.config.keys import nearest
 from splitpu.errors import InputError
+from splitpu.methods.registry import find_method
 
 Kind = Literal["table", "sweep", "figure", "choice"]
 
@@ -16,8 +17,11 @@ Kind = Literal["table", "sweep", "figure", "choice"]
 ORDER = (
     *("main", "medical", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
     *("rho", "alpha", "beta", "tau", "base-upu"),
-    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery", "recipe-choice"),
+    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
+    *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
+    *("teachers", "teachers-digits", "recipe-choice", "record-choice", "competitor-choice"),
 )
+SPLIT_PU = "split-pu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +35,7 @@ class Recipe:
     backbone: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
     chosen_by: str = ""
+    chosen_in: str = ""  # the choice whose results say it, once there are any
     unavailable: str = ""  # why it cannot be run, if it cannot
 
 
@@ -43,8 +48,19 @@ class Row:
     value: str = "accuracy"  # accuracy, base_accuracy, gain (of the student over its base), rounds.1, rounds.2, ...
     x: float | None = None  # where the row lies on the axis of a sweep
     data: str = ""  # another data set than that of the table
+    method: str = SPLIT_PU
+    note: str = ""  # how the protocol behind the figure beside ours differs
+    group: str = ""  # choices only: candidates of one group are compared with one another
     paper: Mapping[int, float] = field(default_factory=dict)  # by number of labelled positives
     paper_sd: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Treatment:
+    """How a table treats one of its data sets, whatever the row."""
+
+    network: str = ""  # another one than the recipe's
+    setting: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +73,15 @@ class Experiment:
     kind: Kind
     about: str
     what: str = "setting"  # heading of the rows
+    theirs: str = "paper"  # heading of the figures beside ours
     data: str = "cifar10"
     recipes: tuple[str, ...] = ("default",)
     positives: tuple[int, ...] = (1000,)
     seeds: tuple[int, ...] = (0, 1, 2)
     common: Mapping[str, Any] = field(default_factory=dict)  # settings of every row
+    sets: Mapping[str, Treatment] = field(default_factory=dict)  # by data set
+    # What is complete first: every row for one seed, or the cheapest rows for all seeds.
+    order: Literal["seeds", "rows"] = "seeds"
     rows: tuple[Row, ...] = (Row(label=""),)
     published: tuple[Row, ...] = ()  # figures of others that the paper quotes
     paper_says: str = ""
@@ -129,8 +149,30 @@ def _read(name: str) -> dict[str, Any]:
 def _experiment(name: str, content: dict[str, Any]) -> Experiment:
     lists = ("recipes", "positives", "seeds")
     converted: dict[str, Any] = {key: tuple(content[key]) for key in lists if key in content}
-    converted |= {key: tuple(_row(row) for row in content[key]) for key in ("rows", "published") if key in content}
+    rows = [_row(row) for row in content.get("rows", ())]
+    rows += [_method_row(method, row) for method, row in content.pop("methods", {}).items()]
+    rows += [row for teacher in content.pop("teachers", ()) for row in _teacher_rows(teacher)]
+    if rows:
+        converted["rows"] = tuple(rows)
+    converted["published"] = tuple(_row(row) for row in content.get("published", ()))
+    converted["sets"] = {data: Treatment(**how) for data, how in content.get("sets", {}).items()}
     return Experiment(name=name, **(content | converted))
+
+
+def _method_row(method: str, content: dict[str, Any]) -> Row:
+    """A row that is one method of the registry, as it comes."""
+    return _row({"label": find_method(method).title, "method": method} | content)
+
+
+def _teacher_rows(teacher: str) -> list[Row]:
+    """The model a method makes, and the student that Split-PU makes of it."""
+    risks = ("nnpu", "upu")
+    choice = {"base.method": "risk", "base.risk": teacher} if teacher in risks else {"base.method": teacher}
+    title = find_method(teacher).title
+    return [
+        Row(label=f"{title}: teacher", setting=choice, value="base_accuracy"),
+        Row(label=f"{title}: student", setting=choice),
+    ]
 
 
 def _row(content: dict[str, Any]) -> Row:

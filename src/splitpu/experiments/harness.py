@@ -1,6 +1,7 @@
 """Running many units: what is done is skipped, what fails is told, and the time limit is kept."""
 
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -32,8 +33,9 @@ class Clock:
     def __init__(self, minutes: float | None, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._end = None if minutes is None else now() + 60 * minutes - RESERVE
-        self._longest: dict[bool, float] = {}  # seconds of a unit that had a base to train, and of one that had none
-        self._bases: set[tuple[str, str, int, int]] = set()
+        # Seconds of a method's units that had a base to train, and of those that had none.
+        self._longest: dict[tuple[str, bool], float] = {}
+        self._bases: set[tuple[str, str, str, int, int]] = set()
 
     def left(self) -> float:
         """Seconds until the limit."""
@@ -43,21 +45,25 @@ class Clock:
         """Whether a unit can be expected to end in time; the first one is always tried."""
         if self.left() <= 0:
             return False
-        expected = self._longest.get(self._fresh(unit), max(self._longest.values(), default=0.0))
+        expected = self._longest.get(self._like(unit), max(self._longest.values(), default=0.0))
         return expected <= self.left()
 
     def took(self, unit: Unit, seconds: float) -> None:
         """Remember how long a unit was."""
-        fresh = self._fresh(unit)
-        self._longest[fresh] = max(self._longest.get(fresh, 0.0), seconds)
+        like = self._like(unit)
+        self._longest[like] = max(self._longest.get(like, 0.0), seconds)
         self._bases.add(_base_of(unit))
 
-    def _fresh(self, unit: Unit) -> bool:
+    def is_fresh(self, unit: Unit) -> bool:
+        """Whether the unit has a base model to train, as far as is known."""
         return _base_of(unit) not in self._bases
 
+    def _like(self, unit: Unit) -> tuple[str, bool]:
+        return unit.method, self.is_fresh(unit)
 
-def _base_of(unit: Unit) -> tuple[str, str, int, int]:
-    return unit.work, unit.recipe, unit.positives, unit.seed
+
+def _base_of(unit: Unit) -> tuple[str, str, str, int, int]:
+    return unit.work, unit.data, unit.recipe, unit.positives, unit.seed
 
 
 @dataclass
@@ -91,35 +97,121 @@ def run_units(
     stop: Callable[[], bool] = lambda: False,
     tell: Say = say,
 ) -> Session:
-    """Run what is not done yet until all is done or time is up. An interrupted unit goes on from its checkpoints."""
-    session, clock = Session(), Clock(minutes)
-    for number, unit in enumerate(units):
-        if store.find(unit) is not None:
-            session.skipped.append(unit)
-            continue
-        if stop() or not clock.fits(unit):
-            session.left += [unit for unit in units[number:] if store.find(unit) is None]
-            tell(f"{max(clock.left(), 0):.0f} s are left, too little for the next unit: {unit}")
-            break
-        tell(f"[{number + 1}/{len(units)}] {unit}")
-        started = time.monotonic()
-        try:
-            line = _run(unit, workplace, clock, stop, tell)
-        except Interrupted as stopped:
-            session.left += [unit for unit in units[number:] if store.find(unit) is None]
-            tell(f"    {stopped}")
-            break
-        except Exception as error:
-            # One unit that cannot be run says nothing about the others.
-            session.failed.append((unit, str(error)))
-            tell(f"    failed: {error}" if isinstance(error, SplitPUError) else traceback.format_exc())
-            continue
-        clock.took(unit, time.monotonic() - started)
-        store.add(unit, line)
-        session.done.append(unit)
-        tell(f"    {_in_words(line)}")
-    tell(session.summary())
-    return session
+    """Run what is not done yet until all is done or time is up. An interrupted unit goes on from its checkpoints.
+
+    As many units at once as the workplace has room for; those that need the same stage train it once.
+    """
+    shift = _Shift(units, store, workplace, Clock(minutes), stop, tell)
+    if workplace.side_by_side == 1:
+        shift.work()
+    else:
+        shift.work_in_lanes()
+    tell(shift.session.summary())
+    return shift.session
+
+
+class _Shift:
+    """Hands out units in their order and writes down what came of them; may be asked from several threads."""
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        store: ResultStore,
+        workplace: "Workplace",
+        clock: Clock,
+        stop: Callable[[], bool],
+        tell: Say,
+    ) -> None:
+        self.session = Session()
+        self._store, self._workplace, self._clock, self._tell = store, workplace, clock, tell
+        self._left = threading.Event()  # the process is on its way out
+        self._stop: Callable[[], bool] = lambda: stop() or self._left.is_set()
+        self._count = len(units)
+        self._open = dict(enumerate(units))
+        self._running: dict[int, Unit] = {}
+        self._lock = threading.Lock()
+        self._over = False  # no more units are handed out; those that run go on
+
+    def work(self) -> None:
+        """Run units until there are none left or time is up."""
+        while (taken := self._take()) is not None:
+            number, unit = taken
+            started = time.monotonic()
+            try:
+                line = _run(unit, self._workplace, self._clock, self._stop, self._tell_of(number))
+            except Interrupted as stopped:
+                self._put_back(number, stopped)
+            except Exception as error:
+                # One unit that cannot be run says nothing about the others.
+                self._failed(number, error)
+            else:
+                self._done(number, line, time.monotonic() - started)
+
+    def work_in_lanes(self) -> None:
+        """The same by several threads at once."""
+        from splitpu.config.schema import EngineConfig
+        from splitpu.engine.hardware import Hardware
+        from splitpu.engine.lanes import in_lanes
+
+        device = Hardware.choose(self._workplace.device, EngineConfig()).device
+        lanes = self._workplace.side_by_side
+        for ended in in_lanes([self.work] * lanes, device, lanes, when_left=self._left.set):
+            ended.answer  # noqa: B018 (an error of the harness itself is raised here)
+
+    def _take(self) -> tuple[int, Unit] | None:
+        with self._lock:
+            for number, unit in list(self._open.items()):
+                if self._store.find(unit) is not None:
+                    self.session.skipped.append(self._open.pop(number))
+            if self._over or not self._open:
+                self._leave_the_rest()
+                return None
+            number, unit = self._next()
+            if self._stop() or not self._clock.fits(unit):
+                self._over = True
+                self._leave_the_rest()
+                self._tell(f"{max(self._clock.left(), 0):.0f} s are left, too little for the next unit: {unit}")
+                return None
+            self._running[number] = self._open.pop(number)
+            self._tell(f"[{number + 1}/{self._count}] {unit}")
+            return number, unit
+
+    def _next(self) -> tuple[int, Unit]:
+        """The first in order, unless another thread is training its base model just now and there are others to run."""
+        making = {_base_of(unit) for unit in self._running.values() if self._clock.is_fresh(unit)}
+        ready = (entry for entry in self._open.items() if _base_of(entry[1]) not in making)
+        return next(ready, next(iter(self._open.items())))
+
+    def _leave_the_rest(self) -> None:
+        if self._over:
+            self.session.left += self._open.values()
+            self._open.clear()
+
+    def _put_back(self, number: int, stopped: Interrupted) -> None:
+        with self._lock:
+            self._over = True
+            self.session.left.append(self._running.pop(number))
+        self._tell_of(number)(f"    {stopped}")
+
+    def _failed(self, number: int, error: Exception) -> None:
+        with self._lock:
+            self.session.failed.append((self._running.pop(number), str(error)))
+        told = f"    failed: {error}" if isinstance(error, SplitPUError) else traceback.format_exc()
+        self._tell_of(number)(told)
+
+    def _done(self, number: int, line: Line, seconds: float) -> None:
+        with self._lock:
+            unit = self._running.pop(number)
+            self._clock.took(unit, seconds)
+            self._store.add(unit, line)
+            self.session.done.append(unit)
+        self._tell_of(number)(f"    {_in_words(line)}")
+
+    def _tell_of(self, number: int) -> Say:
+        """Among several units at once every line says which one it is about."""
+        if self._workplace.side_by_side == 1:
+            return self._tell
+        return lambda text: self._tell(f"[{number + 1}] {text.strip()}")
 
 
 def smoke(folder: Path, device: str = "cpu", tell: Say = say) -> Session:

@@ -1,9 +1,10 @@
 """From a unit to its result line: load the data, train, compare with the truth of the test rows, write down how."""
 
 import gc
+import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,18 @@ from splitpu.config import config_to_dict
 from splitpu.data import HeldOut, NamedSet, PUData, load_named, make_pu, true_prior
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
+from splitpu.engine.lanes import SharedRows
+from splitpu.engine.seeds import TORCHS_OWN
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.experiments.figures import FIGURES
-from splitpu.experiments.units import WHAT_IS_COMPUTED, Unit
+from splitpu.experiments.units import Unit, what_is_computed
 from splitpu.experiments.watching import WatchingEngine
-from splitpu.methods.context import Teacher
+from splitpu.listening import Note, collected_warnings
+from splitpu.methods.context import Teacher, matched_threshold
 from splitpu.methods.splitpu import Round
+from splitpu.methods.warmup import warmed_up
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions
-from splitpu.runs.fitting import Note, collected_warnings
 from splitpu.selection import hold_out, nnpu_value, pu_criterion
 from splitpu.training import open_context, profile_of, train
 from splitpu.views import Views
@@ -35,20 +39,25 @@ class Workplace:
     cache: Path  # of stages, shared by all experiments
     device: str = "auto"
     datasets: Path | None = None  # cache of the data sets
+    data_dir: Path | None = None  # of sets that are read from files
     commit: str | None = None  # to be noted where the code is not a checkout
+    side_by_side: int = 1  # units that are run at once
+    rows: SharedRows = field(default_factory=SharedRows)
+    _drawing: threading.Lock = field(default_factory=threading.Lock)
     _named: dict[str, NamedSet] = field(default_factory=dict)
     _drawn: dict[tuple[str, int, int], tuple[PUData, HeldOut, float]] = field(default_factory=dict)
 
     def draw(self, name: str, positives: int, seed: int) -> tuple[PUData, HeldOut, float]:
         """PU data, test rows and the true prior; the seed draws which positives are labelled."""
         key = (name, positives, seed)
-        if key not in self._drawn:
-            if name not in self._named:
-                self._named[name] = load_named(name, self.datasets)
-            self._drawn.clear()
-            named = self._named[name]
-            self._drawn[key] = (*make_pu(named, positives, seed), true_prior(named))
-        return self._drawn[key]
+        with self._drawing:
+            if key not in self._drawn:
+                if name not in self._named:
+                    self._named[name] = load_named(name, self.datasets, folder=self.data_dir)
+                self._drawn.clear()
+                named = self._named[name]
+                self._drawn[key] = (*make_pu(named, positives, seed), true_prior(named))
+            return self._drawn[key]
 
     def noted_commit(self) -> str | None:
         """The commit that results are made with."""
@@ -80,9 +89,10 @@ def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -
 
 def free_memory() -> None:
     """Captured graphs keep their memory until they are collected."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    with TORCHS_OWN:  # never while another unit captures a step
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def _table(
@@ -94,12 +104,17 @@ def _table(
     hardware = training.hardware
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
     result = training.result
+    matched = matched_threshold(result.final.logits[torch.from_numpy(data.population).to(hardware.device)], prior)
+    at_prior = _test_figures(replace(result.final, threshold=matched), held_out, views, hardware, prior)
     return Outcome(
         base=_test_figures(result.base, held_out, views, hardware, prior),
         rounds=[_round(r, data, _test_figures(r.student, held_out, views, hardware, prior)) for r in result.rounds],
         history=result.history,
         hardware=hardware,
         engine=training.engine,
+        # What the model is worth where its own threshold is replaced by the one that meets the prior: another cut, the
+        # same ranking. Methods cut at 1/2 can so be told from methods that rank badly.
+        more={"matched_accuracy": _percent(at_prior["accuracy"])},
     )
 
 
@@ -108,7 +123,12 @@ def _choice(
 ) -> Outcome:
     """Train without a part of P and U, and judge every model on that part as well as, for comparison, on the test."""
     left, positives, population = hold_out(data, unit.experiment.held_out, unit.seed)
-    training = train(left, prior=prior, **_how(unit, workplace, observer))
+    how = _how(unit, workplace, observer)
+    start = None
+    if unit.config.warmup.name != "none":
+        # It sees no label, so the warm-up on all rows, which the tables need anyway, does for all candidates.
+        start = warmed_up(open_context(data, prior=prior, **how)).warm_start
+    training = train(left, prior=prior, warm_start=start, **how)
     hardware, result = training.hardware, training.result
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
 
@@ -143,7 +163,7 @@ def _figure(
     context = open_context(data, prior=prior, engine_type=WatchingEngine, **_how(unit, workplace, observer))
     engine = context.engine
     assert isinstance(engine, WatchingEngine)  # as asked for just above
-    found = FIGURES[unit.experiment.name](context, engine)
+    found = FIGURES[unit.experiment.name](warmed_up(context), engine)
     views, hardware = engine.views, engine.hardware
     rounds = []
     if found.student is not None and found.split is not None:
@@ -162,6 +182,7 @@ def _how(unit: Unit, workplace: Workplace, observer: Observer) -> dict[str, Any]
         "device": workplace.device,
         "checkpoints": workplace.cache,
         "observer": observer,
+        "shared": workplace.rows,
     }
 
 
@@ -211,12 +232,14 @@ def _line(
         "wall_seconds": round(wall_seconds, 3),  # that this unit took here
         "stage_seconds": stage_seconds,
         "device": outcome.hardware.describe(),
+        # Times of units that share a device say nothing about one alone.
+        **({"side_by_side": workplace.side_by_side} if workplace.side_by_side > 1 else {}),
         "engine": outcome.engine,
         "work": unit.work,
         "data": unit.data,
         "network": unit.network,
         "config_hash": unit.config_hash,
-        "config": {section: settings[section] for section in WHAT_IS_COMPUTED},
+        "config": {section: settings[section] for section in what_is_computed(unit.config)},
         "warnings": warnings,
         "versions": versions(),
         "commit": workplace.noted_commit(),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from splitpu.config import config_from_dict, config_hash
+from splitpu.config import config_from_dict
 from splitpu.errors import InputError
-from splitpu.experiments.units import WHAT_IS_COMPUTED, Unit, work_key
+from splitpu.experiments.units import Unit, computed_hash, work_key
 from splitpu.files import disk_errors_in_words
 
 Line = Mapping[str, Any]
@@ -55,7 +55,8 @@ class ResultStore:
                 line = json.loads(text)
                 # Hashed anew: a setting that was added since, at a default that changes nothing, must not make a
                 # result out of date.
-                name = config_hash(config_from_dict(line["config"]), *WHAT_IS_COMPUTED)
+                config = config_from_dict({**line["config"], "method": line["method"]})
+                name = computed_hash(config)
                 self.lines.setdefault(work_key(line, name), line)
             except (json.JSONDecodeError, KeyError, TypeError, InputError):
                 self.unreadable += 1

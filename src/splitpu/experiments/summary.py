@@ -6,7 +6,7 @@ from typing import Any
 
 from splitpu.experiments.declared import Experiment, Row
 from splitpu.experiments.store import Line, ResultStore
-from splitpu.experiments.units import SMOKE_POSITIVES, Unit, known_set
+from splitpu.experiments.units import SMOKE_POSITIVES, Unit, known_set, rows_for
 from splitpu.report.text import MISSING
 
 NOT_RUN = "not run"
@@ -58,6 +58,18 @@ class Cell:
         return f"{statistics.fmean(seconds):.0f} s" if seconds else MISSING
 
     @property
+    def matched(self) -> str:
+        """The accuracy at the threshold that meets the prior."""
+        found = [line["matched_accuracy"] for line in self.lines if line.get("matched_accuracy") is not None]
+        return with_deviation(statistics.fmean(found), deviation(found)) if found else MISSING
+
+    @property
+    def ranking(self) -> str:
+        """The area under the ROC curve, which no threshold moves."""
+        found = [100 * line["metrics"]["roc_auc"] for line in self.lines if line.get("metrics", {}).get("roc_auc")]
+        return with_deviation(statistics.fmean(found), deviation(found)) if found else MISSING
+
+    @property
     def device(self) -> str:
         """What it ran on."""
         return ", ".join(sorted({line["device"] for line in self.lines})) or MISSING
@@ -96,11 +108,12 @@ def with_deviation(mean: float, deviation: float | None) -> str:
 
 def cells(experiment: Experiment, recipe: str, store: ResultStore, *, smoke: bool = False) -> list[Cell]:
     """Every cell that the paper or the declaration has, whether it was run or not, size by size."""
-    sizes = _sizes(experiment, store, smoke)
+    sizes = sizes_of(experiment, store, smoke)
+    rows = rows_for(experiment, _methods_run(experiment, store))
     return [
         Cell(row, positives, found_lines(experiment, recipe, row, positives, store, smoke=smoke))
         for positives in sizes
-        for row in experiment.rows
+        for row in rows
     ]
 
 
@@ -116,9 +129,15 @@ def found_lines(
     return [line for line in found if line is not None]
 
 
+def _methods_run(experiment: Experiment, store: ResultStore) -> tuple[str, ...]:
+    """The methods that the table declares, then those that somebody ran for it besides."""
+    lines = (line for line in store.lines.values() if line["experiment"] == experiment.name)
+    return tuple(dict.fromkeys([*(row.method for row in experiment.rows), *(line["method"] for line in lines)]))
+
+
 def figure_lines(experiment: Experiment, recipe: str, store: ResultStore, *, smoke: bool = False) -> list[Line]:
     """The lines of a figure at the first number of positives that has any."""
-    for positives in _sizes(experiment, store, smoke):
+    for positives in sizes_of(experiment, store, smoke):
         lines = found_lines(experiment, recipe, experiment.rows[0], positives, store, smoke=smoke)
         if lines:
             return lines
@@ -141,7 +160,8 @@ def mean_of(lines: list[Line], *path: str) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def _sizes(experiment: Experiment, store: ResultStore, smoke: bool) -> list[int]:
+def sizes_of(experiment: Experiment, store: ResultStore, smoke: bool) -> list[int]:
+    """Every number of positives that is declared, in the paper, or was run."""
     if smoke:
         return [SMOKE_POSITIVES]
     in_paper = {size for row in experiment.rows for size in row.paper}

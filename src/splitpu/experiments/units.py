@@ -6,21 +6,38 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from splitpu.config import Config, DataProfile, config_differences, config_from_dict, config_hash, preset
+from splitpu.config import (
+    Config,
+    DataProfile,
+    config_differences,
+    config_from_dict,
+    config_hash,
+    preset,
+)
 from splitpu.errors import InputError
-from splitpu.experiments.declared import Experiment, Row, chosen_recipe
+from splitpu.experiments.costs import guessed_seconds
+from splitpu.experiments.declared import SPLIT_PU, Experiment, Row, Treatment, chosen_recipe
+from splitpu.methods.registry import METHODS, find_method, sections_in_use
 
-METHOD = "split-pu"
-# What a result of the method depends on; not how the arithmetic is done, nor the settings of other methods.
-WHAT_IS_COMPUTED = ("rounds", "threshold", "base", "split", "student", "views")
 CHECKPOINT_EVERY = 10  # epochs; a checkpoint costs time, a stage that is interrupted costs at most this much again
 
 # Kind and training rows of each set, so that a table can be rendered without the data at hand.
-_SETS: dict[str, tuple[Literal["vectors", "images"], int]] = {"cifar10": ("images", 50_000), "digits": ("images", 1347)}
+_SETS: dict[str, tuple[Literal["vectors", "images", "volumes"], int]] = {
+    "cifar10": ("images", 50_000),
+    "mnist": ("images", 60_000),
+    "digits": ("images", 1347),
+    "breastmnist": ("images", 546),
+    "busi": ("images", 395),
+    "adrenal": ("volumes", 259),
+}
 
 SMOKE_SET, SMOKE_NETWORK, SMOKE_POSITIVES = "digits", "cnn-small", 50
 _SMOKE_BEFORE = {"rounds": 1}  # a table may ask for more
-_SMOKE_AFTER = {"base.epochs": 2, "split.max_epochs": 2, "student.epochs": 2}
+_SMOKE_AFTER = {
+    **{"warmup.epochs": 2, "base.epochs": 2, "split.max_epochs": 2, "student.epochs": 2},
+    **{f"{section}.epochs": 2 for section in ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")},
+    **{"pubn.score_epochs": 2, "puupl.rounds": 2, "dist_pu.warmup_epochs": 2},
+}
 
 
 @dataclass(frozen=True)
@@ -40,9 +57,14 @@ class Unit:
         return SMOKE_SET if self.smoke else self.row.data or self.experiment.data
 
     @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.row.method
+
+    @property
     def network(self) -> str:
         """The network's name."""
-        return SMOKE_NETWORK if self.smoke else chosen_recipe(self.recipe).backbone
+        return SMOKE_NETWORK if self.smoke else self._treatment.network or chosen_recipe(self.recipe).backbone
 
     @property
     def profile(self) -> DataProfile:
@@ -77,7 +99,7 @@ class Unit:
         return {
             "experiment": self.experiment.name,
             "recipe": self.recipe,
-            "method": METHOD,
+            "method": self.method,
             "positives": self.positives,
             "setting": self.setting,
             "seed": self.seed,
@@ -97,7 +119,7 @@ class Unit:
                 "data": self.data,
                 "network": self.network,
                 "recipe": self.recipe,
-                "method": METHOD,
+                "method": self.method,
                 "positives": self.positives,
                 "seed": self.seed,
             },
@@ -106,16 +128,46 @@ class Unit:
 
     def __str__(self) -> str:
         changed = ", ".join(f"{key}={value}" for key, value in self.setting.items()) or "as the recipe says"
-        return f"{self.experiment.name} / {self.recipe} / {self.positives} positives / seed {self.seed} / {changed}"
+        what = "" if self.method == SPLIT_PU else f" / {self.method}"
+        where = "" if self.data in (self.experiment.data, SMOKE_SET) else f" / {self.data}"
+        start = f"{self.experiment.name} / {self.recipe}{where}{what}"
+        return f"{start} / {self.positives} positives / seed {self.seed} / {changed}"
+
+    @property
+    def guessed_seconds(self) -> float:
+        """What its training may take on the GPU that most results were made on."""
+        rows = self.profile.rows * (1 - self.experiment.held_out)
+        return guessed_seconds(self.config, self.network, round(rows), self.positives)
+
+    @property
+    def _treatment(self) -> Treatment:
+        return self.experiment.sets.get(self.row.data or self.experiment.data, Treatment())
 
     def _asked(self) -> str:
-        return json.dumps({**self.experiment.common, **self.row.setting}, sort_keys=True)
+        asked = {**self.experiment.common, **self._treatment.setting, **self.row.setting, "method": self.method}
+        return json.dumps(asked, sort_keys=True)
+
+
+def what_is_computed(config: Config) -> tuple[str, ...]:
+    """The sections a result depends on: not how the arithmetic is done, nor what its method never reads.
+
+    The method itself has a place of its own in a result line.
+
+    >>> what_is_computed(Config())
+    ('rounds', 'threshold', 'base', 'split', 'student', 'views')
+    """
+    return tuple(section for section in sections_in_use(config) if section != "method")
 
 
 def work_key(line: Mapping[str, Any], hash_of_config: str) -> str:
     """The name under which a result line is found."""
     parts = ("work", "data", "network", "recipe", "method", "positives", "seed")
     return json.dumps([*(line[part] for part in parts), hash_of_config])
+
+
+def computed_hash(config: Config) -> str:
+    """Name of everything that decides about a result besides data, network, method and seed."""
+    return config_hash(config, *what_is_computed(config))
 
 
 def known_set(name: str) -> bool:
@@ -129,11 +181,14 @@ def planned_units(
     recipe: str | None = None,
     positives: Iterable[int] | None = None,
     seeds: Iterable[int] | None = None,
+    methods: Iterable[str] | None = None,
 ) -> list[Unit]:
     """All units asked for, each training once, seed by seed, so that the first seeds of every table come first.
 
-    Within a seed, units that share a base model follow one another.
+    Within a seed, units that share a base model follow one another. Tables that ask for it come row by row instead,
+    the cheapest first, so that whatever time there is fills whole rows.
     """
+    asked_methods = None if methods is None else tuple(methods)
     sizes, draws = (tuple(asked) if asked is not None else None for asked in (positives, seeds))
     units = [
         Unit(experiment, name, row, size, seed)
@@ -142,11 +197,17 @@ def planned_units(
         if not chosen_recipe(name).unavailable
         for size in sizes or experiment.positives
         for seed in draws or experiment.seeds
-        for row in experiment.rows
-        if not experiment.unavailable
+        for row in rows_for(experiment, asked_methods)
+        if not experiment.unavailable and known_set(row.data or experiment.data)
     ]
     order = {id(unit): number for number, unit in enumerate(units)}
-    units.sort(key=lambda unit: (unit.seed, unit.recipe, unit.positives, order[id(unit)]))
+
+    def place(unit: Unit) -> tuple[Any, ...]:
+        if unit.experiment.order == "rows":
+            return 1, unit.guessed_seconds, unit.positives, unit.row.label, unit.seed
+        return 0, unit.seed, unit.recipe, unit.positives, order[id(unit)]
+
+    units.sort(key=place)
     once: dict[str, Unit] = {}
     for unit in units:
         once.setdefault(unit.work_key, unit)
@@ -154,15 +215,36 @@ def planned_units(
 
 
 def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
-    """One tiny unit for every experiment that can be run; where there is a choice, one that changes something."""
-    units = []
+    """One tiny unit for every experiment that can be run; where there is a choice, one that no other one trains."""
+    units: list[Unit] = []
     for experiment in chosen:
         if experiment.unavailable:
             continue
         recipe = "default" if "default" in experiment.recipes else experiment.recipes[0]
         candidates = [Unit(experiment, recipe, row, SMOKE_POSITIVES, 0, smoke=True) for row in experiment.rows]
-        units.append(next((unit for unit in candidates if unit.setting), candidates[0]))
+        known = {unit.work_key for unit in units}
+        changed = [unit for unit in candidates if unit.setting]
+        units.append(next((unit for unit in changed if unit.work_key not in known), (changed or candidates)[0]))
     return units
+
+
+def rows_for(experiment: Experiment, methods: tuple[str, ...] | None) -> tuple[Row, ...]:
+    """The rows of these methods; a method that the table does not name gets a row of its own, at its own settings.
+
+    >>> from splitpu.experiments.declared import experiments
+    >>> [row.label for row in rows_for(experiments()["rho"], ("vpu",))]
+    ['VPU']
+    """
+    if methods is None:
+        return experiment.rows
+    unknown = [find_method(name).name for name in methods if all(row.method != name for row in experiment.rows)]
+    if unknown and experiment.kind == "figure":
+        raise InputError(
+            f"figure '{experiment.name}' looks into {METHODS[SPLIT_PU].title} and cannot be made of method "
+            f"'{unknown[0]}'; name a table instead"
+        )
+    named = tuple(row for row in experiment.rows if row.method in methods)
+    return named + tuple(Row(label=METHODS[name].title, method=name) for name in unknown)
 
 
 def _runnable(recipe: str) -> str:
@@ -193,10 +275,12 @@ def _config(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> 
 
 @cache
 def _hash(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> str:
-    return config_hash(_config(recipe, data, positives, asked, smoke), *WHAT_IS_COMPUTED)
+    return computed_hash(_config(recipe, data, positives, asked, smoke))
 
 
 @cache
 def _setting(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> dict[str, Any]:
     before = _recipe_config(recipe, data, positives, smoke)
-    return config_differences(before, config_from_dict(json.loads(asked), before))
+    after = config_from_dict(json.loads(asked), before)
+    read = what_is_computed(after)  # the method itself is named apart from the settings
+    return {key: value for key, value in config_differences(before, after).items() if key.partition(".")[0] in read}

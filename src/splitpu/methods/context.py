@@ -1,6 +1,6 @@
 """What every stage of a method needs to know, gathered once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,14 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class WarmStart:
+    """Weights that fresh networks start from, and the key of the stage that made them."""
+
+    key: str
+    weights: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
 class Context:
     """Data, prior, configuration and engine of one run."""
 
@@ -54,6 +62,7 @@ class Context:
     engine: Engine
     data_key: str
     preprocessing: Preprocessing
+    warm_start: WarmStart | None = None
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
 
     def train(self, stage: Stage, network: nn.Module) -> str:
@@ -66,10 +75,15 @@ class Context:
         return choice.stage.key
 
     def fresh_network(self, place: str) -> Backbone:
-        """A newly initialised network whose weights depend only on the seed and the place it is for."""
+        """A new network whose weights depend only on the seed, the place it is for and what that place starts from."""
         with seeded(self.engine.seed, place, "initial weights"):
             network = self.recipe.build()
-        if self.data.kind == "images":
+        start = self.start_of(place)
+        if start is not None:
+            own = network.state_dict()
+            for name, weights in start.weights.items():
+                own[name].copy_(weights)
+        if self.data.kind != "vectors":
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network.to(self.engine.hardware.device)
 
@@ -78,19 +92,33 @@ class Context:
         with seeded(self.engine.seed, place, "initial head"):
             return build().to(self.engine.hardware.device)
 
+    def start_of(self, stage: str) -> WarmStart | None:
+        """The weights that networks of this stage start from; None if they are drawn at random."""
+        config = self.config.warmup
+        kind = stage.rpartition(".")[2] if stage.startswith("round") else "base"
+        wanted = {"split": config.split, "student": config.student}.get(kind, config.base)
+        return self.warm_start if wanted else None
+
     def identity(self, stage: str, *sections: str, **upstream: Any) -> dict[str, Any]:
         """Everything the outcome of a stage depends on; equal identities share a checkpoint."""
-        values = config_to_dict(self.config)
+        values, start = config_to_dict(self.config), self.start_of(stage)
         return {
-            "stage": stage,
+            **self.surroundings(stage),
             "data": self.data_key,
             "prior": self.prior,
+            **({} if start is None else {"warmup": start.key}),
+            **{section: values[section] for section in sections},
+            **upstream,
+        }
+
+    def surroundings(self, stage: str) -> dict[str, Any]:
+        """The part of a stage's identity that is the same whatever it learns."""
+        return {
+            "stage": stage,
             "network": self.recipe.name,
             "seed": derive_seed(self.engine.seed, stage),
             "bf16": self.engine.hardware.bf16,
             "device": self.engine.hardware.device.type,
-            **{section: values[section] for section in sections},
-            **upstream,
         }
 
     @property

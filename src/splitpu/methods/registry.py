@@ -194,7 +194,8 @@ def sections_in_use(config: Config) -> tuple[str, ...]:
     >>> sections_in_use(Config(method="vpu"))
     ('method', 'threshold', 'vpu', 'selection', 'views')
     """
+    warmed = () if config.warmup.name == "none" else ("warmup",)
     own = find_method(config.method).sections
     teacher = config.base.method
     taught_by = () if config.method != "split-pu" or teacher == "risk" else find_method(teacher).sections
-    return ("method", *dict.fromkeys((*own, *taught_by)), "views")
+    return ("method", *warmed, *dict.fromkeys((*own, *taught_by)), "views")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from splitpu.config.schema import StudentConfig
 from splitpu.engine.batches import Pool, proportional_count
 from splitpu.engine.stage import Batch, Stage
+from splitpu.kernels import last_rows
 from splitpu.losses import (
     feature_consistency,
     generalised_jensen_shannon,
@@ -48,10 +49,7 @@ class StudentTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for every view of every group, so that all share their batch-norm statistics."""
         groups = [name for name in ("easy", "positives", "consistent") if name in batch]
-        inputs = [views.weak(torch.cat([batch[name].raw for name in groups]), generator)]
-        if "consistent" in batch:
-            inputs.append(views.strong(batch["consistent"].raw, generator))
-        seen = torch.cat(inputs)
+        seen = self._seen(batch, groups, views, generator)
         outputs = self.network(seen)
         sizes = [len(batch[name].rows) for name in groups]
         if "consistent" in batch:
@@ -60,9 +58,23 @@ class StudentTask:
         terms = self._label_terms(batch, logits)
         if "consistent" in batch:
             count = sizes[-1]
-            terms |= self._hard_terms(logits, seen[-2 * count :], outputs.low[-2 * count :], outputs.high[-2 * count :])
+            low, high = last_rows(outputs.low, 2 * count), outputs.high[-2 * count :]
+            terms |= self._hard_terms(logits, seen[-2 * count :], low, high)
         loss = torch.stack([self.weights[name] * terms[name] for name in self.weights if name in terms]).sum()
         return {"loss": loss, **terms}
+
+    def _seen(self, batch: Mapping[str, Batch], groups: list[str], views: Views, generator: torch.Generator) -> Tensor:
+        """The groups in their order, and at the end the consistent rows once more, in strong views."""
+        strong = [name for name in groups if name != "consistent" and self.config.label_views == "strong"]
+        weak = [name for name in groups if name not in strong]  # the last of the groups, or all of them
+        seen = []
+        if strong:
+            seen.append(views.strong(torch.cat([batch[name].raw for name in strong]), generator))
+        if weak:
+            seen.append(views.weak(torch.cat([batch[name].raw for name in weak]), generator))
+        if "consistent" in batch:
+            seen.append(views.strong(batch["consistent"].raw, generator))
+        return torch.cat(seen)
 
     def _label_terms(self, batch: Mapping[str, Batch], logits: Mapping[str, Tensor]) -> dict[str, Tensor]:
         terms = {"positive": soft_cross_entropy(logits["positives"], torch.ones_like(logits["positives"]))}

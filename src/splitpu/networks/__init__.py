@@ -12,6 +12,7 @@ from splitpu.networks.cnn import CNN13, SmallCNN
 from splitpu.networks.custom import LayerTap, as_backbone
 from splitpu.networks.mlp import MLP
 from splitpu.networks.resnet import ResNet18
+from splitpu.networks.slices import SlicesResNet18
 
 __all__ = [
     "Backbone",
@@ -29,15 +30,16 @@ _BUILDERS: dict[str, Callable[[tuple[int, ...]], Backbone]] = {
     "cnn-small": SmallCNN,
     "cnn13": CNN13,
     "resnet18": ResNet18,
+    "slices-resnet18": SlicesResNet18,
 }
-_VECTOR_NETWORKS = {"mlp"}
+_VECTOR_NETWORKS, _VOLUME_NETWORKS = {"mlp"}, {"slices-resnet18"}
 
 
 def network_names() -> tuple[str, ...]:
     """Return the names `build_network` knows besides "auto".
 
     >>> network_names()
-    ('mlp', 'cnn-small', 'cnn13', 'resnet18')
+    ('mlp', 'cnn-small', 'cnn13', 'resnet18', 'slices-resnet18')
     """
     return tuple(_BUILDERS)
 
@@ -50,6 +52,8 @@ def choose_network(input_shape: tuple[int, ...]) -> str:
     """
     if len(input_shape) == 1:
         return "mlp"
+    if len(input_shape) == 4:
+        return "slices-resnet18"
     side = max(input_shape[:2])
     if side < 24:
         return "cnn-small"
@@ -57,7 +61,7 @@ def choose_network(input_shape: tuple[int, ...]) -> str:
 
 
 def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
-    """Build a network by name for samples of one shape: (d,) or (H, W, C). "auto" chooses by the shape.
+    """Build a network by name for samples of one shape, (d,), (H, W, C) or (S, H, W, C), by which "auto" chooses.
 
     >>> build_network("auto", (20,)).feature_dim
     256
@@ -73,4 +77,7 @@ def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
         raise InputError(
             f"network {name!r} needs images, but the data are vectors of {input_shape[0]} features: use 'mlp' or 'auto'"
         )
+    if (len(input_shape) == 4) != (name in _VOLUME_NETWORKS):
+        needed, given = ("volumes", "no volumes") if name in _VOLUME_NETWORKS else ("single samples", "volumes")
+        raise InputError(f"network {name!r} is for {needed}, but the data are {given}: use 'auto'")
     return _BUILDERS[name](input_shape)

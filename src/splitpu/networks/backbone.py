@@ -33,6 +33,8 @@ def flat_size(input_shape: tuple[int, ...]) -> int:
 def network_input_shape(input_shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of one sample as a network sees it: (H, W, C) becomes (C, H, W).
 
+    Slices of a volume have one channel more, which says whether they are there: (S, H, W, C) becomes (S, C + 1, H, W).
+
     >>> network_input_shape((32, 48, 3))
     (3, 32, 48)
     >>> network_input_shape((20,))
@@ -40,7 +42,9 @@ def network_input_shape(input_shape: tuple[int, ...]) -> tuple[int, ...]:
     """
     if len(input_shape) == 1:
         return input_shape
-    height, width, channels = input_shape
+    height, width, channels = input_shape[-3:]
+    if len(input_shape) == 4:
+        return input_shape[0], channels + 1, height, width
     return channels, height, width
 
 

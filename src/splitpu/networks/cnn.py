@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from splitpu.kernels import convolve, normalise
 from splitpu.networks.backbone import Backbone, Outputs
 
 
@@ -33,8 +34,8 @@ class SmallCNN(PlainCNN):
         super().__init__()
         height, width, channels = input_shape
         self.feature_dim = 128
-        self.first = _convolution(channels, 32)
-        self.rest = nn.Sequential(_convolution(32, 64, stride=2), _convolution(64, 64))
+        self.first = ConvolutionBlock(channels, 32)
+        self.rest = nn.Sequential(ConvolutionBlock(32, 64, stride=2), ConvolutionBlock(64, 64))
         self.hidden = nn.Sequential(
             nn.Linear(64 * _halved(height) * _halved(width), self.feature_dim, bias=False),
             nn.BatchNorm1d(self.feature_dim),
@@ -51,16 +52,16 @@ class CNN13(PlainCNN):
         super().__init__()
         height, width, channels = input_shape
         self.feature_dim = 1000
-        self.first = _convolution(channels, 96)
+        self.first = ConvolutionBlock(channels, 96)
         self.rest = nn.Sequential(
-            _convolution(96, 96),
-            _convolution(96, 96, stride=2),
-            _convolution(96, 192),
-            _convolution(192, 192),
-            _convolution(192, 192, stride=2),
-            _convolution(192, 192),
-            _convolution(192, 192, kernel=1),
-            _convolution(192, 10, kernel=1),
+            ConvolutionBlock(96, 96),
+            ConvolutionBlock(96, 96, stride=2),
+            ConvolutionBlock(96, 192),
+            ConvolutionBlock(192, 192),
+            ConvolutionBlock(192, 192, stride=2),
+            ConvolutionBlock(192, 192),
+            ConvolutionBlock(192, 192, kernel=1),
+            ConvolutionBlock(192, 10, kernel=1),
         )
         flattened = 10 * _halved(_halved(height)) * _halved(_halved(width))
         self.hidden = nn.Sequential(
@@ -72,13 +73,22 @@ class CNN13(PlainCNN):
         self.head = nn.Linear(self.feature_dim, 1)
 
 
-def _convolution(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> nn.Sequential:
-    # No bias: the batch normalisation that follows would take it away again.
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False),
-        nn.BatchNorm2d(outputs),
-        nn.ReLU(),
-    )
+class ConvolutionBlock(nn.Sequential):
+    """Convolution, batch normalisation, ReLU, one after the other; on a GPU the last two are one."""
+
+    def __init__(self, inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> None:
+        """Build; without a bias, which the batch normalisation would take away again."""
+        super().__init__(
+            nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+        )
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Return the block's output."""
+        convolution, norm, _ = self
+        assert isinstance(convolution, nn.Conv2d)
+        return normalise(norm, convolve(convolution, batch))
 
 
 def _halved(side: int) -> int:

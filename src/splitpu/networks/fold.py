@@ -7,7 +7,10 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from splitpu.networks.cnn import ConvolutionBlock
 from splitpu.networks.resnet import BasicBlock, ResNet18
+
+_IN_ORDER = (nn.Sequential.forward, ConvolutionBlock.forward)  # forward passes that run their layers one by one
 
 
 def folded(network: nn.Module) -> nn.Module:
@@ -20,7 +23,7 @@ def folded(network: nn.Module) -> nn.Module:
     if _uses_weights_twice(copied):
         return copied
     for module in copied.modules():
-        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+        if isinstance(module, nn.Sequential) and type(module).forward in _IN_ORDER:
             names = list(module._modules)
             for first, second in itertools.pairwise(names):
                 _fold_pair(module, first, second)

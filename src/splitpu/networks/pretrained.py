@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from splitpu.errors import InputError
+from splitpu.networks.backbone import Backbone
 from splitpu.networks.resnet import ResNet18
 
 HEAD, STEM = "fc.", "conv1.weight"
@@ -100,6 +101,20 @@ def transfer(weights: PretrainedWeights, network: ResNet18) -> Transfer:
     unknown = [name for name in weights.tensors if name not in own and not name.startswith(HEAD)]
     left_out |= dict.fromkeys(unknown, "there is no such layer")
     return Transfer(tuple(loaded), adapted, left_out)
+
+
+def pretrainable(shape: tuple[int, ...]) -> str:
+    """The network that can start from such weights, for samples of this shape.
+
+    >>> pretrainable((64, 64, 3)), pretrainable((20, 64, 64, 1))
+    ('resnet18', 'slices-resnet18')
+    """
+    return "slices-resnet18" if len(shape) == 4 else "resnet18"
+
+
+def resnet_inside(network: Backbone) -> ResNet18:
+    """The ResNet-18 of a network: itself, or the part that looks at slices."""
+    return next(part for part in network.modules() if isinstance(part, ResNet18))
 
 
 def fitted_to_channels(kernel: Tensor, channels: int) -> Tensor:

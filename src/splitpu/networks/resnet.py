@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from splitpu.kernels import convolve, normalise
 from splitpu.networks.backbone import Backbone, Outputs
 
 SMALL_IMAGE_BELOW = 64  # pixels of the shorter side
@@ -33,14 +34,18 @@ class ResNet18(Backbone):
 
     def low_features(self, batch: Tensor) -> Tensor:
         """The first convolution's block alone."""
-        return nn.functional.relu(self.bn1(self.conv1(batch)))
+        return normalise(self.bn1, convolve(self.conv1, batch))
 
-    def forward(self, batch: Tensor) -> Outputs:
-        """Return the outputs for a batch of images."""
+    def features(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """The low and the high features, for whoever has a head of its own."""
         low = self.low_features(batch)
         hidden = low if self.is_small else nn.functional.max_pool2d(low, 3, stride=2, padding=1)
         hidden = self.layer4(self.layer3(self.layer2(self.layer1(hidden))))
-        high = hidden.mean(dim=(2, 3))
+        return low, hidden.mean(dim=(2, 3))
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of images."""
+        low, high = self.features(batch)
         return Outputs(low, high, self.fc(high).squeeze(1))
 
     def _initialise(self, quiet_blocks: bool) -> None:
@@ -69,9 +74,13 @@ class BasicBlock(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         """Return the block's output."""
-        straight = batch if self.downsample is None else self.downsample(batch)
-        hidden = nn.functional.relu(self.bn1(self.conv1(batch)))
-        return nn.functional.relu(self.bn2(self.conv2(hidden)) + straight)
+        straight = batch
+        if self.downsample is not None:
+            convolution, norm = self.downsample
+            assert isinstance(convolution, nn.Conv2d)
+            straight = normalise(norm, convolve(convolution, batch), relu=False)
+        hidden = normalise(self.bn1, convolve(self.conv1, batch))
+        return normalise(self.bn2, convolve(self.conv2, hidden), added=straight)
 
 
 def _layer(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:

@@ -25,7 +25,7 @@ FOLDS = 2
 WARM_UP, CLEANED = 10, 20
 FEWEST_STEPS = 1000  # of both together, as far as MOST_TIMES as many epochs allow
 MOST_TIMES = 4
-_BATCH = 256
+_BATCH, _SMALLEST_BATCH = 256, 16  # images a step; of volumes fewer, as each is many images
 _OPTIMISER = OptimiserConfig(name="adamw", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.99)
 
 
@@ -73,11 +73,13 @@ class _Fold:
         self.network: Backbone = context.fresh_network(name)
         labelled = context.data.labelled[training]
         self.positives, self.unlabelled = training[labelled], training[~labelled]
+        images = context.data.features.shape[1] if context.data.kind == "volumes" else 1
+        self.batch = max(_SMALLEST_BATCH, _BATCH // images)
         self.kept = torch.ones(len(context.data), device=context.engine.hardware.device)
 
     def scores(self) -> CrossFitted:
         """Of the held-out rows, before and after the cleaning."""
-        steps = -(-len(self.unlabelled) // min(_BATCH, len(self.unlabelled)))
+        steps = -(-len(self.unlabelled) // min(self.batch, len(self.unlabelled)))
         times = min(max(1, math.ceil(FEWEST_STEPS / (steps * (WARM_UP + CLEANED)))), MOST_TIMES)
         self._train("plain", WARM_UP * times)
         plain = self._clean()
@@ -89,8 +91,8 @@ class _Fold:
             name=f"{self.name}.{part}",
             task=ContrastTask(self.network, self.kept),
             pools={
-                "positives": Pool(self.positives, min(_BATCH // 2, len(self.positives))),
-                "unlabelled": Pool(self.unlabelled, min(_BATCH, len(self.unlabelled))),
+                "positives": Pool(self.positives, min(self.batch // 2, len(self.positives))),
+                "unlabelled": Pool(self.unlabelled, min(self.batch, len(self.unlabelled))),
             },
             leading="unlabelled",
             epochs=epochs,

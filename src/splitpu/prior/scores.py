@@ -64,7 +64,7 @@ def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: s
         found = network_scores(data, seed=seed, device=device)
         found = CrossFitted(found.plain[rows], found.cleaned[rows])
     else:
-        found = classical_scores(features, data.labelled[rows], images=data.kind == "images", seed=seed)
+        found = classical_scores(features, data.labelled[rows], images=data.kind != "vectors", seed=seed)
     return PUScores(data.labelled[rows], found.plain, found.cleaned, features, rows, how)
 
 
@@ -85,7 +85,10 @@ def described(data: PUData, rows: Indices, seed: int) -> Floats:
     """
     from sklearn.decomposition import PCA
 
-    flat = np.asarray(data.features[rows], dtype=np.float64).reshape(len(rows), -1)
+    if data.kind == "volumes":  # all voxels of many patients would fill the memory; their mean slice says enough
+        flat = np.stack([data.features[row].mean(axis=0, dtype=np.float64).ravel() for row in rows.tolist()])
+    else:
+        flat = np.asarray(data.features[rows], dtype=np.float64).reshape(len(rows), -1)
     if data.kind == "vectors":
         spread = flat.std(0)
         standardised: Floats = (flat - flat.mean(0)) / np.where(spread > 0, spread, 1.0)

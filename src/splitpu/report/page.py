@@ -1,14 +1,12 @@
 """The page: one file that opens anywhere, asks nothing of the network, and can be sent to a colleague."""
 
 import os
-from base64 import b64encode
-from hashlib import sha256
 from pathlib import Path
 
 from splitpu.files import write_text
 from splitpu.report import judging, outcome, predictions, training
+from splitpu.report.document import document, section
 from splitpu.report.model import ReportData
-from splitpu.report.style import SCRIPT, STYLE
 from splitpu.report.text import escape, facts, name
 
 
@@ -16,22 +14,11 @@ def render(report: ReportData) -> str:
     """Draw the whole page as HTML text."""
     sections = _sections(report)
     links = "".join(f'<a href="#{anchor}">{anchor.capitalize()}</a>' for anchor, _, _ in sections)
-    body = "".join(
-        f'<section id="{anchor}" aria-labelledby="{anchor}-title">'
-        f'<h2 id="{anchor}-title">{title}</h2>{content}</section>'
-        for anchor, title, content in sections
+    header = (
+        f'<h1>{name(report.title)}</h1><p class="answer">{outcome.headline(report)}</p>'
+        f'<nav aria-label="Sections">{links}</nav>{_warnings(report.warnings)}'
     )
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        f"<title>{escape(report.title)}</title><style>{STYLE}</style></head><body>"
-        f'<header><h1>{name(report.title)}</h1><p class="answer">{outcome.headline(report)}</p>'
-        f'<nav aria-label="Sections">{links}</nav>{_warnings(report.warnings)}</header>'
-        f"<main>{body}</main><footer>Written by splitpu. This page is complete in itself and loads nothing.</footer>"
-        f"<script>{SCRIPT}</script></body></html>\n"
-    )
+    return document(report.title, header, "".join(section(*parts) for parts in sections))
 
 
 def write_report(path: str | os.PathLike[str], report: ReportData) -> None:
@@ -78,9 +65,3 @@ def _warnings(warnings: tuple[str, ...]) -> str:
     title = "Warning" if len(warnings) == 1 else "Warnings"
     heading = f'<h2 id="warnings-title">{title}</h2>'
     return f'<aside class="warnings" aria-labelledby="warnings-title">{heading}<ul>{items}</ul></aside>'
-
-
-def _policy() -> str:
-    """Forbid the network and every script but our own, in case a name should ever slip past the escaping."""
-    digest = b64encode(sha256(SCRIPT.encode("utf-8")).digest()).decode("ascii")
-    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"

@@ -11,9 +11,10 @@ from splitpu.report.scales import finite
 from splitpu.report.text import NO_BREAK, count, decimal, escape, name, percent
 
 _STAGE = re.compile(r"round(\d+)\.(split|student)")
-_KINDS = {"base": "Base", "split": "Temporary networks", "student": "Students"}
+_KINDS = {"warmup": "Warm-up", "base": "Base", "split": "Temporary networks", "student": "Students"}
 _TERMS = {
     "loss": "total loss",
+    "alignment": "cosine between two views of a row",
     "easy": "loss on easy samples",
     "positive": "loss on labelled positives",
     "low": "low-level consistency with the teacher",

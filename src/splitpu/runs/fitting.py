@@ -2,19 +2,21 @@
 
 import dataclasses
 import json
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
+
+import torch
 
 from splitpu.config import Config
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
-from splitpu.errors import InputError, SplitPUWarning
+from splitpu.errors import InputError
 from splitpu.files import write_text
+from splitpu.listening import Note, collected_warnings
 from splitpu.networks import build_network
+from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.report import write_report
 from splitpu.runs.folder import RunFolder
@@ -23,10 +25,8 @@ from splitpu.runs.page import report_data
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.starting_weights import check_weights, same_weights
-from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_skipped, write_split
+from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
 from splitpu.training import Training, check_needs, train
-
-Note = Callable[[str], None]
 
 
 def begin_run(
@@ -48,8 +48,7 @@ def begin_run(
     check_needs(config, loaded.data, value)
     hardware = Hardware.choose(device, config.engine)
     shape = tuple(loaded.data.features.shape[1:])
-    start = None if weights is None else check_weights(weights, backbone, shape)
-    build_network("resnet18" if start else backbone, shape)
+    start = check_network(backbone, weights, shape)
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
     config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, threads=hardware.threads))
     request = Request(
@@ -67,6 +66,14 @@ def begin_run(
     return RunFolder.create(path, request, config), request
 
 
+def check_network(backbone: str, weights: Path | None, shape: tuple[int, ...]) -> dict[str, Any] | None:
+    """Refuse a network or weights that these data cannot have; gives what the request remembers of the weights."""
+    start = None if weights is None else check_weights(weights, backbone, shape)
+    with torch.device("meta"):  # at no cost and without drawing weights
+        build_network(pretrainable(shape) if start else backbone, shape)
+    return start
+
+
 def carry_out(
     folder: RunFolder,
     request: Request,
@@ -75,6 +82,7 @@ def carry_out(
     observer: Observer,
     note: Note,
     world: World | None = None,
+    shared: SharedRows | None = None,
 ) -> dict[str, Any]:
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
 
@@ -86,7 +94,7 @@ def carry_out(
         _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)
         try:
-            training = _train(folder, request, loaded, Everyone([metrics, observer]), world)
+            training = _train(folder, request, loaded, Everyone([metrics, observer]), world, shared)
         except InputError:
             if metrics.epochs == 0 and not folder.checkpoints.exists():
                 folder.discard()
@@ -103,7 +111,12 @@ def help_out(folder: RunFolder, request: Request, loaded: LoadedData, *, observe
 
 
 def _train(
-    folder: RunFolder, request: Request, loaded: LoadedData, observer: Observer, world: World | None
+    folder: RunFolder,
+    request: Request,
+    loaded: LoadedData,
+    observer: Observer,
+    world: World | None,
+    shared: SharedRows | None = None,
 ) -> Training:
     return train(
         loaded.data,
@@ -117,44 +130,21 @@ def _train(
         classes=loaded.classes,
         world=world,
         weights=None if request.weights is None else same_weights(request.weights),
+        shared=shared,
     )
 
 
 def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:
     """Before training, so that even a run that is never finished says what it left out."""
-    if loaded.skipped:
-        write_skipped(folder.skipped, loaded.skipped)
-    if loaded.duplicates:
-        write_duplicates(folder.duplicates, loaded)
     for warning in loaded.warnings:
         given.append(warning)
         note(warning)
-
-
-@contextmanager
-def collected_warnings(note: Note) -> Iterator[list[str]]:
-    """Tell and collect what the package warns of inside the block; other warnings go their usual way."""
-    given: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", SplitPUWarning)
-        show_others = warnings.showwarning
-
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            if issubclass(category, SplitPUWarning):
-                given.append(str(message))
-                note(str(message))
-            else:
-                show_others(message, category, filename, lineno, file, line)
-
-        warnings.showwarning = show
-        yield given
+    if loaded.skipped:
+        write_skipped(folder.skipped, loaded.skipped)
+        note(f"{folder.skipped} lists every file that is not used, and why")
+    if loaded.duplicates:
+        write_duplicates(folder.duplicates, loaded)
+        note(f"{folder.duplicates} lists all of the equal pictures")
 
 
 def _write_everything(
@@ -163,6 +153,7 @@ def _write_everything(
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
     dataclasses.replace(training.model, inputs=loaded.inputs).save(folder.path)
+    write_scores(folder.scores, training, loaded)
     write_split(folder.split, training, loaded.data)
     write_report(folder.report, report_data(training, loaded, request, figures, given))
     result = result_of(training, loaded, request, figures, given)

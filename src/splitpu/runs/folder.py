@@ -26,6 +26,7 @@ class RunFolder:
         self.config_file = path / "config.toml"
         self.request_file = path / "request.json"
         self.metrics = path / "metrics.jsonl"
+        self.scores = path / "scores.csv"
         self.split = path / "split.csv"
         self.skipped = path / "skipped.csv"
         self.duplicates = path / "duplicates.csv"

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.calibration import reliability, sigmoid
-from splitpu.config import config_to_toml
+from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.report import ReportData, RoundReport, Sample
@@ -118,11 +118,24 @@ def _sample(row: int, teacher: float, student: float, loaded: LoadedData, prepro
     data = loaded.data
     name = data.names[row] if data.names else f"row {row}"
     raw = np.asarray(data.features[row])
-    if preprocessing.kind == "images":
+    if preprocessing.kind == "volumes":
+        raw = middle_slice(raw)
+    if preprocessing.kind != "vectors":
         unit = (raw.astype(np.float64) - preprocessing.offset) * preprocessing.scale
         pixels = (np.clip(unit, 0, 1) * 255).round().astype(np.uint8)
         return Sample(name, float(teacher), float(student), pixels=pixels)
     return Sample(name, float(teacher), float(student), values=_telling_values(raw, loaded, preprocessing))
+
+
+def middle_slice(volume: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The slice that stands for a volume in a gallery: the middle one of those that are there.
+
+    >>> middle_slice(np.array([[[[1]]], [[[2]]], [[[3]]], [[[0]]]])).item()
+    2
+    """
+    there = np.flatnonzero(volume.reshape(len(volume), -1).any(axis=1))
+    found: npt.NDArray[Any] = volume[there[len(there) // 2] if len(there) else 0]
+    return found
 
 
 def _telling_values(
@@ -186,9 +199,22 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Method": find_method(training.model.config.method).title,
         "Network": training.model.network_name,
         "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),
+        "Warm-up": _warmup_in_words(training.model.config.warmup),
         "Preset": request.preset,
         "Seed": str(request.seed),
     }
+
+
+def _warmup_in_words(config: WarmupConfig) -> str:
+    """What every network starts from.
+
+    >>> _warmup_in_words(WarmupConfig(name="simclr", split=False))
+    'simclr, 100 epochs without labels, for base and student'
+    """
+    if config.name == "none":
+        return "none"
+    started = [name for name in ("base", "split", "student") if getattr(config, name)]
+    return f"{config.name}, {config.epochs} epochs without labels, for {' and '.join(started) or 'nothing'}"
 
 
 def _figure_row(model: ModelFigures) -> dict[str, Any]:

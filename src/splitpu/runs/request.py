@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.config.schema import Scenario
+from splitpu.data.array_files import ArraySource
 from splitpu.data.folders import FolderSource
 from splitpu.data.tables import TableSource
 from splitpu.errors import InputError
@@ -14,7 +15,7 @@ from splitpu.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the data come from: a .npz file, folders, a table, or a named set of which some positives are labelled."""
+    """Where the data come from: files, folders, a table, or a named set of which some positives are labelled."""
 
     npz: str | None = None  # an absolute path, so that the run can be resumed from anywhere
     named: str | None = None
@@ -23,17 +24,24 @@ class Source:
     scenario: Scenario = "single-training-set"
     folders: FolderSource | None = None
     table: TableSource | None = None
+    arrays: ArraySource | None = None
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "Source":
         """From what JSON made of it, which knows lists only."""
         parts = dict(stored)
-        kinds: dict[str, Any] = {"folders": FolderSource, "table": TableSource}
+        kinds: dict[str, Any] = {"folders": FolderSource, "table": TableSource, "arrays": ArraySource}
         for name, kind in kinds.items():
             if parts.get(name) is not None:
                 fields = {key: tuple(value) if isinstance(value, list) else value for key, value in parts[name].items()}
                 parts[name] = kind(**fields)
         return cls(**parts)
+
+    @property
+    def tested(self) -> bool:
+        """Whether test rows were named apart from the training rows; a .npz file or a named set may hold some."""
+        parts = self.folders or self.arrays or self.table
+        return bool(parts and parts.test)
 
     @property
     def where(self) -> str:
@@ -42,8 +50,9 @@ class Source:
         >>> Source(named="digits", positives=50).where
         'digits, 50 positives labelled'
         """
-        if self.folders:
-            return " and ".join([*self.folders.positives, *self.folders.unlabelled])
+        sides = self.folders or self.arrays
+        if sides:
+            return " and ".join([*sides.positives, *sides.unlabelled])
         if self.table:
             return self.table.path
         return self.npz or f"{self.named}, {self.positives} positives labelled"
@@ -55,8 +64,10 @@ class Source:
         >>> Source(npz="/data/cells.npz").title, Source(named="digits", positives=50).title
         ('cells', 'digits')
         """
-        if self.folders:
-            return Path((self.folders.positives or self.folders.unlabelled)[0]).name or "images"
+        sides = self.folders or self.arrays
+        if sides:
+            first = Path((sides.positives or sides.unlabelled)[0])
+            return (first.name if self.folders else first.stem) or "images"
         path = self.table.path if self.table else self.npz
         return Path(path).stem if path else str(self.named)
 

@@ -1,5 +1,6 @@
 """From the source that a request names to data ready for training and testing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from splitpu.config.schema import Scenario
-from splitpu.data import HeldOut, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
+from splitpu.data import HeldOut, NamedSet, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
+from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
 from splitpu.data.folders import FolderSource, read_folders
 from splitpu.data.image_cache import Watch
+from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
+from splitpu.data.images import ImageSpec
 from splitpu.data.named import NAMED_SETS
 from splitpu.data.scanning import Skipped
-from splitpu.data.tables import TableSource, read_table_data
+from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.errors import InputError
 from splitpu.runs.request import Request, Source
 
@@ -32,6 +36,16 @@ class LoadedData:
     skipped: tuple[Skipped, ...] = ()  # files that are not used
     duplicates: tuple[tuple[str, str], ...] = ()  # names of equal pictures on two sides
     warnings: tuple[str, ...] = ()  # about the data, to be told with the result
+    made_from: str = ""  # what images were before they were brought into one form
+
+    def in_words(self) -> str:
+        """How much there is of what, in one line."""
+        data = self.data
+        sides = " x ".join(str(side) for side in data.features.shape[1:])
+        shape = f"{sides} features" if data.kind == "vectors" else f"{sides} pixels and channels"
+        rows = f"{len(data.positives):,} labelled and {len(data.unlabelled):,} unlabelled rows"
+        tested = f", {len(self.held_out):,} to test on" if self.held_out else ""
+        return f"{rows}{tested}; {shape}{self.made_from}"
 
 
 def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scenario) -> Source:
@@ -43,34 +57,66 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
     path = Path(text)
     if path.suffix != ".npz" and not path.exists():
         raise InputError(
-            f"there is no set named {text!r} and no such file; use a .npz, .csv or .parquet file, folders with "
-            f"--positives and --unlabelled, or {_or(NAMED_SETS)}."
+            f"there is no set named {text!r} and no such file; use a .npz, .csv or .parquet file, folders or .npy "
+            f"files with --positives and --unlabelled, or {_or(NAMED_SETS)}."
         )
+    if path.suffix == ".npy":
+        raise InputError(
+            f"{text} does not say which rows are labelled: give .npy files as --positives and --unlabelled."
+        )
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        raise InputError(f"{text} is one image: give folders of images with --positives and --unlabelled.")
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
 
 
-def load_source(source: Source, progress: Progress | None = None, watch: Watch | None = None) -> LoadedData:
-    """Read and check everything; what is wrong with the data is found here, before anything is trained."""
+def load_source(
+    source: Source,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    form: ImageSpec | TableRecipe | None = None,
+) -> LoadedData:
+    """Read and check everything; what is wrong with the data is found here, before anything is trained.
+
+    Files are brought into the `form` of the data that a model was trained on, or into one that suits them.
+    """
     if source.folders:
-        return _load_folders(source, source.folders, watch)
+        return _load_folders(source, source.folders, watch, form if isinstance(form, ImageSpec) else None)
     if source.table:
-        return _load_table(source, source.table)
+        return _load_table(source, source.table, form if isinstance(form, TableRecipe) else None)
+    if source.arrays:
+        return _load_arrays(source, source.arrays)
     return _load_npz(source) if source.npz else _load_named(source, progress)
+
+
+def load_draws(
+    sources: Sequence[Source], progress: Progress | None = None, watch: Watch | None = None
+) -> list[LoadedData]:
+    """The data of runs that differ at most in which positives of a named set are labelled; the rows are loaded once."""
+    first = sources[0]
+    if first.named is None:
+        return [load_source(first, progress, watch)] * len(sources)
+    named = load_named(first.named, progress=progress)
+    return [_drawn(named, source) for source in sources]
 
 
 def load_request(request: Request, progress: Progress | None = None, watch: Watch | None = None) -> LoadedData:
     """The data of a run that goes on; data that changed meanwhile would make a run of two halves that do not match."""
     loaded = load_source(request.source, progress, watch)
-    if loaded.data.fingerprint() != request.fingerprint:
-        where = request.source.named or request.source.where
-        raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")
+    check_unchanged(loaded, request)
     return loaded
 
 
-def _load_folders(source: Source, folders: FolderSource, watch: Watch | None) -> LoadedData:
-    found = read_folders(folders, watch)
+def check_unchanged(loaded: LoadedData, request: Request) -> None:
+    """Refuse data that are not those that the run began with."""
+    if loaded.data.fingerprint() != request.fingerprint:
+        where = request.source.named or request.source.where
+        raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")
+
+
+def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: ImageSpec | None) -> LoadedData:
+    found = read_folders(folders, watch, spec)
     train, test = found.train, found.test
     data = PUData.from_arrays(
         train.pixels, found.labelled, scenario=source.scenario, names=train.names, channels="last"
@@ -86,11 +132,12 @@ def _load_folders(source: Source, folders: FolderSource, watch: Watch | None) ->
         skipped=found.skipped,
         duplicates=found.duplicates,
         warnings=found.warnings,
+        made_from=train.made_from,
     )
 
 
-def _load_table(source: Source, table: TableSource) -> LoadedData:
-    found = read_table_data(table)
+def _load_table(source: Source, table: TableSource, recipe: TableRecipe | None) -> LoadedData:
+    found = read_table_data(table, recipe)
     data = PUData.from_arrays(found.features, found.labelled, scenario=source.scenario, names=found.names)
     held_out = None
     if found.test_features is not None and found.test_truth is not None:
@@ -104,6 +151,16 @@ def _load_table(source: Source, table: TableSource) -> LoadedData:
         inputs=found.recipe.to_dict(),
         warnings=found.warnings,
     )
+
+
+def _load_arrays(source: Source, arrays: ArraySource) -> LoadedData:
+    found = read_array_data(arrays)
+    data = PUData.from_arrays(found.features, found.labelled, scenario=source.scenario, names=found.names)
+    held_out = None
+    if found.test_features is not None and found.test_truth is not None:
+        held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
+        Preprocessing.fit(data.features).check(held_out.features, "--test")
+    return LoadedData(data=data, held_out=held_out, description=source.where)
 
 
 def _load_npz(source: Source) -> LoadedData:
@@ -123,7 +180,10 @@ def _load_npz(source: Source) -> LoadedData:
 
 
 def _load_named(source: Source, progress: Progress | None) -> LoadedData:
-    named = load_named(str(source.named), progress=progress)
+    return _drawn(load_named(str(source.named), progress=progress), source)
+
+
+def _drawn(named: NamedSet, source: Source) -> LoadedData:
     data, held_out = make_pu(named, source.positives or 0, source.draw_seed, source.scenario)
     return LoadedData(
         data=data,

@@ -4,18 +4,25 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.errors import InputError
-from splitpu.networks.pretrained import PretrainedWeights, read_pretrained, transfer
-from splitpu.networks.resnet import ResNet18
+from splitpu.networks import build_network
+from splitpu.networks.imagenet import WORD, imagenet_weights
+from splitpu.networks.pretrained import PretrainedWeights, pretrainable, read_pretrained, resnet_inside, transfer
+
+
+def weights_file(given: Path | None) -> Path | None:
+    """The file that was given, or the one that a word stands for: found out before anything that takes long."""
+    return imagenet_weights() if given is not None and str(given) == WORD and not given.exists() else given
 
 
 def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str, Any]:
     """Try the weights on a network for these data; gives what the request remembers of them."""
-    if backbone not in ("auto", "resnet18"):
-        raise InputError(f"--weights are for resnet18, not for {backbone}; leave out one of the two options.")
+    name = pretrainable(shape)
+    if backbone not in ("auto", name):
+        raise InputError(f"--weights are for {name}, not for {backbone}; leave out one of the two options.")
     if len(shape) == 1:
         raise InputError("--weights are for images, but the data are vectors; leave the option out.")
     weights = read_pretrained(path)
-    done = transfer(weights, ResNet18(shape))
+    done = transfer(weights, resnet_inside(build_network(name, shape)))
     return {"path": str(path.resolve()), "checksum": weights.checksum, "in_words": done.in_words()}
 
 

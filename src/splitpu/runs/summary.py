@@ -1,4 +1,4 @@
-"""What came of a training, in figures: `result.json` and `split.csv`."""
+"""What came of a training, in figures: `result.json`, `scores.csv` and `split.csv`."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.calibration import sigmoid
 from splitpu.data import HeldOut, PUData
 from splitpu.data.scanning import Skipped
 from splitpu.engine.inference import predict_logits
@@ -122,6 +123,7 @@ def result_of(
         "selection": _selection(training),
         "network": training.model.network_name,
         "weights": request.weights,
+        "warmup": training.model.config.warmup.name,
         "seed": request.seed,
         "models": [
             {
@@ -144,6 +146,18 @@ def result_of(
     }
     cleaned: dict[str, Any] = finite_or_none(content)
     return cleaned
+
+
+def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
+    """Say of every training row how probable the final model finds it to be positive, and what it would decide."""
+    data = loaded.data
+    decisions = row_decisions(training, training.result.final)
+    found = zip(sigmoid(decisions).tolist(), (decisions > 0).tolist(), data.labelled, strict=True)
+    lines = (
+        (row, data.names[row] if data.names else "", int(labelled), f"{share:.6g}", loaded.classes[int(positive)])
+        for row, (share, positive, labelled) in enumerate(found)
+    )
+    _write_csv(path, ["index", "name", "labelled", "probability", "decision"], lines)
 
 
 def write_split(path: Path, training: Training, data: PUData) -> None:

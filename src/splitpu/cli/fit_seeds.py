@@ -1,0 +1,158 @@
+"""`splitpu fit --seeds 0,1,2`: a run for every seed, several at once on a GPU, and what they say together."""
+
+import dataclasses
+import sys
+import threading
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from splitpu.cli.fit import FitOptions, begin_asked
+from splitpu.cli.inputs import source_asked
+from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.progress import ProgressDisplay, choose_display
+from splitpu.cli.signals import RunStopped, StopRequest
+from splitpu.engine.lanes import SharedRows
+from splitpu.engine.stage import Observer, Stage, StageOutcome
+from splitpu.engine.world import World
+from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
+from splitpu.experiments.command import parse_numbers
+from splitpu.runs.fitting import carry_out
+from splitpu.runs.folder import RunFolder
+from splitpu.runs.observers import Everyone, StopWhen
+from splitpu.runs.several import FIGURES, SeedsFolder, mean_rows, seed_rows
+from splitpu.runs.sources import LoadedData, check_unchanged, load_draws
+from splitpu.runs.starting_weights import weights_file
+from splitpu.side_by_side import all_or_error, run_jobs
+
+
+def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, json: bool) -> int:
+    """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
+    seeds = parse_numbers(asked.seeds or "", "--seeds")
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"--seeds {asked.seeds} names a seed twice; give each of them once.")
+    if asked.seed is not None:
+        raise InputError("--seed and --seeds say two things; leave out one of them.")
+    if asked.side_by_side is not None and asked.side_by_side < 1:
+        raise InputError(f"--side-by-side {asked.side_by_side} would train nothing; give a number from 1 on.")
+    _refuse_several_processes()
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
+    scenario = asked.scenario or "single-training-set"
+    sources = [source_asked(asked, seed=seed, scenario=scenario) for seed in seeds]
+    path = RunFolder.free_path(asked.out, sources[0].title)
+    display = choose_display(quiet=quiet)
+    with display.watching() as watch:
+        draws = load_draws(sources, display.say, watch)
+    threads: list[int] = []  # chosen for the first run and the same for all, as the runs themselves change the load
+
+    def begin(place: Path, seed: int) -> RunFolder:
+        number = seeds.index(seed)
+        folder, _ = begin_asked(
+            asked,
+            place,
+            sources[number],
+            draws[number],
+            seed,
+            display,
+            keep_checkpoints=keep_checkpoints,
+            threads=threads[0] if threads else None,
+        )
+        threads.append(folder.config().engine.threads)
+        return folder
+
+    several = SeedsFolder.create(path, seeds, begin)
+    return _train_and_show(several, dict(zip(seeds, draws, strict=True)), asked.side_by_side, display, json=json)
+
+
+def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
+    """Continue those runs that are not finished."""
+    _refuse_several_processes()
+    display = choose_display(quiet=quiet)
+    seeds = several.seeds()
+    unfinished = [seed for seed in seeds if not several.run(seed).finished]
+    loaded: dict[int, LoadedData] = {}
+    if unfinished:
+        requests = [several.run(seed).request() for seed in unfinished]
+        with display.watching() as watch:
+            draws = load_draws([request.source for request in requests], display.say, watch)
+        for data, request in zip(draws, requests, strict=True):
+            check_unchanged(data, request)
+        loaded = dict(zip(unfinished, draws, strict=True))
+    return _train_and_show(several, loaded, None, display, json=json)
+
+
+def _train_and_show(
+    several: SeedsFolder, loaded: dict[int, LoadedData], at_once: int | None, display: ProgressDisplay, *, json: bool
+) -> int:
+    """Train the runs of these seeds, then show what all runs in the folder say together."""
+    left, shared = threading.Event(), SharedRows()
+    with StopRequest() as stop:
+        stopping = StopWhen(lambda: stop.wanted() or left.is_set())
+        jobs = [
+            partial(_run, several.run(seed), data, seed, stopping, display, shared) for seed, data in loaded.items()
+        ]
+        try:
+            device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
+            all_or_error(run_jobs(jobs, device, at_once, left.set), [f"seed {seed}" for seed in loaded])
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            raise RunStopped(several.path, stop.exit_code) from stopped
+        except SomeRunsFailed as some:
+            raise _told(some, several) from some
+    show_summary(several, several.summarise(), json=json)
+    return 0
+
+
+def _run(
+    folder: RunFolder,
+    loaded: LoadedData,
+    seed: int,
+    stopping: StopWhen,
+    display: ProgressDisplay,
+    shared: SharedRows,
+) -> None:
+    if stopping.should_stop():
+        raise Interrupted(f"stopped before seed {seed}.")
+    observer = Everyone([StageLines(f"seed {seed}", display), stopping])
+    note = lambda text: display.note(f"seed {seed}: {text}")  # noqa: E731
+    carry_out(folder, folder.request(), loaded, observer=observer, note=note, shared=shared)
+
+
+class StageLines(Observer):
+    """One line a stage that says whose it is: bars of several runs at once would be too much to look at."""
+
+    def __init__(self, name: str, display: ProgressDisplay) -> None:
+        self._name, self._display = name, display
+
+    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
+        """Say what the stage took."""
+        seconds = sum(record.seconds for record in outcome.history)
+        self._display.say(f"{self._name}  {stage.name}: {len(outcome.history)} epochs, {seconds:.1f} s")
+
+
+def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:
+    """Mean and deviation of every model, the final model of every seed, and where everything is."""
+    if json:
+        print_json({"run": str(several.path), "report": str(several.page), **summary})
+        return
+    columns = [figure for figure in FIGURES if any(figure in model["figures"] for model in summary["models"])]
+    print_table(mean_rows(summary), ["model", *columns], title="mean and standard deviation over the seeds")
+    print_table(seed_rows(summary), ["model", *columns], title="final model of every seed")
+    print_facts({"runs": several.path, "report": several.page})
+
+
+def _told(some: SomeRunsFailed, several: SeedsFolder) -> SplitPUError:
+    """The sentence for the user; what is no mistake of theirs keeps its traceback."""
+    reasons = {str(error) for error in some.failed.values()}
+    for error in some.failed.values():
+        if not isinstance(error, SplitPUError):
+            traceback.print_exception(error, file=sys.stderr)
+    several.discard_if_empty()
+    if len(reasons) == 1 and not some.finished:  # it is not about the seeds
+        return InputError(reasons.pop())
+    return InputError(f"{str(some).rstrip('.')}; go on with: splitpu fit --resume {several.path}")
+
+
+def _refuse_several_processes() -> None:
+    if World.join().size > 1:
+        raise InputError("--seeds trains in one process; leave out torchrun, or start one run a seed.")

@@ -1,0 +1,113 @@
+"""The rows that `splitpu evaluate` judges a model by: the run's own, or those of other files, folders and tables."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from splitpu.cli.inputs import DataOptions, absolute, source_asked
+from splitpu.cli.predict_inputs import image_spec, table_recipe
+from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
+from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
+from splitpu.data.array_files import read_array_test
+from splitpu.data.file_words import skipped_in_words
+from splitpu.data.folders import read_test_folders
+from splitpu.data.image_cache import Watch
+from splitpu.data.images import ImageSpec
+from splitpu.data.npz import has_only_pu_labels, read_labelled
+from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
+from splitpu.data.tables import TableRecipe, TableSource, read_table_test
+from splitpu.errors import InputError
+from splitpu.models import Model
+from splitpu.runs.folder import RunFolder
+from splitpu.runs.request import Source
+from splitpu.runs.sources import load_request, load_source
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedRows:
+    """Rows with their truth, or else labelled and unlabelled ones; one of the two is there."""
+
+    where: str
+    tested: HeldOut | None = None
+    labelled: PUData | None = None
+    trained_on: bool = False  # whether the model has seen these rows
+    warnings: tuple[str, ...] = ()
+
+
+def rows_to_judge_by(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None = None) -> JudgedRows:
+    """What the words name, or the data of the run: its test rows if it has some."""
+    others = [option for option in asked.given() if option in ("DATA", "--positives", "--unlabelled", "--labels")]
+    if asked.test is not None:
+        if others:
+            raise InputError(f"--test says what is true of its rows, so leave out {' and '.join(others)}.")
+        return _with_truth(folder, model, asked, list(asked.test), watch)
+    if asked.data in NAMED_SETS:
+        return _named(str(asked.data))
+    if asked.data is not None and asked.data.endswith(".npz") and not has_only_pu_labels(asked.data):
+        return JudgedRows(where=asked.data, tested=HeldOut.from_arrays(*read_labelled(asked.data)))
+    return _labelled(folder, model, asked, watch) if asked.given() else _of_run(folder, watch)
+
+
+def _of_run(folder: RunFolder, watch: Watch | None) -> JudgedRows:
+    source = folder.request().source
+    if source.named is not None:
+        return _named(source.named)
+    if source.npz is not None and not has_only_pu_labels(source.npz):
+        return JudgedRows(where=source.npz, tested=HeldOut.from_arrays(*read_labelled(source.npz)))
+    loaded = load_request(folder.request(), watch=watch)
+    if source.tested:
+        where = f"the test rows of {source.where}"
+        return JudgedRows(where=where, tested=loaded.held_out, warnings=loaded.warnings)
+    return JudgedRows(where=source.where, labelled=loaded.data, trained_on=True, warnings=loaded.warnings)
+
+
+def _named(name: str) -> JudgedRows:
+    named = load_named(name)
+    return JudgedRows(where=name, tested=HeldOut.from_arrays(named.features_test, named.truth_test, channels="last"))
+
+
+def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None) -> JudgedRows:
+    own = folder.request().source
+    if asked.data is not None and Path(asked.data).is_dir() and asked.positives is None and asked.labels is None:
+        raise InputError(
+            f"nothing says which images in {asked.data} are positive: give --test POSITIVES NEGATIVES if it is known, "
+            "else --positives and --unlabelled."
+        )
+    if asked.label is None and own.table is not None:
+        asked = _as_in_training(asked, own.table)
+    source = source_asked(asked, seed=0, scenario=own.scenario)
+    loaded = load_source(source, watch=watch, form=_form(model, source))
+    return JudgedRows(where=source.where, labelled=loaded.data, warnings=loaded.warnings)
+
+
+def _form(model: Model, source: Source) -> ImageSpec | TableRecipe | None:
+    if source.folders:
+        return image_spec(model, source.where)
+    return table_recipe(model, source.where) if source.table else None
+
+
+def _with_truth(
+    folder: RunFolder, model: Model, asked: DataOptions, words: list[str], watch: Watch | None
+) -> JudgedRows:
+    where = " and ".join(words)
+    if len(words) == 1 and words[0].lower().endswith(TABLE_SUFFIXES):
+        own = folder.request().source.table
+        named = asked if asked.label is not None or own is None else _as_in_training(asked, own)
+        if named.label is None:
+            raise InputError(f"{words[0]} is a table: name the column that holds the truth with --label.")
+        columns = TableSource(path=words[0], label=named.label, positive=named.positive_label)
+        features, truth = read_table_test(words[0], columns, table_recipe(model, words[0]))
+        return JudgedRows(where=where, tested=HeldOut.from_arrays(features, truth))
+    if len(words) != 2:
+        raise InputError(
+            f"--test takes one table, or two folders or .npy files (positives, negatives), but got {len(words)} words."
+        )
+    if all(word.lower().endswith(ARRAY_SUFFIXES) for word in words):
+        return JudgedRows(where=where, tested=HeldOut.from_arrays(*read_array_test(words)))
+    rows, truth = read_test_folders(absolute(words), image_spec(model, where), strict=asked.strict, watch=watch)
+    tested = HeldOut.from_arrays(rows.pixels, truth, channels="last")
+    return JudgedRows(where=where, tested=tested, warnings=tuple(skipped_in_words(rows.skipped, "test")))
+
+
+def _as_in_training(asked: DataOptions, table: TableSource) -> DataOptions:
+    """The label column of the run, where none is named."""
+    return DataOptions(**{**asked.__dict__, "label": table.label, "positive_label": table.positive})

@@ -1,0 +1,100 @@
+"""Convolutions with very few channels on one side, as matrix products over pixels.
+
+The libraries' convolution kernels are made for many channels on both sides: three inputs or ten outputs leave the GPU's
+matrix units nearly empty, and such a layer then takes as long as several others.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitpu.kernels.switch import kernels_allowed
+
+_MOST_PATCH_VALUES = 64  # beyond this, patches need more memory traffic than they save
+_ALIGNMENT = 8  # values: rows of a half-precision matrix must start at multiples of 16 bytes
+_PARTS = 64  # the weight's gradient is a sum over all pixels: in parts, which run side by side
+
+
+def convolve(layer: nn.Conv2d, batch: Tensor) -> Tensor:
+    """The layer's output, as a matrix product where that is faster: in half precision on a GPU, with few channels."""
+    if not (batch.is_cuda and kernels_allowed(layer) and torch.is_autocast_enabled("cuda") and _is_plain(layer)):
+        output: Tensor = layer(batch)
+        return output
+    stride, padding = layer.stride[0], int(layer.padding[0])
+    few_inputs = layer.weight[0].numel() <= _MOST_PATCH_VALUES and not batch.requires_grad
+    few_outputs = layer.out_channels % _ALIGNMENT != 0 and layer.kernel_size == (1, 1) and (stride, padding) == (1, 0)
+    if not few_inputs and not few_outputs:
+        output = layer(batch)
+        return output
+    batch = batch.to(torch.get_autocast_dtype("cuda"))
+    with torch.autocast("cuda", enabled=False):
+        return matrix_convolution(batch, layer.weight, stride, padding)
+
+
+def matrix_convolution(batch: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
+    """The convolution of (B, C, H, W) with a square weight (O, C, K, K), computed in the batch's precision."""
+    side = weight.shape[-1]
+    pixels = batch.permute(0, 2, 3, 1) if side == 1 and stride == 1 else _patches(batch, side, stride, padding)
+    product: Tensor = _RowProduct.apply(pixels.flatten(0, 2), weight.flatten(1))  # type: ignore[no-untyped-call]
+    return product.view(*pixels.shape[:3], -1).permute(0, 3, 1, 2)
+
+
+def _is_plain(layer: nn.Conv2d) -> bool:
+    """Square, without anything special."""
+    return (
+        layer.kernel_size[0] == layer.kernel_size[1]
+        and layer.stride[0] == layer.stride[1]
+        and not isinstance(layer.padding, str)
+        and layer.padding[0] == layer.padding[1]
+        and layer.padding_mode == "zeros"
+        and layer.dilation == (1, 1)
+        and layer.groups == 1
+        and layer.bias is None
+        and not layer._forward_hooks
+    )
+
+
+class _RowProduct(torch.autograd.Function):
+    """`rows @ weight.T` for a great many rows; the rows may have more columns than the weight, filled with zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
+        outputs, inputs = weight.shape
+        matrix = _padded(weight.to(rows.dtype), _lack(outputs), rows.shape[1] - inputs)
+        ctx.save_for_backward(rows, matrix)
+        ctx.weight_shape, ctx.weight_dtype = weight.shape, weight.dtype
+        return (rows @ matrix.T)[:, :outputs].contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        rows, matrix = ctx.saved_tensors
+        outputs, inputs = ctx.weight_shape
+        gradient = _padded(gradients[0], 0, _lack(outputs))
+        for_rows = gradient @ matrix if ctx.needs_input_grad[0] else None
+        parts = next(parts for parts in range(min(_PARTS, len(rows)), 0, -1) if len(rows) % parts == 0)
+        per_part = torch.bmm(gradient.view(parts, -1, len(matrix)).transpose(1, 2), rows.view(parts, -1, rows.shape[1]))
+        for_weight = per_part.sum(0, dtype=torch.float32)[:outputs, :inputs]
+        return for_rows, for_weight.to(ctx.weight_dtype)
+
+
+def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    """With so many more rows and columns of zeros; the matrix itself where none are needed, which torch would copy."""
+    return functional.pad(matrix, (0, columns, 0, rows)) if rows or columns else matrix
+
+
+def _lack(count: int) -> int:
+    return -count % _ALIGNMENT
+
+
+def _patches(batch: Tensor, side: int, stride: int, padding: int) -> Tensor:
+    """What every output pixel sees, (B, H, W, C*K*K), padded with zeros to a multiple of the alignment."""
+    padded = functional.pad(batch, (padding, padding, padding, padding))
+    seen = padded.unfold(2, side, stride).unfold(3, side, stride)  # (B, C, H, W, K, K), nothing copied yet
+    count, channels, height, width = seen.shape[:4]
+    values = channels * side * side
+    patches = seen.new_zeros(count, height, width, values + _lack(values))
+    by_tap = patches[..., :values].view(count, height, width, channels, side, side)
+    by_tap.copy_(seen.permute(0, 2, 3, 1, 4, 5))
+    return patches

@@ -1,0 +1,96 @@
+"""The package's warnings, told to whoever listens in the thread that they come from.
+
+Python keeps one way of showing warnings for the whole process. Runs in several threads that each put in their own would
+hear one another's warnings and leave things in disorder, so all of them share one that asks whose thread it is in.
+"""
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from splitpu.errors import SplitPUWarning
+
+Note = Callable[[str], None]
+
+_CHANGING = threading.RLock()  # whoever changes how the process treats warnings, be it for a moment, holds this
+_here = threading.local()  # its `listeners` are those of the blocks that are open in this thread
+
+
+class _Installation:
+    """Our way of showing warnings, in place as long as any block is open in any thread."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._usual = warnings.catch_warnings()
+
+    def enter(self) -> None:
+        with _CHANGING:
+            if not self._open:
+                self._usual = warnings.catch_warnings()
+                self._usual.__enter__()
+                warnings.simplefilter("always", SplitPUWarning)
+                warnings.showwarning = _told_or(warnings.showwarning)
+            self._open += 1
+
+    def leave(self) -> None:
+        with _CHANGING:
+            self._open -= 1
+            if not self._open:
+                self._usual.__exit__(None, None, None)
+
+
+_installation = _Installation()
+
+
+@contextmanager
+def collected_warnings(note: Note) -> Iterator[list[str]]:
+    """Tell and collect what the package warns of inside the block; other warnings go their usual way."""
+    given: list[str] = []
+
+    def hear(text: str) -> None:
+        given.append(text)
+        note(text)
+
+    listeners = _listeners()
+    _installation.enter()
+    listeners.append(hear)
+    try:
+        yield given
+    finally:
+        listeners.remove(hear)
+        _installation.leave()
+
+
+@contextmanager
+def without_warning(message: str) -> Iterator[None]:
+    """Suppress the one warning that begins like this, for a moment: others who change the treatment wait meanwhile."""
+    with _CHANGING, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+def _listeners() -> list[Note]:
+    if not hasattr(_here, "listeners"):
+        _here.listeners = []
+    found: list[Note] = _here.listeners
+    return found
+
+
+def _told_or(show_others: Callable[..., None]) -> Callable[..., None]:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        listeners = _listeners()
+        if listeners and issubclass(category, SplitPUWarning):
+            listeners[-1](str(message))
+        else:
+            show_others(message, category, filename, lineno, file, line)
+
+    return show

@@ -1,0 +1,107 @@
+"""The warm-up: features learned from all rows without any label, for the other stages to start from.
+
+SimCLR: two views of each row have to find one another among the views of the batch. Labels, prior and scenario are no
+part of it, and so none of its identity: one warm-up serves every draw of labelled rows of the same data. Rows set aside
+stay out of it like out of every other stage.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitpu.config.schema import ViewsConfig, WarmupConfig
+from splitpu.engine.batches import Pool
+from splitpu.engine.stage import Batch, Stage
+from splitpu.losses import nt_xent
+from splitpu.methods.context import Context, WarmStart
+from splitpu.networks import Backbone
+from splitpu.views import Views
+
+STAGE = "warmup"
+# Settings that say what is done with the weights afterwards; they do not change them.
+_AFTERWARDS = ("base", "split", "student")
+
+
+class ContrastiveTask:
+    """Bring two views of one row together, and those of different rows apart."""
+
+    def __init__(self, network: Backbone, projection: nn.Module, views: Views, config: WarmupConfig) -> None:
+        self.module = nn.ModuleDict({"network": network, "projection": projection})
+        self.network, self.projection = network, projection
+        self.views, self.config = views, config
+
+    def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """One forward for both views, made with the warm-up's own settings, not with those of the other stages."""
+        raw = batch["rows"].raw
+        seen = self.views.strong(torch.cat([raw, raw]), generator)
+        first, second = self.projection(self.network(seen).high).chunk(2)
+        loss = nt_xent(first, second, self.config.temperature, decoupled=self.config.decoupled)
+        with torch.no_grad():
+            alignment = functional.cosine_similarity(first.float(), second.float()).mean()
+        return {"loss": loss, "alignment": alignment}
+
+
+def warmed_up(context: Context) -> Context:
+    """The context with weights to start from, if the configuration asks for a warm-up; otherwise as it is."""
+    config = context.config.warmup
+    if config.name == "none" or context.warm_start is not None:
+        return context
+    network = context.fresh_network(STAGE)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    views = warmup_views(context)
+    engine, rows = context.engine, context.data.taught
+    stage = Stage(
+        name=STAGE,
+        task=ContrastiveTask(
+            network,
+            context.fresh_head(lambda: projection_head(network.feature_dim, config.projection), STAGE),
+            Views(context.preprocessing, views, engine.hardware.device),
+            config,
+        ),
+        pools={"rows": Pool(rows, min(config.batch_size, len(rows)))},
+        leading="rows",
+        epochs=config.epochs,
+        optimiser=config.optimiser,
+        identity=_identity(context, views),
+    )
+    engine.run(stage)
+    return dataclasses.replace(context, warm_start=WarmStart(stage.key, _moved_weights(before, network)))
+
+
+def projection_head(features: int, size: int) -> nn.Module:
+    """What the views are compared by. It is thrown away: the features before it keep more of what tells rows apart."""
+    return nn.Sequential(
+        nn.Linear(features, features, bias=False), nn.BatchNorm1d(features), nn.ReLU(), nn.Linear(features, size)
+    )
+
+
+def warmup_views(context: Context) -> ViewsConfig:
+    """The warm-up's own view settings. What may not be mirrored elsewhere, such as digits, is not mirrored here."""
+    views = context.config.warmup.views
+    return dataclasses.replace(views, flip=views.flip and context.config.views.flip)
+
+
+def _identity(context: Context, views: ViewsConfig) -> dict[str, Any]:
+    """Everything the outcome depends on: no labels, no prior, no setting of another stage."""
+    settings = dataclasses.asdict(context.config.warmup)
+    for name in (*_AFTERWARDS, "views"):
+        del settings[name]
+    return {
+        **context.surroundings(STAGE),
+        "data": context.data.features_fingerprint() if context.data_key else "",
+        "warmup": settings,
+        "views": dataclasses.asdict(views),
+    }
+
+
+def _moved_weights(before: Mapping[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
+    """What the warm-up changed. The head of the network, which no view reached, is left to each stage's own draw."""
+    return {
+        name: tensor.detach().clone()
+        for name, tensor in network.state_dict().items()
+        if not torch.equal(tensor, before[name])
+    }

@@ -1,0 +1,134 @@
+"""A folder of runs that differ in their seed only: one run folder a seed, and what they say together."""
+
+import json
+import os
+import secrets
+import shutil
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from splitpu.errors import InputError
+from splitpu.files import disk_errors_in_words, write_text
+from splitpu.report.seeds import render_seeds
+from splitpu.runs.folder import RunFolder
+
+FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unlabelled")
+_PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
+
+Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
+
+
+class SeedsFolder:
+    """`seeds.json` names the seeds, `seed<number>/` are their runs; `summary.json` comes when all are finished."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.list_file = path / "seeds.json"
+        self.summary = path / "summary.json"
+        self.page = path / "index.html"
+
+    @classmethod
+    def create(cls, path: Path, seeds: Sequence[int], begin: Begin) -> "SeedsFolder":
+        """Make the folder with all its runs in one move, so that every seed it names has a run to go on with."""
+        draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            for seed in seeds:
+                begin(draft.run(seed).path, seed)
+            with disk_errors_in_words(path):
+                write_text(draft.list_file, json.dumps({"seeds": list(seeds)}))
+                os.rename(draft.path, path)
+        except OSError as error:
+            reason = f"{path} cannot be made into a folder of runs ({error.strerror}); choose another --out."
+            raise InputError(reason) from error
+        finally:
+            shutil.rmtree(draft.path, ignore_errors=True)
+        return cls(path)
+
+    def run(self, seed: int) -> RunFolder:
+        """The run folder of a seed."""
+        return RunFolder(self.path / f"seed{seed}")
+
+    def seeds(self) -> list[int]:
+        """The seeds that have a run here."""
+        try:
+            named = json.loads(self.list_file.read_text(encoding="utf-8"))["seeds"]
+            return [int(seed) for seed in named]
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{self.list_file} cannot be read ({error}); resume the runs beside it one by one."
+            ) from error
+
+    def discard_if_empty(self) -> None:
+        """Leave nothing of runs that all turned out to be impossible before anything was trained."""
+        if not any(self.run(seed).path.exists() for seed in self.seeds()):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def summarise(self) -> dict[str, Any]:
+        """Write what the finished runs say together, for people and for programs."""
+        seeds = self.seeds()
+        results = {seed: self.run(seed).read_result() for seed in seeds}
+        content = summary_of(results)
+        write_text(self.summary, json.dumps(content, indent=2))
+        first = results[seeds[0]]
+        title = f"{self.path.name}: {first['labelled']:,} labelled positives, {len(seeds)} seeds"
+        pages = {f"seed {seed}": f"seed{seed}/{self.run(seed).report.name}" for seed in seeds}
+        write_text(self.page, render_seeds(title, mean_rows(content), seed_rows(content), pages))
+        return content
+
+
+def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Every figure of every model: its values by seed, their mean and their standard deviation."""
+    by_model: dict[str, dict[str, dict[str, float | None]]] = {}
+    for seed, result in results.items():
+        for model in result["models"]:
+            figures = {**(model["test"] or {}), **model}
+            for figure in FIGURES:
+                if figure in figures:
+                    by_model.setdefault(model["model"], {}).setdefault(figure, {})[str(seed)] = figures[figure]
+    models = [
+        {"model": name, "figures": {figure: _spread(values) for figure, values in figures.items()}}
+        for name, figures in by_model.items()
+    ]
+    seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
+    return {"seeds": list(results), "models": models, "seconds": seconds}
+
+
+def mean_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """One row a model, for tables: mean and standard deviation in words."""
+    return [
+        {"model": model["model"], **{figure: _in_words(figure, spread) for figure, spread in model["figures"].items()}}
+        for model in summary["models"]
+    ]
+
+
+def seed_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a seed, for tables: the figures of its final model."""
+    final = summary["models"][-1]["figures"]
+    return [
+        {"model": f"seed {seed}", **{figure: spread["values"].get(str(seed)) for figure, spread in final.items()}}
+        for seed in summary["seeds"]
+    ]
+
+
+def _spread(values: Mapping[str, float | None]) -> dict[str, Any]:
+    known = [value for value in values.values() if value is not None]
+    return {
+        "mean": statistics.fmean(known) if known else None,
+        "sd": statistics.stdev(known) if len(known) > 1 else None,
+        "values": dict(values),
+    }
+
+
+def _in_words(figure: str, spread: Mapping[str, Any]) -> str:
+    """Mean and deviation as a table shows them.
+
+    >>> _in_words("accuracy", {"mean": 0.931, "sd": 0.004}), _in_words("f1", {"mean": 0.9, "sd": None})
+    ('93.1±0.4 %', '0.900')
+    """
+    if spread["mean"] is None:
+        return "-"
+    factor, digits, unit = (100, 1, " %") if figure in _PERCENTAGES else (1, 3, "")
+    numbers = [f"{factor * spread[part]:.{digits}f}" for part in ("mean", "sd") if spread[part] is not None]
+    return "±".join(numbers) + unit

@@ -1,0 +1,31 @@
+"""Units by name, and result lines without the runs that would make them."""
+
+from typing import Any
+
+from splitpu.config import config_to_dict
+from splitpu.experiments.declared import chosen_experiments
+from splitpu.experiments.units import Unit, planned_units, what_is_computed
+
+
+def units_of(name: str, **choices: Any) -> list[Unit]:
+    return planned_units(chosen_experiments(name), **choices)
+
+
+def made_up(unit: Unit, accuracy: float, base: float = 80.0, **more: Any) -> dict[str, Any]:
+    """A result line as a real run would leave it, without the run."""
+    settings = config_to_dict(unit.config)
+    return {
+        **unit.identity,
+        "accuracy": accuracy,
+        "base_accuracy": base,
+        "rounds": [{"accuracy": accuracy - 1}, {"accuracy": accuracy}],
+        "seconds": 100.0,
+        "wall_seconds": 60.0,
+        "device": "a fine card",
+        "work": unit.work,
+        "data": unit.data,
+        "network": unit.network,
+        "config_hash": unit.config_hash,
+        "config": {section: settings[section] for section in what_is_computed(unit.config)},
+        **more,
+    }

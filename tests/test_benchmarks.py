@@ -1,0 +1,63 @@
+"""What the benchmarks count and measure is what they say: arithmetic, kernel groups, and a tiny run of the GPU one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def test_operations_of_the_papers_network() -> None:
+    from arithmetic import Arithmetic
+
+    counted = Arithmetic("cnn13", (32, 32, 3))
+    by_hand = 2 * (
+        32 * 32 * 9 * 96 * (3 + 96)
+        + 16 * 16 * 9 * (96 * 96 + 96 * 192 + 192 * 192)
+        + 8 * 8 * (9 * 192 * 192 * 2 + 192 * 192 + 192 * 10)
+        + 640 * 1000
+        + 1000 * 1000
+        + 1000
+    )
+    assert counted.forward == by_hand
+    assert counted.training == 3 * by_hand - 2 * 32 * 32 * 9 * 96 * 3
+    assert counted.step("base", {"positives": 10, "population": 512}) == 522 * counted.training
+    twice_seen = counted.step("round1.student", {"easy": 4, "consistent": 3})
+    assert twice_seen == 10 * counted.training + 6 * (counted.predictor + counted.low)
+
+
+def test_kernels_by_group() -> None:
+    from kernels import group_of
+
+    names = {
+        "void at::native::batch_norm_backward_elemt_channels_last_kernel": "batch-norm",
+        "sm90_xmma_fprop_implicit_gemm_bf16bf16_nhwc": "convolution",
+        "nvjet_hsh_128x256_64x4_2x1_v_bz_TNT": "matrix product",
+        "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>": "optimiser",
+        "void at::native::vectorized_elementwise_kernel<4, MulFunctor>": "element-wise",
+        "void at::native::indexSelectLargeIndex": "gather, views' draws",
+        "Memcpy DtoD": "copies",
+        "something new": "other",
+    }
+    assert {name: group_of(name) for name in names} == names
+
+
+def test_figures_are_written_as_they_come_and_not_measured_again(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    words = ["--smoke", "--out", str(out), "--seeds", "2", "--at-once", "2", "--plain-epochs", "1", "--workers", "0"]
+    command = [sys.executable, str(BENCHMARKS / "engine_gpu.py"), *words, "--parts", "seeds,plain"]
+    first = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(out.read_text())
+    (row,) = (value for key, value in found.items() if key.startswith("seeds") and "/" not in key)
+    assert row["in a row"]["accuracy"] == row["2 at once"]["accuracy"] and row["2 at once"]["ratio"] > 0
+    assert found["plain"]["ratio"] > 0 and found["machine"]["torch"]
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "... ours" in first.stderr and "..." not in again.stderr and again.stdout == first.stdout

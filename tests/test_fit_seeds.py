@@ -1,0 +1,146 @@
+"""`splitpu fit --seeds`: a run folder for every seed, the same as one by one, and what they say together."""
+
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_tools import TINY, run_cli, write_npz
+from test_resume import ENVIRONMENT, PATIENCE
+
+from splitpu.cli import main
+from splitpu.engine import hardware
+from splitpu.runs import fitting
+from splitpu.runs.several import SeedsFolder, summary_of
+
+ASKED = ["--prior", "0.5", "--quiet", *TINY]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_npz(tmp_path_factory.mktemp("data") / "rows.npz")
+
+
+@pytest.fixture(scope="module")
+def several(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("several") / "run"
+    assert main(["fit", str(data), "--seeds", "3,0,7", "--side-by-side", "3", "--out", str(out), *ASKED]) == 0
+    return out
+
+
+def test_every_seed_is_the_run_it_would_be_alone(several: Path, data: Path, tmp_path: Path) -> None:
+    for seed in (3, 7):
+        alone = tmp_path / str(seed)
+        assert main(["fit", str(data), "--seed", str(seed), "--out", str(alone), *ASKED]) == 0
+        for name in ("model.safetensors", "split.csv", "config.toml"):
+            assert (several / f"seed{seed}" / name).read_bytes() == (alone / name).read_bytes(), name
+    assert (several / "seed3/model.safetensors").read_bytes() != (several / "seed7/model.safetensors").read_bytes()
+
+
+def test_labelled_rows_of_named_sets_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    words = ["fit", "breast-cancer", "--positives", "40", *ASKED]
+    assert main([*words, "--seeds", "0,5", "--out", str(tmp_path / "both")]) == 0
+    assert main([*words, "--seed", "5", "--out", str(tmp_path / "five")]) == 0
+    both, five = tmp_path / "both", tmp_path / "five"
+    assert (both / "seed5/model.safetensors").read_bytes() == (five / "model.safetensors").read_bytes()
+    fingerprints = {json.loads((both / f"seed{seed}/request.json").read_text())["fingerprint"] for seed in (0, 5)}
+    assert len(fingerprints) == 2
+
+
+def test_summary_and_page(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = json.loads((several / "summary.json").read_text())
+    assert summary["seeds"] == [3, 0, 7] and summary["models"][0]["model"] == "base"
+    results = [json.loads((several / f"seed{seed}/result.json").read_text()) for seed in (3, 0, 7)]
+    accuracies = [result["models"][-1]["test"]["accuracy"] for result in results]
+    found = summary["models"][-1]["figures"]["accuracy"]
+    assert list(found["values"].values()) == accuracies
+    assert found["mean"] == pytest.approx(statistics.fmean(accuracies))
+    assert found["sd"] == pytest.approx(statistics.stdev(accuracies))
+    page = (several / "index.html").read_text()
+    for seed in (0, 3, 7):
+        assert f'href="seed{seed}/report.html"' in page and (several / f"seed{seed}/report.html").exists()
+    code, out, _ = run_cli(capsys, "fit", "--resume", several, "--quiet")
+    assert code == 0 and "seed 7" in out and "standard deviation" in out
+    code, out, _ = run_cli(capsys, "fit", "--resume", several, "--quiet", "--json")
+    assert code == 0 and json.loads(out)["models"] == summary["models"]
+
+
+def test_one_seed_has_no_deviation() -> None:
+    model = {"model": "base", "positive_rate_unlabelled": 0.4, "test": None}
+    (found,) = summary_of({0: {"models": [model], "seconds_total": 1.0}})["models"]
+    assert found["figures"] == {"positive_rate_unlabelled": {"mean": 0.4, "sd": None, "values": {"0": 0.4}}}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--seeds", "0,0"], "names a seed twice"),
+        (["--seeds", "0,x"], "give whole numbers with commas"),
+        (["--seeds", "0,1", "--seed", "2"], "leave out one of them"),
+        (["--seeds", "0,1", "--side-by-side", "0"], "would train nothing"),
+        (["--side-by-side", "2"], "is for several seeds"),
+        (["--seeds", "0,1", "--backbone", "cnn13"], "needs images"),
+    ],
+)
+def test_what_cannot_be_meant(
+    data: Path, tmp_path: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run_cli(capsys, "fit", data, *ASKED, "--out", tmp_path / "run", *words)
+    assert code == 2 and sentence in err and len(err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_seed_that_fails_is_named_and_the_others_finish(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = fitting.train
+
+    def train(*given: object, **options: object) -> object:
+        if options["seed"] == 1:
+            raise RuntimeError("no luck today")
+        return usual(*given, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fitting, "train", train)
+    words = ["fit", data, *ASKED, "--seeds", "0,1,2", "--side-by-side", "2", "--out", tmp_path / "run"]
+    code, _, err = run_cli(capsys, *words)
+    assert code == 2 and "seed 1 failed (no luck today); finished: seed 0, seed 2; go on with:" in err
+    several = SeedsFolder(tmp_path / "run")
+    assert [several.run(seed).finished for seed in (0, 1, 2)] == [True, False, True]
+    assert not several.summary.exists()
+    monkeypatch.setattr(fitting, "train", usual)
+    code, _, _ = run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")
+    assert code == 0 and several.run(1).finished and several.summary.exists()
+
+
+def test_ctrl_c_stops_all_and_all_go_on(data: Path, tmp_path: Path) -> None:
+    settings = ["--set", "base.epochs=150", "--set", "rounds=0", "--set", "engine.checkpoint_every=10"]
+    words = ["fit", str(data), "--seeds", "0,1", "--side-by-side", "2", *ASKED, *settings]
+    command = [sys.executable, "-m", "splitpu", *words, "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    metrics = [tmp_path / "run" / f"seed{seed}" / "metrics.jsonl" for seed in (0, 1)]
+    deadline = time.monotonic() + PATIENCE
+    while not all(file.exists() and file.read_text().count("\n") >= 3 for file in metrics):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130 and f"--resume {tmp_path / 'run'}" in err
+    several = SeedsFolder(tmp_path / "run")
+    assert not several.run(0).finished and not several.run(1).finished
+    assert main(["fit", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    for seed in (0, 1):
+        found, whole = (tmp_path / name / f"seed{seed}" / "model.safetensors" for name in ("run", "whole"))
+        assert found.read_bytes() == whole.read_bytes()
+
+
+def test_threads_are_chosen_once_for_all(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = iter(range(1, 100))
+    monkeypatch.setattr(hardware, "_sensible_threads", lambda: next(load))
+    words = ["fit", str(data), "--seeds", "0,1", "--out", str(tmp_path / "run"), "--prior", "0.5", "--quiet"]
+    assert main([*words, "--method", "nnpu", "--set", "base.epochs=1"]) == 0
+    assert {SeedsFolder(tmp_path / "run").run(seed).config().engine.threads for seed in (0, 1)} == {1}

@@ -1,0 +1,201 @@
+"""`prior` and `evaluate` on folders, tables and .npy files: the words of `fit`, in the form of the training data."""
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_tools import TINY, run_cli, tiny_arrays
+from image_tools import small_folders, write_pictures
+from PIL import Image
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over folders, one over .npy files and one over a table, beside their data."""
+    from splitpu.cli import main
+
+    folder = tmp_path_factory.mktemp("judged")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPLITPU_CACHE", str(folder / "cache"))
+        write_arrays(folder)
+        images = small_folders(folder)
+        arrays = ["--positives", folder / "p.npy", "--unlabelled", folder / "u.npy"]
+        table = [folder / "t.csv", "--label", "state", "--positive-label", "ill"]
+        for name, words in (("images", images), ("arrays", arrays), ("table", table)):
+            words = ["fit", *words, "--prior", 0.5, "--quiet", "--out", folder / f"{name}-run", *TINY]
+            assert main([str(word) for word in words]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of the runs."""
+    monkeypatch.setenv("SPLITPU_CACHE", str(place / "cache"))
+
+
+def write_arrays(folder: Path) -> None:
+    """The same rows as .npy files and as tables."""
+    arrays = tiny_arrays()
+    labelled, truth = arrays["s"] == 1, arrays["y_test"] == 1
+    np.save(folder / "p.npy", arrays["X"][labelled])
+    np.save(folder / "u.npy", arrays["X"][~labelled])
+    np.save(folder / "tp.npy", arrays["X_test"][truth])
+    np.save(folder / "tn.npy", arrays["X_test"][~truth])
+    write_table(folder / "t.csv", arrays["X"], np.where(labelled, "ill", ""))
+    write_table(folder / "test.csv", arrays["X_test"], np.where(truth, "ill", "well"))
+
+
+def write_table(path: Path, rows: Any, states: Any) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*(f"x{number}" for number in range(rows.shape[1])), "state"])
+        writer.writerows([*row.tolist(), state] for row, state in zip(rows, states, strict=True))
+
+
+def evaluated(capsys: Capture, *words: object) -> dict[str, Any]:
+    code, out, err = run_cli(capsys, "evaluate", *words, "--json")
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def refused(capsys: Capture, *words: object) -> str:
+    code, out, err = run_cli(capsys, *words)
+    assert code == 2 and out == "" and err.startswith("splitpu: ") and err.count("\n") == 1, err
+    return err
+
+
+# ------------------------------------------------------------------------------------------------------- with the truth
+
+
+def test_test_folders_arrays_and_tables(place: Path, capsys: Capture) -> None:
+    images = evaluated(capsys, place / "images-run", "--test", place / "test-pos", place / "test-neg")
+    assert images["rows"] == 16 and {model["model"] for model in images["models"]} == {"base", "final"}
+    arrays = evaluated(capsys, place / "arrays-run", "--test", place / "tp.npy", place / "tn.npy")
+    table = evaluated(capsys, place / "table-run", "--test", place / "test.csv")
+    assert arrays["rows"] == table["rows"] == 40
+    assert arrays["models"][1]["accuracy"] > 0.9 and table["models"][1]["accuracy"] > 0.9
+
+
+def test_positives_and_negatives_are_not_mixed_up(place: Path, capsys: Capture) -> None:
+    one, other = (
+        evaluated(capsys, place / "arrays-run", "--test", place / first, place / second)["models"][1]["roc_auc"]
+        for first, second in (("tp.npy", "tn.npy"), ("tn.npy", "tp.npy"))
+    )
+    assert one == pytest.approx(1 - other) and one > 0.9
+
+
+def test_test_images_of_another_size_are_brought_into_the_form_of_the_model(
+    place: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    for name, share in (("pos", 1.0), ("neg", 0.0)):
+        for path in write_pictures(tmp_path / name, 4, share, seed=7000):
+            Image.open(path).resize((20, 12)).convert("L").save(path)
+    (tmp_path / "neg" / "image0003.png").write_bytes(b"")
+    (tmp_path / "neg" / "notes.txt").write_text("x")
+    for number in range(20):
+        Image.new("L", (8, 8), number).save(tmp_path / "neg" / f"more{number}.png")
+    words = [place / "images-run", "--test", tmp_path / "pos", tmp_path / "neg"]
+    code, out, err = run_cli(capsys, "evaluate", *words, "--json")
+    assert code == 0 and json.loads(out)["rows"] == 27
+    assert "neg/image0003.png is empty" in err and "1 .txt" in err
+
+
+# ---------------------------------------------------------------------------------------------------- without the truth
+
+
+def test_estimates_from_labelled_and_unlabelled_rows(place: Path, capsys: Capture) -> None:
+    sides = ["--positives", place / "test-pos", "--unlabelled", place / "test-neg"]
+    images = evaluated(capsys, place / "images-run", *sides)
+    arrays = evaluated(capsys, place / "arrays-run", "--positives", place / "tp.npy", "--unlabelled", place / "u.npy")
+    table = evaluated(capsys, place / "table-run", place / "t.csv")  # the label column is that of the run
+    assert (images["rows"], arrays["rows"], table["rows"]) == (16, 86, 80)
+    assert all("truth" in found["note"] and "trained on" not in found["note"] for found in (images, arrays, table))
+    assert "trained on" in evaluated(capsys, place / "arrays-run")["note"]
+
+
+def test_prior_from_folders_arrays_and_tables(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    write_pictures(tmp_path / "pos", 30, 1.0)
+    write_pictures(tmp_path / "unl", 90, 0.4, seed=500)
+    (tmp_path / "unl" / "image0007.png").write_bytes(b"x")
+    ways = (
+        ["--positives", tmp_path / "pos", "--unlabelled", tmp_path / "unl"],
+        ["--positives", place / "p.npy", "--unlabelled", place / "u.npy"],
+        [place / "t.csv", "--label", "state", "--positive-label", "ill"],
+    )
+    values = []
+    for words in ways:
+        code, out, err = run_cli(capsys, "prior", *words, "--json")
+        assert code == 0, err
+        values.append(json.loads(out)["value"])
+        assert ("image0007.png" in err) == (words is ways[0])
+    assert all(0.2 < value < 0.8 for value in values), values
+    assert values[1] == pytest.approx(values[2], abs=0.1)  # the same rows in another order
+
+
+# --------------------------------------------------------------------------------------------------------- .npy and fit
+
+
+def test_predict_one_image(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    code, out, err = run_cli(capsys, "predict", place / "images-run", place / "unl" / "image0003.png")
+    assert code == 0, err
+    _, all_of_them, _ = run_cli(capsys, "predict", place / "images-run", place / "unl")
+    (alone,), among = (list(csv.DictReader(text.splitlines())) for text in (out, all_of_them))
+    same = next(line for line in among if line["name"] == alone["name"] == "image0003.png")
+    assert float(alone["probability"]) == pytest.approx(float(same["probability"]), abs=1e-4)
+    (tmp_path / "x.png").write_bytes(b"")
+    assert "is empty" in refused(capsys, "predict", place / "images-run", tmp_path / "x.png")
+
+
+def test_npy_files_give_the_rows_their_names(place: Path) -> None:
+    with (place / "arrays-run" / "scores.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["name"] for line in lines if line["labelled"] == "1"] == [f"p.npy:{row}" for row in range(14)]
+    assert lines[14]["name"] == "u.npy:0" and len(lines) == 80
+
+
+@pytest.mark.parametrize(
+    ("words", "saying"),
+    [
+        (["fit", "--positives", "p.npy"], "--unlabelled is missing"),
+        (["fit", "u.npy"], "give .npy files as --positives and --unlabelled"),
+        (["fit", "--positives", "p.npy", "--unlabelled", "unl"], "either arrays or folders"),
+        (["fit", "--positives", "p.npy", "--unlabelled", "none.npy"], "does not exist"),
+        (["fit", "--positives", "p.npy", "--unlabelled", "wide.npy"], "make all files in the same way"),
+        (["fit", "--positives", "p.npy", "--unlabelled", "u.npy", "--test", "tp.npy"], "two .npy files"),
+        (["fit", "--positives", "p.npy", "--unlabelled", "u.npy", "--size", "8"], "for folders of images"),
+        (["prior", "--positives", "p.npy", "--unlabelled", "u.npy", "--test", "p.npy", "u.npy"], "--test is for fit"),
+        (["prior"], "needs DATA"),
+        (["evaluate", "arrays-run", "--test", "tp.npy"], "two folders or .npy files"),
+        (["evaluate", "arrays-run", "--test", "test-pos", "test-neg"], "trained on rows of 4 features"),
+        (["evaluate", "arrays-run", "--test", "test.csv"], "--label"),
+        (["evaluate", "table-run", "t.csv", "--test", "test.csv"], "leave out DATA"),
+        (["evaluate", "table-run", "--test", "test.csv", "--label", "kind"], "no column 'kind'"),
+        (["evaluate", "images-run", "--test", "tp.npy", "tn.npy"], "trained on images"),
+        (["evaluate", "images-run", "unl"], "give --test POSITIVES NEGATIVES"),
+        (["fit", "unl/image0000.png"], "is one image"),
+        (
+            ["fit", "--positives", "pos", "--unlabelled", "unl", "--backbone", "resnet", "--quiet"],
+            "did you mean 'resnet18'",
+        ),
+        (["fit", "--positives", "pos", "--unlabelled", "unl", "--quiet", "--weights", "none.pth"], "no file none.pth"),
+        (["predict", "arrays-run", "unl/image0000.png"], "trained on rows of 4 features"),
+        (["predict", "images-run", "none.png"], "does not exist"),
+        (["predict", "images-run", "unl", "--out", "unl"], "is a folder: name the file"),
+    ],
+)
+def test_wrong_words(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, words: list[str], saying: str
+) -> None:
+    monkeypatch.chdir(place)
+    np.save("wide.npy", np.zeros((30, 9)))
+    before = set(os.listdir(place))
+    monkeypatch.setattr("splitpu.cli.fit.resolve_prior", lambda *_, **__: pytest.fail("refused only after the prior"))
+    assert saying in refused(capsys, *words)
+    assert set(os.listdir(place)) == before

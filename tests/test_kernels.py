@@ -1,0 +1,139 @@
+"""The kernels compute what torch's layers compute: outputs, gradients and running statistics."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitpu.kernels import allow_kernels, last_rows, normalise
+from splitpu.kernels.thin_convolution import matrix_convolution
+from splitpu.networks import build_network
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "side", "padding"), [(3, 5, 3, 1), (1, 16, 5, 2), (4, 3, 3, 0), (24, 10, 1, 0)]
+)
+def test_matrix_convolution_is_the_convolution(
+    channels: int, outputs: int, side: int, padding: int, stride: int
+) -> None:
+    batch = torch.randn(6, channels, 11, 9).to(memory_format=torch.channels_last).requires_grad_()
+    weight = torch.randn(outputs, channels, side, side, requires_grad=True)
+    expected = functional.conv2d(batch, weight, stride=stride, padding=padding)
+    upstream = torch.randn_like(expected)
+    expected_gradients = torch.autograd.grad(expected, (batch, weight), upstream)
+    found = matrix_convolution(batch, weight, stride, padding)
+    gradients = torch.autograd.grad(found, (batch, weight), upstream)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, atol=1e-3, rtol=1e-4)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_gradient_of_the_last_rows_keeps_the_layout() -> None:
+    batch = torch.randn(5, 3, 4, 4).to(memory_format=torch.channels_last).requires_grad_()
+    weights = torch.randn(2, 3, 4, 4)
+    (expected,) = torch.autograd.grad((batch[-2:] * weights).sum(), batch)
+    (found,) = torch.autograd.grad((last_rows(batch, 2) * weights).sum(), batch)
+    torch.testing.assert_close(found, expected)
+    assert found.stride() == batch.stride()
+
+
+def test_without_a_gpu_the_layer_itself_runs() -> None:
+    layer, batch, added = nn.BatchNorm2d(3), torch.randn(4, 3, 5, 5), torch.randn(4, 3, 5, 5)
+    allow_kernels(layer, True)
+    torch.testing.assert_close(normalise(layer, batch, added=added), functional.relu(layer(batch) + added))
+    torch.testing.assert_close(normalise(layer, batch, relu=False), layer(batch))
+
+
+def compare_fused_norm(device: str, dtype: torch.dtype, tolerance: float) -> None:
+    """Forward, backward and running statistics against torch in double precision."""
+    from splitpu.kernels import norm_relu_triton
+    from splitpu.kernels.norm_relu import _FusedNormalise
+
+    norm_relu_triton._PROGRAMS = 4 if device == "cpu" else norm_relu_triton._PROGRAMS  # several tiles a program
+
+    for channels, side, relu, with_added in [
+        (5, 7, True, False),
+        (96, 9, True, True),
+        (10, 4, False, False),
+        (16, 36, True, False),
+    ]:
+        generator = torch.Generator().manual_seed(channels)
+        values = torch.randn(6, channels, side, side, generator=generator) * 2 + torch.arange(channels)[:, None, None]
+        added = torch.randn(values.shape, generator=generator) if with_added else None
+        upstream = torch.randn(values.shape, generator=generator)
+        layer = nn.BatchNorm2d(channels)
+        nn.init.normal_(layer.weight, generator=generator)
+        nn.init.normal_(layer.bias, generator=generator)
+        reference = nn.BatchNorm2d(channels).double()
+        reference.load_state_dict(layer.state_dict())
+        layer.to(device)
+
+        def rounded(tensor: Tensor) -> Tensor:
+            moved = tensor.to(device, dtype).to(memory_format=torch.channels_last)
+            return moved.requires_grad_()
+
+        inputs = [rounded(t) for t in (values, added) if t is not None]
+        batch, extra = inputs[0], inputs[1] if with_added else None
+        found = _FusedNormalise.apply(batch, layer.weight, layer.bias, extra, layer, relu)
+        found.backward(rounded(upstream).detach())
+        exact = [t.detach().cpu().double().requires_grad_() for t in inputs]
+        expected = reference(exact[0]) + (exact[1] if with_added else 0)
+        if relu:
+            # The same side of zero as in the lower precision, where rounding decides.
+            expected = torch.where(found.detach().cpu() > 0, expected, 0.0)
+        expected.backward(rounded(upstream).detach().cpu().double())
+        close = {"atol": tolerance, "rtol": tolerance, "check_dtype": False, "check_device": False}
+        torch.testing.assert_close(found.detach().cpu().double(), expected, **close)
+        for one, other in zip([*inputs, *layer.parameters()], [*exact, *reference.parameters()], strict=True):
+            scale = float(other.grad.abs().max())
+            torch.testing.assert_close(one.grad.cpu().double() / scale, other.grad / scale, **close)
+        for name, buffer in layer.named_buffers():
+            torch.testing.assert_close(buffer.cpu().double(), dict(reference.named_buffers())[name].double(), **close)
+
+
+@needs_cuda
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+def test_fused_norm_on_cuda(dtype: torch.dtype, tolerance: float) -> None:
+    compare_fused_norm("cuda", dtype, tolerance)
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", ["cnn13", "resnet18"])
+def test_networks_are_as_exact_with_kernels_as_without_on_cuda(name: str) -> None:
+    def logit_and_gradient(half: bool, allowed: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        network = build_network(name, (32, 32, 3)).cuda().to(memory_format=torch.channels_last)
+        allow_kernels(network, allowed)
+        batch = torch.randn(256, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
+            logit = network(batch).logit.float()
+        logit.square().mean().backward()
+        return [logit.detach(), *(p.grad for p in network.parameters() if p.grad is not None)]
+
+    exact, plain, fused = (logit_and_gradient(*which) for which in ((False, False), (True, False), (True, True)))
+    for number, truth in enumerate(exact):
+        if float(truth.norm()) < 1e-6:
+            continue
+        plain_error, fused_error = (float((one[number] - truth).norm() / truth.norm()) for one in (plain, fused))
+        assert fused_error < 1.5 * plain_error + 0.01, (number, plain_error, fused_error)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, which comes with torch for GPUs")
+def test_fused_norm_in_the_interpreter() -> None:
+    code = "import test_kernels as t, torch; t.compare_fused_norm('cpu', torch.float32, 1e-4)"
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

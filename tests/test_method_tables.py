@@ -1,0 +1,199 @@
+"""Tables of any method: what is run in which order, what is found again, what the pages say, which candidate wins."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_tools import made_up, units_of
+
+from splitpu.cli import main
+from splitpu.config import Config, apply_overrides
+from splitpu.errors import InputError
+from splitpu.experiments import __main__ as plain
+from splitpu.experiments.choosing import candidates
+from splitpu.experiments.costs import guessed_seconds
+from splitpu.experiments.declared import experiments
+from splitpu.experiments.planning import plan_lines
+from splitpu.experiments.rendering import render
+from splitpu.experiments.store import ResultStore
+from splitpu.methods.registry import METHODS
+
+Capture = pytest.CaptureFixture[str]
+TABLES = ("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits")
+
+
+# ---------------------------------------------------------------------------------------------------------------- units
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_method_has_its_row(name: str) -> None:
+    assert sorted(row.method for row in experiments()[name].rows) == sorted(METHODS)
+    for unit in units_of(name, seeds=[0]):
+        assert unit.config.method == unit.method and unit.identity["method"] == unit.method
+
+
+def test_published_figures() -> None:
+    rows = {row.method: row for row in experiments()["competitors"].rows}
+    assert rows["self-pu"].paper == {1000: 89.68, 3000: 90.77} and rows["dist-pu"].paper == {1000: 91.88}
+    assert rows["vpu"].paper_sd == {1000: 0.55, 3000: 1.05}
+    assert all(row.note for row in rows.values())
+
+
+def test_a_competitors_cut_is_its_own_and_split_pu_is_the_main_tables_run() -> None:
+    units = {unit.method: unit for unit in units_of("competitors", positives=[1000], seeds=[0])}
+    assert all(unit.config.threshold == "half" for name, unit in units.items() if name != "split-pu")
+    (own,) = units_of("main", recipe="default", positives=[1000], seeds=[0])
+    assert units["split-pu"].work_key == own.work_key
+
+
+def test_a_line_is_found_by_its_method_and_by_that_methods_settings_alone(tmp_path: Path) -> None:
+    vpu, dan = (units_of("competitors", positives=[1000], seeds=[0], methods=[name])[0] for name in ("vpu", "dan"))
+    store = ResultStore(tmp_path)
+    store.add(vpu, made_up(vpu, 85.0))
+    store = ResultStore(tmp_path)
+    assert store.find(vpu) is not None and store.find(dan) is None and store.unreadable == 0
+    assert set(made_up(vpu, 85.0)["config"]) == {"threshold", "vpu", "views"}  # so no other section can outdate it
+    line = made_up(vpu, 85.0)
+    line["config"]["vpu"]["epochs"] = 7
+    ResultStore(tmp_path / "changed").add(vpu, line)
+    assert ResultStore(tmp_path / "changed").find(vpu) is None
+
+
+def test_a_teachers_settings_belong_to_its_students_result() -> None:
+    (unit,) = [u for u in units_of("teachers", seeds=[0]) if u.config.base.method == "dist-pu"]
+    assert "dist_pu" in made_up(unit, 90.0)["config"] and "vpu" not in made_up(unit, 90.0)["config"]
+    changed = replace(unit, row=replace(unit.row, setting={**unit.row.setting, "dist_pu.epochs": 7}))
+    assert changed.work_key != unit.work_key
+
+
+def test_cheapest_rows_first_and_each_with_all_its_seeds() -> None:
+    units = units_of("competitors")
+    guesses = [unit.guessed_seconds for unit in units]
+    assert guesses == sorted(guesses)
+    rows = [(unit.method, unit.positives) for unit in units]
+    assert len(units) == 72 and [rows.index(row) for row in dict.fromkeys(rows)] == list(range(0, 72, 3))
+
+
+def test_a_method_can_be_asked_for(capsys: Capture) -> None:
+    assert {unit.method for unit in units_of("competitors", methods=["vpu", "dan"])} == {"vpu", "dan"}
+    (extra,) = units_of("main", recipe="default", positives=[500], seeds=[0], methods=["vpu"])
+    assert extra.method == "vpu" and extra.setting == {}
+    with pytest.raises(InputError, match="did you mean 'vpu'"):
+        units_of("main", methods=["vpuu"])
+    with pytest.raises(InputError, match="'spr' looks into Split-PU"):
+        units_of("spr", methods=["vpu"])
+    words = ["competitors", "--method", "vpu,dan", "--list", "--seeds", "0", "--positives", "1000"]
+    assert main(["reproduce", *words]) == plain.main(words) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert len(listed) == 4 and listed[:2] == listed[2:] and "/ vpu /" in listed[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------- plans
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_guess_grows_with_the_epochs(method: str) -> None:
+    section = METHODS[method].sections[-1]
+    config = apply_overrides(Config(), [f"method={method}"])
+    more = apply_overrides(config, [f"{section}.epochs={2 * getattr(config, section).epochs}"])
+    short, long = (guessed_seconds(c, "cnn13", 50_000, 1000) for c in (config, more))
+    assert 0 < short < long <= 2 * short
+
+
+def test_the_guess_is_near_what_one_run_took() -> None:
+    (unit,) = units_of("main", recipe="default", positives=[500], seeds=[0])
+    assert unit.guessed_seconds == pytest.approx(125.9, rel=0.15)  # results/main.jsonl
+
+
+def test_a_plan_says_what_it_takes(tmp_path: Path, capsys: Capture) -> None:
+    words = ["competitors", "--dry-run", "--method", "nnpu,self-pu", "--positives", "1000", "--results", str(tmp_path)]
+    first, *_ = units_of("competitors", positives=[1000], methods=["nnpu"])
+    ResultStore(tmp_path).add(first, made_up(first, 90.0, seconds=33.0))
+    assert main(["reproduce", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + 3 + 1 and "6 units" not in lines[-1] and lines[-1].startswith("5 units, about")
+    assert all("33 s measured" in line for line in lines[:2])  # of the seed that is done
+    assert all("guessed" in line and line.endswith("long") for line in lines[2:5])
+
+
+def test_seconds_on_a_cpu_plan_nothing(tmp_path: Path) -> None:
+    first, second = units_of("competitors", positives=[1000], methods=["nnpu"], seeds=[0, 1])
+    store = ResultStore(tmp_path)
+    store.add(first, made_up(first, 90.0, seconds=9999.0, device="x86_64 CPU, 1 thread"))
+    assert "guessed" in next(iter(plan_lines([second], store)))
+
+
+@pytest.mark.parametrize("run", [main, plain.main])
+def test_without_its_files_a_table_is_not_run(run: Any, tmp_path: Path, capsys: Capture) -> None:
+    words = ["competitors-breastmnist", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]
+    assert run([*(["reproduce"] if run is main else []), *words, "--cache", str(tmp_path / "stages")]) == 0
+    said = capsys.readouterr().err
+    assert "not run: the set 'breastmnist' needs the file medmnist/breastmnist.npz" in said and "0 units run" in said
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+# ------------------------------------------------------------------------------------------------------------ rendering
+
+
+def test_a_table_of_methods_is_rendered(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "results")
+    for unit in units_of("competitors", positives=[1000], seeds=[0, 1], methods=["vpu"]):
+        metrics = {"roc_auc": 0.94}
+        store.add(unit, made_up(unit, 85.0 + unit.seed, matched_accuracy=88.0, metrics=metrics))
+    (extra,) = units_of("main", recipe="default", positives=[500], seeds=[0], methods=["dan"])
+    store.add(extra, made_up(extra, 83.0))
+    render(ResultStore(tmp_path / "results"), tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| VPU | 1000 | 85.06 ± 0.55 | 85.50 ± 0.71 (n = 2) | +0.44 | 88.00 ± 0.00 | 94.00 ± 0.00 | 100 s |" in text
+    assert "| VPU | 3000 | 87.50 ± 1.05 | not run |" in text
+    assert "| VPU | published with 4 convolutions" in text
+    assert "| DAN | 500 | \N{EN DASH} | 83.00 (n = 1) |" in text  # asked for with --method: a row of its own in `main`
+    assert "3 results are shown." in text
+
+
+# -------------------------------------------------------------------------------------------------------------- choices
+
+
+def judged(units: list[Any], estimates: dict[str, list[float]], store: ResultStore) -> None:
+    """Lines for candidates by label, one estimate a seed; test accuracies say the opposite."""
+    for unit in units:
+        found = estimates.get(unit.row.label, [])
+        if unit.seed < len(found):
+            estimate = {"pu_accuracy": found[unit.seed], "nnpu_value": 0.1}
+            store.add(unit, made_up(unit, 100 - found[unit.seed], rounds=[], selection=estimate))
+
+
+def test_the_criterion_picks(tmp_path: Path, capsys: Capture) -> None:
+    base = [u for u in units_of("recipe-choice", positives=[1000]) if u.row.group == "base"]
+    store = ResultStore(tmp_path)
+    # The third was run once only, where it looks best: it cannot be compared, so it cannot win.
+    judged(base, {"as it is": [90, 91], "rate 1e-4": [91, 92.5], "100 epochs": [99]}, store)
+    found = {one.row.label: one for one in candidates(experiments()["recipe-choice"], "default", store)["base"]}
+    assert [label for label, one in found.items() if one.chosen] == ["rate 1e-4"]
+    assert found["rate 1e-4"].gain == pytest.approx(1.25) and found["rate 1e-4"].gain_error == pytest.approx(0.25)
+    assert not found["100 epochs"].complete and found["weight decay 5e-4"].mean is None
+    assert main(["reproduce", "recipe-choice", "--choose", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "base: 'rate 1e-4' of 2 compared candidates (+1.25 ± 0.25 points over 'as it is', 2 runs each)" in said
+    assert main(["reproduce", "competitor-choice,main", "--choose", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "competitor-choice / default: not run" in said and "main: nothing is chosen there" in said
+
+
+def test_of_equals_the_recipe_stays_as_it_is(tmp_path: Path) -> None:
+    base = [u for u in units_of("recipe-choice", positives=[1000]) if u.row.group == "base"]
+    store = ResultStore(tmp_path)
+    judged(base, {"as it is": [90, 91], "rate 1e-4": [91, 90]}, store)
+    (winner,) = [o for o in candidates(experiments()["recipe-choice"], "default", store)["base"] if o.chosen]
+    assert winner.row.label == "as it is"
+
+
+def test_rounds_are_candidates_of_one_run(tmp_path: Path) -> None:
+    (unit,) = [u for u in units_of("recipe-choice", positives=[1000], seeds=[0]) if u.row.group == "rounds"]
+    rounds = [{"accuracy": 90.0, "pu_accuracy": estimate} for estimate in (91.0, 92.0, 91.5)]
+    store = ResultStore(tmp_path)
+    store.add(unit, made_up(unit, 90.0, rounds=rounds, selection={"pu_accuracy": 91.5, "nnpu_value": 0.1}))
+    group = candidates(experiments()["recipe-choice"], "default", store)["rounds"]
+    assert {one.row.label: one.mean for one in group} == {"1": 91.0, "2": 92.0, "3": 91.5}
+    assert [one.row.label for one in group if one.chosen] == ["2"]
