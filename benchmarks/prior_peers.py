@@ -1,7 +1,7 @@
 """Run by prior.py with another interpreter: what pulearn and pu-toolbox make of the prior of one data set.
 
 Prints one JSON object on the last line. pulearn estimates the share in the population, pu-toolbox that among the
-unlabelled rows; both are given as the former.
+unlabelled rows; both are given as the latter, which does not depend on how many of which rows were passed on.
 """
 
 import json
@@ -37,13 +37,15 @@ def pulearn_estimators(seed):
         "logistic": lambda: LogisticRegression(max_iter=1000),
         "forest": lambda: RandomForestClassifier(100, min_samples_leaf=3, random_state=seed),
     }
-    return {
-        f"pulearn {kind} {learner}": lambda X, y, k=kinds[kind], make=learners[learner]: (
-            k(estimator=make()).fit(X, y).pi_
-        )
-        for kind in kinds
-        for learner in learners
-    }
+
+    def among_unlabelled(kind, learner):
+        def estimate(X, y):
+            share = kinds[kind](estimator=learners[learner]()).fit(X, y).pi_
+            return (share * len(y) - (y == 1).sum()) / (y == 0).sum()
+
+        return estimate
+
+    return {f"pulearn {kind} {learner}": among_unlabelled(kind, learner) for kind in kinds for learner in learners}
 
 
 def toolbox_estimators(seed):
@@ -62,14 +64,7 @@ def toolbox_estimators(seed):
         "recpe": lambda: ReCPEEstimator(base_estimator=kernel_mean("km2")),
     }
 
-    def in_population(make):
-        def estimate(X, y):
-            share = make().fit(X, y).estimate()
-            return (share * (y == 0).sum() + (y == 1).sum()) / len(y)
-
-        return estimate
-
-    return {f"pu-toolbox {name}": in_population(make) for name, make in makers.items()}
+    return {f"pu-toolbox {name}": lambda X, y, make=make: make().fit(X, y).estimate() for name, make in makers.items()}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """Figures estimated from P, U and the prior against the true ones, by simulation; beside pulearn and pu-toolbox.
 
-python benchmarks/pu_metrics.py --quick                   two cores, well under a minute
-python benchmarks/pu_metrics.py --peers /tmp/peers-venv/bin/python --grid --out pu_metrics.json
+python benchmarks/pu_metrics.py --simulations 20 --sets gaussians,digits            well under a minute
+python benchmarks/pu_metrics.py --jobs 14 --out pu_metrics.jsonl
+python benchmarks/pu_metrics.py --kinds given,peers --peers /tmp/peers-venv/bin/python --out pu_metrics.jsonl
+python benchmarks/pu_metrics.py --kinds network --sets digits --labelled 50 --out pu_metrics.jsonl
 
-The population is a pool of rows with known truth that the classifier never saw; every simulation draws P and U from
-it, with replacement. Peers run in an interpreter of their own.
+Three kinds of simulation. "given": a classifier is there, and P and U are drawn from rows with known truth that it
+never saw. "cross-fitted": P and U are drawn, a logistic regression is trained on them, and its figures come from the
+folds it did not see. "network": the same with our own classifier, a few times only. Peers run in an interpreter of
+their own.
 """
 
 import argparse
@@ -12,48 +16,186 @@ import json
 import subprocess
 import tempfile
 import warnings
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from case_runner import Key, add_options, met, run_cases, table
 from machine import machine
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
-from splitpu import PUStratifiedKFold, SplitPUClassifier, evaluate_pu, load_named, make_pu, make_pu_scorer
-from splitpu.data import true_prior
+from splitpu import PUStratifiedKFold, SplitPUClassifier, evaluate_pu, load_named
+from splitpu.evaluation.scoring import decisions
 from splitpu.metrics import evaluate_scores
 
 PRIORS = (0.2, 0.4, 0.6)
 SCENARIOS = ("single-training-set", "case-control")
 JUDGED = ("accuracy", "roc_auc", "f1", "precision", "recall", "average_precision")
-SIZES = ((200, 2000), (400, 4000))  # labelled rows and rows of the population in a simulation
+WITH_A_GOAL = ("accuracy", "roc_auc", "f1")
 GOAL_ERROR, GOAL_COVERAGE = 0.02, (0.90, 0.98)
+ROWS_EACH = 10  # rows of the population for every labelled one
+FOLDS = 5
+NETWORK_SIMULATIONS = 4
 PEER_WORKER = Path(__file__).with_name("pu_metrics_peers.py")
-GRID = {"config": [{"base.epochs": epochs, "base.optimiser.rate": rate} for epochs in (3, 30) for rate in (1e-4, 3e-3)]}
 
 
+class PULogistic(LogisticRegression):
+    """P against U, saying positive of as many rows as the prior expects: cheap, and not very good."""
+
+    def __init__(self, prior: float = 0.5, C: float = 0.01) -> None:
+        super().__init__(C=C, max_iter=300)
+        self.prior = prior
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "PULogistic":
+        super().fit(X, y)
+        self.intercept_ -= np.quantile(super().decision_function(X), 1 - self.prior)
+        return self
+
+
+def main() -> None:
+    options = _options()
+    kinds = options.kinds.split(",")
+    cases = [
+        {"kind": kind, "set": name, "scenario": scenario, "labelled": labelled, "prior": prior}
+        | {"simulations": NETWORK_SIMULATIONS if kind == "network" else options.simulations}
+        for kind in kinds
+        for labelled in map(int, options.labelled.split(","))
+        for name in options.sets.split(",")
+        if kind != "cross-fitted" or name == "mnist"  # the others have too few rows to draw thousands of
+        if kind != "network" or name != "gaussians"  # which has decisions but no rows
+        for scenario in SCENARIOS
+        for prior in PRIORS
+    ]
+    lines = run_cases(cases, partial(simulated, python=options.peers), options)
+    for kind in kinds:
+        show(kind, [line for line in lines if line["case"]["kind"] == kind])
+    if "given" in kinds and "peers" in kinds:
+        show_peers(lines)
+
+
+def simulated(case: Key, python: str | None = None) -> dict[str, Any]:
+    """All simulations of one case: true values, estimates and intervals, summed up for every figure."""
+    warnings.simplefilter("ignore")
+    if case["kind"] == "peers":
+        return peers_simulated(case, python)
+    runs = [one_simulation(case, number) for number in range(case["simulations"])]
+    figures = {}
+    for figure in JUDGED:
+        truth, value, low, high = (np.array(column) for column in zip(*(run[figure] for run in runs), strict=True))
+        figures[figure] = {
+            "truth": float(truth.mean()),
+            "error": float(np.abs(value - truth).mean()),
+            "bias": float((value - truth).mean()),
+            "coverage": float(((low <= truth) & (truth <= high)).mean()),
+            "width": float((high - low).mean()),
+        }
+    words = " ".join(f"{name} {figures[name]['error']:.4f}/{figures[name]['coverage']:.2f}" for name in WITH_A_GOAL)
+    return {"figures": figures, "in_words": f"{words} error/coverage", "machine": machine()}
+
+
+def one_simulation(case: Key, number: int) -> dict[str, tuple[float, float, float, float]]:
+    """The truth, the estimate and its interval, of every figure."""
+    rng = np.random.default_rng([2, round(100 * case["prior"]), number])
+    if case["kind"] == "given":
+        truth, positive, unlabelled = given_decisions(case, rng)
+    else:
+        truth, positive, unlabelled = cross_fitted(case, rng, number)
+    found = evaluate_pu(positive, unlabelled, case["prior"], scenario=case["scenario"], seed=number)
+    return {figure: (truth[figure], *found[figure]) for figure in JUDGED}
+
+
+def given_decisions(case: Key, rng: np.random.Generator) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    positive, negative = decisions_on_a_pool(case["set"])
+    known, hidden, others = counts_of(case, rng)
+    drawn = [rng.choice(positive, known + hidden), rng.choice(negative, others)]
+    return true_figures(case["set"], case["prior"]), drawn[0][:known], np.concatenate([drawn[0][known:], drawn[1]])
+
+
+def cross_fitted(case: Key, rng: np.random.Generator, number: int) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """Every row is judged by the model of the fold it was left out of; the truth is those models' mean on the pool."""
+    features, truth = rows_of(case["set"], case["kind"])
+    known, hidden, others = counts_of(case, rng)
+    positives, negatives = np.flatnonzero(truth), np.flatnonzero(~truth)
+    rows = np.concatenate([rng.choice(positives, known + hidden), rng.choice(negatives, others)])
+    labels = (np.arange(len(rows)) < known).astype(int)
+    # The pool that the truth comes from is all rows: those drawn are a small part of it, and drawn again and again.
+    fresh = np.concatenate([rng.choice(positives, round(4000 * case["prior"])), rng.choice(negatives, 4000)])
+    fresh = fresh[: round(4000 * case["prior"]) + round(4000 * (1 - case["prior"]))]
+    found, true = np.empty(len(rows)), []
+    for training, held_out in PUStratifiedKFold(FOLDS, random_state=number).split(rows, labels):
+        # A row that was drawn twice must not be trained on and judged.
+        training = training[~np.isin(rows[training], rows[held_out])]
+        model = _model(case, number).fit(features[rows[training]], labels[training])
+        found[held_out] = decisions(model, features[rows[held_out]])
+        unseen = fresh[~np.isin(fresh, rows[training])]
+        true.append(_figures_at(truth[unseen], decisions(model, features[unseen]), case["prior"]))
+    mean = {figure: float(np.mean([one[figure] for one in true])) for figure in JUDGED}
+    return mean, found[labels == 1], found[labels == 0]
+
+
+def _model(case: Key, seed: int) -> Any:
+    if case["kind"] == "cross-fitted":
+        return PULogistic(case["prior"])
+    return SplitPUClassifier(
+        prior=case["prior"], rounds=0, scenario=case["scenario"], config={"base.epochs": 15}, random_state=seed
+    )
+
+
+def _figures_at(truth: np.ndarray, decision: np.ndarray, prior: float) -> dict[str, Any]:
+    """True figures at the wanted prior, whatever share of positives is left among the rows: by drawing rows again."""
+    rng = np.random.default_rng(0)
+    positives, negatives = np.flatnonzero(truth), np.flatnonzero(~truth)
+    rows = np.concatenate(
+        [rng.choice(positives, round(20000 * prior)), rng.choice(negatives, round(20000 * (1 - prior)))]
+    )
+    return evaluate_scores(truth[rows], decision[rows])
+
+
+def counts_of(case: Key, rng: np.random.Generator) -> tuple[int, int, int]:
+    """Labelled positives, positives among the unlabelled rows, negatives among them, as the scenario draws them."""
+    labelled, rows = case["labelled"], ROWS_EACH * case["labelled"]
+    hidden = int(rng.binomial(rows, case["prior"]))
+    others = rows - hidden
+    if case["scenario"] == "single-training-set":
+        labelled = min(labelled, int(0.6 * hidden))
+        hidden -= labelled
+    return labelled, hidden, others
+
+
+@cache
+def rows_of(name: str, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Up to 20,000 rows of a named set with their truth; images as components, except for our own classifier."""
+    named = load_named(name)
+    rows = np.random.default_rng(0).permutation(len(named.truth_train))[:20000]
+    features, truth = np.asarray(named.features_train[rows]), np.asarray(named.truth_train)[rows]
+    if kind == "network":
+        return features, truth
+    flat = features.reshape(len(rows), -1).astype(np.float64)
+    if name == "breast-cancer":
+        return StandardScaler().fit_transform(flat[:, :4]), truth  # all thirty leave next to no errors to estimate
+    return StandardScaler().fit_transform(PCA(20, random_state=0).fit_transform(flat)), truth
+
+
+@cache
 def decisions_on_a_pool(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Decisions of a mediocre classifier on the positives and the negatives of a population."""
     if name == "gaussians":
         rng = np.random.default_rng(0)
         return rng.normal(1.0, 1.0, 20000), rng.normal(-1.0, 1.5, 20000)
-    named = load_named(name)
-    rows = np.random.default_rng(0).permutation(len(named.truth_train))[:10000]
-    flat = np.asarray(named.features_train[rows]).reshape(len(rows), -1).astype(np.float64)
-    truth = np.asarray(named.truth_train)[rows]
-    if name == "breast-cancer":
-        flat = flat[:, :4]  # all thirty measurements leave next to no errors to estimate
-    few = np.arange(len(rows)) < min(400, len(rows) // 3)
-    scale = StandardScaler().fit(flat[few])
-    model = LogisticRegression(C=0.01, max_iter=500).fit(scale.transform(flat[few]), truth[few])
-    decision = model.decision_function(scale.transform(flat[~few]))
+    features, truth = rows_of(name, "given")
+    few = np.arange(len(truth)) < min(400, len(truth) // 3)
+    decision = LogisticRegression(C=0.01).fit(features[few], truth[few]).decision_function(features[~few])
     return decision[truth[~few]], decision[~truth[~few]]
 
 
-def true_figures(positive: np.ndarray, negative: np.ndarray, prior: float) -> dict[str, float]:
-    """Figures on a very large draw from the population."""
+@cache
+def true_figures(name: str, prior: float) -> dict[str, Any]:
+    """Figures of the given decisions on a very large draw from the population."""
+    positive, negative = decisions_on_a_pool(name)
+    truth = np.arange(len(positive) + len(negative)) < len(positive)
     rng = np.random.default_rng(1)
     total = 200_000
     drawn = [rng.choice(positive, round(prior * total)), rng.choice(negative, round((1 - prior) * total))]
@@ -61,159 +203,87 @@ def true_figures(positive: np.ndarray, negative: np.ndarray, prior: float) -> di
     return evaluate_scores(truth, np.concatenate(drawn))
 
 
-def sample(
-    positive: np.ndarray, negative: np.ndarray, prior: float, scenario: str, labelled: int, rows: int, rng: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    hidden = rng.binomial(rows, prior)
-    if scenario == "single-training-set":
-        labelled = min(labelled, int(0.6 * hidden))
-        hidden -= labelled
-        negatives = rows - hidden - labelled
-    else:
-        negatives = rows - hidden
-    known = rng.choice(positive, labelled)
-    return known, np.concatenate([rng.choice(positive, hidden), rng.choice(negative, negatives)])
-
-
-def simulated(name: str, scenario: str, size: tuple[int, int], options: argparse.Namespace) -> list[dict[str, Any]]:
-    positive, negative = decisions_on_a_pool(name)
-    rows = []
-    for prior in PRIORS:
-        truth = true_figures(positive, negative, prior)
-        rng = np.random.default_rng([2, round(100 * prior)])
-        count = 20 if options.quick else options.simulations
-        draws = [sample(positive, negative, prior, scenario, *size, rng) for _ in range(count)]
-        found = [evaluate_pu(*draw, prior, scenario=scenario, seed=i) for i, draw in enumerate(draws)]
-        peers = peer_figures(draws, prior, options.peers) if options.peers else {}
-        for figure in JUDGED:
-            errors = np.array([one[figure].value - truth[figure] for one in found])
-            rows.append(
-                {
-                    "set": name,
-                    "scenario": scenario,
-                    "labelled": size[0],
-                    "prior": prior,
-                    "figure": figure,
-                    "truth": truth[figure],
-                    "error": float(np.abs(errors).mean()),
-                    "bias": float(errors.mean()),
-                    "coverage": float(np.mean([one[figure].low <= truth[figure] <= one[figure].high for one in found])),
-                    "width": float(np.mean([one[figure].high - one[figure].low for one in found])),
-                    "peers": {
-                        peer: float(np.abs(np.array(values[figure]) - truth[figure]).mean())
-                        for peer, values in peers.items()
-                        if figure in values
-                    },
-                }
-            )
-    return rows
-
-
-def peer_figures(draws: list[tuple[np.ndarray, np.ndarray]], prior: float, python: str) -> dict[str, Any]:
+def peers_simulated(case: Key, python: str | None) -> dict[str, Any]:
+    """The mean error of the peers on the same draws as in the case of the kind "given"."""
+    truth = true_figures(case["set"], case["prior"])
+    draws = [
+        given_decisions(case, np.random.default_rng([2, round(100 * case["prior"]), number]))[1:]
+        for number in range(case["simulations"])
+    ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "draws.npz"
         arrays = {f"{kind}{i}": part for i, draw in enumerate(draws) for kind, part in zip("pu", draw, strict=True)}
         np.savez(path, **arrays)
-        words = [python, str(PEER_WORKER), str(path), str(len(draws)), str(prior)]
+        words = [str(python), str(PEER_WORKER), str(path), str(len(draws)), str(case["prior"])]
         done = subprocess.run(words, capture_output=True, text=True, timeout=1800, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def grid_search() -> dict[str, Any]:
-    """Whether the PU scorer picks a setting as good as the one that true labels would pick, on digits."""
-    named = load_named("digits")
-    data, held_out = make_pu(named, 150, seed=0)
-    prior = true_prior(named)
-    labels = data.labelled.astype(int)
-    model = SplitPUClassifier(prior=prior, rounds=0, random_state=0)
-    search = GridSearchCV(
-        model,
-        GRID,
-        scoring=make_pu_scorer("accuracy", prior=prior),
-        cv=PUStratifiedKFold(3, random_state=0),
-        refit=False,
-    ).fit(data.features, labels)
-    by_truth = []
-    for setting in GRID["config"]:
-        fitted = SplitPUClassifier(prior=prior, rounds=0, random_state=0, config=setting).fit(data.features, labels)
-        by_truth.append(float((fitted.predict(held_out.features) == held_out.truth).mean()))
-    chosen = int(search.best_index_)
-    return {
-        "settings": GRID["config"],
-        "pu_score": [float(score) for score in search.cv_results_["mean_test_score"]],
-        "true_accuracy": by_truth,
-        "chosen": chosen,
-        "lost": max(by_truth) - by_truth[chosen],
+    found = json.loads(done.stdout.splitlines()[-1])
+    errors = {
+        peer: {name: float(np.abs(np.array(values) - truth[name]).mean()) for name, values in figures.items()}
+        for peer, figures in found.items()
     }
+    return {"peers": errors}
 
 
-def show(rows: list[dict[str, Any]], with_peers: bool) -> None:
+def show(kind: str, lines: list[dict[str, Any]]) -> None:
     """One line a set and figure, means over priors and scenarios."""
-    print(f"{'set':<14}{'figure':<18}{'error':>8}{'bias':>9}{'coverage':>10}  {'pulearn':>8}  {'pu-toolbox':>10}")
-    for name in dict.fromkeys(row["set"] for row in rows):
-        for figure in JUDGED:
-            some = [row for row in rows if row["set"] == name and row["figure"] == figure]
-            error, bias, coverage = (
-                float(np.mean([row[key] for row in some])) for key in ("error", "bias", "coverage")
-            )
-            print(
-                f"{name:<14}{figure:<18}{error:>8.4f}{bias:>+9.4f}{coverage:>10.3f}  "
-                f"{_peer(some, 'pulearn', with_peers):>8}  {_peer(some, 'pu-toolbox', with_peers):>10}"
-            )
-    main_figures = [row for row in rows if row["figure"] in ("accuracy", "roc_auc", "f1")]
-    worst = max(
-        float(np.mean([row["error"] for row in main_figures if row["set"] == name and row["figure"] == figure]))
-        for name in {row["set"] for row in rows}
-        for figure in ("accuracy", "roc_auc", "f1")
-    )
-    overall = {
-        figure: float(np.mean([row["coverage"] for row in main_figures if row["figure"] == figure]))
-        for figure in ("accuracy", "roc_auc", "f1")
-    }
-    low, high = GOAL_COVERAGE
-    inside = all(low <= coverage <= high for coverage in overall.values())
-    print(f"largest mean error of accuracy, AUC and F1: {worst:.4f}, goal {GOAL_ERROR}: {_met(worst <= GOAL_ERROR)}")
-    shown = {figure: round(coverage, 3) for figure, coverage in overall.items()}
-    print(f"mean coverage {shown}, goal {low} to {high}: {_met(inside)}")
+    lines = [line for line in lines if "figures" in line]
+    for labelled in sorted({line["case"]["labelled"] for line in lines}):
+        some = [line for line in lines if line["case"]["labelled"] == labelled]
+        rows = [
+            [name, figure, *(f"{_mean(some, figure, key, name):.4f}" for key in ("error", "bias", "coverage", "width"))]
+            for name in dict.fromkeys(line["case"]["set"] for line in some)
+            for figure in JUDGED
+        ]
+        count = some[0]["case"]["simulations"]
+        title = f"{kind}: {labelled} labelled rows, {len(some)} cases of {count} simulations"
+        table(title, ["set", "figure", "error", "bias", "coverage", "width"], rows)
+        errors = {figure: _mean(some, figure, "error") for figure in WITH_A_GOAL}
+        covered = {figure: _mean(some, figure, "coverage") for figure in WITH_A_GOAL}
+        low, high = GOAL_COVERAGE
+        print(f"mean error {_rounded(errors)}, goal {GOAL_ERROR}: {met(max(errors.values()) <= GOAL_ERROR)}")
+        print(f"mean coverage {_rounded(covered)}, goal {low} to {high}: ", end="")
+        print(met(all(low <= share <= high for share in covered.values())))
+        worst = max(some, key=lambda line: max(line["figures"][figure]["error"] for figure in WITH_A_GOAL))
+        print(f"worst case: {worst['case']['set']} {worst['case']['prior']} {worst['case']['scenario']}, ", end="")
+        print(_rounded({figure: worst["figures"][figure]["error"] for figure in WITH_A_GOAL}))
 
 
-def _peer(rows: list[dict[str, Any]], name: str, ran: bool) -> str:
-    values = [row["peers"][name] for row in rows if name in row["peers"]]
-    if not ran:
-        return "not run"
-    return f"{np.mean(values):.4f}" if values else "lacks it"
+def show_peers(lines: list[dict[str, Any]]) -> None:
+    rows = []
+    for figure in JUDGED:
+        given = [line for line in lines if line["case"]["kind"] == "given"]
+        row = [figure, f"{_mean(given, figure, 'error'):.4f}"]
+        for peer in ("pulearn", "pu-toolbox"):
+            errors = [line["peers"][peer][figure] for line in lines if figure in line.get("peers", {}).get(peer, {})]
+            row.append(f"{np.mean(errors):.4f}" if errors else "lacks it")
+        rows.append(row)
+    table("mean error over all cases", ["figure", "splitpu", "pulearn", "pu-toolbox"], rows)
 
 
-def _met(reached: bool) -> str:
-    return "met" if reached else "MISSED"
+def _mean(lines: list[dict[str, Any]], figure: str, key: str, name: str | None = None) -> float:
+    chosen = [line["figures"][figure][key] for line in lines if name is None or line["case"]["set"] == name]
+    return float(np.mean(chosen))
 
 
-def main() -> None:
+def _rounded(figures: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in figures.items()}
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="20 simulations, no MNIST, no grid search")
     parser.add_argument("--simulations", type=int, default=200)
-    parser.add_argument("--grid", action="store_true", help="also GridSearchCV on digits with the PU scorer")
+    parser.add_argument("--sets", default="gaussians,digits,breast-cancer,mnist", help="with commas")
+    parser.add_argument(
+        "--kinds", default="given,cross-fitted", help="given, cross-fitted, network, peers; with commas"
+    )
+    parser.add_argument("--labelled", default="200,400", help="numbers of labelled rows, with commas")
     parser.add_argument("--peers", metavar="PYTHON", help="an interpreter that has pulearn and pu-toolbox")
-    parser.add_argument("--out", type=Path, help="a JSON file for everything")
+    add_options(parser)
     options = parser.parse_args()
-    names = ["gaussians", "digits", "breast-cancer", *([] if options.quick else ["mnist"])]
-    rows: list[dict[str, Any]] = []
-    for size in SIZES[:1] if options.quick else SIZES:
-        found = [row for name in names for scenario in SCENARIOS for row in simulated(name, scenario, size, options)]
-        print(f"\n{size[0]} labelled, {size[1]} rows of the population")
-        show(found, bool(options.peers))
-        rows += found
-    results = {"machine": machine(), "settings": vars(options), "rows": rows}
-    if options.grid:
-        results["grid"] = chosen = grid_search()
-        for setting, score, true in zip(chosen["settings"], chosen["pu_score"], chosen["true_accuracy"], strict=True):
-            print(f"{setting}: PU score {score:.4f}, true accuracy {true:.4f}")
-        lost = 100 * chosen["lost"]
-        print(f"the PU scorer's choice loses {lost:.2f} points, goal 0.5: {_met(lost <= 0.5)}")
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=2, default=str))
+    if options.peers and "peers" not in options.kinds:
+        options.kinds += ",peers"
+    return options
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
     main()

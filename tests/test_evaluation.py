@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
 
 from splitpu import InputError, SplitPUClassifier
 from splitpu.data import PUData
@@ -11,6 +14,7 @@ from splitpu.evaluation import (
     PUCalibrator,
     PUStratifiedKFold,
     check_random_labelling,
+    cross_fitted_decisions,
     evaluate_pu,
     find_degeneracies,
     make_pu_scorer,
@@ -18,6 +22,7 @@ from splitpu.evaluation import (
     reliability,
 )
 from splitpu.evaluation.pu_metrics import METRICS
+from splitpu.evaluation.scoring import AT_THE_THRESHOLD, CHOICES, decisions
 from splitpu.metrics import evaluate_scores
 from splitpu.selection import nnpu_value, pu_criterion
 
@@ -48,7 +53,7 @@ def truth_at(prior: float) -> dict[str, float]:
 @pytest.mark.parametrize("prior", [0.2, 0.5])
 def test_figures_are_close_and_intervals_cover(prior, scenario):
     truth, rng = truth_at(prior), np.random.default_rng(5)
-    simulations = 80
+    simulations = 50
     found = [
         evaluate_pu(*pu_sample(prior, 150, 1500, scenario, rng), prior, scenario=scenario, seed=i)
         for i in range(simulations)
@@ -57,7 +62,7 @@ def test_figures_are_close_and_intervals_cover(prior, scenario):
         values = np.array([one[name].value for one in found])
         covered = np.mean([one[name].low <= truth[name] <= one[name].high for one in found])
         assert abs(values.mean() - truth[name]) < 0.02, name
-        assert covered >= (0.82 if name == "average_precision" else 0.87), (name, covered)
+        assert covered >= 0.86, (name, covered)
         widths = np.array([one[name].high - one[name].low for one in found])
         assert widths.mean() < 6 * values.std(), name  # and not by being wide
 
@@ -80,8 +85,60 @@ def test_agrees_with_the_selection_criterion():
     positive, unlabelled = pu_sample(0.4, 200, 2000, "single-training-set", rng)
     found = evaluate_pu(positive, unlabelled, 0.4)
     population = np.concatenate([positive, unlabelled])
-    assert found["accuracy"].value == pytest.approx(pu_criterion(positive, population, 0.4))
+    assert found["accuracy"].value == pytest.approx(pu_criterion(positive, population, 0.4), abs=0.01)
     assert found.nnpu == pytest.approx(nnpu_value(positive, population, 0.4))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    metric=st.sampled_from(CHOICES),
+    prior=st.floats(0.1, 0.8),
+    apart=st.floats(1.0, 4.0),
+    lift=st.floats(1e-3, 1e3),
+    scenario=st.sampled_from(["single-training-set", "case-control"]),
+    seed=st.integers(0, 99),
+)
+def test_no_scorer_rewards_a_model_that_calls_everything_positive(metric, prior, apart, lift, scenario, seed):
+    """Whatever the prior and however poor the honest model: all positive is never the better choice."""
+    rng = np.random.default_rng(seed)
+    hidden = round(1500 * prior)
+    honest = np.concatenate([rng.normal(apart / 2, 1, 150 + hidden), rng.normal(-apart / 2, 1, 1500 - hidden)])
+    labels = np.arange(len(honest)) < 150
+    share = (hidden + 150) / len(honest) if scenario == "single-training-set" else hidden / 1500
+    score = make_pu_scorer(metric, prior=share, scenario=scenario)
+    lazy = [np.full(len(honest), lift)]  # one constant
+    if metric in AT_THE_THRESHOLD:  # or positive everywhere with any ranking, even the honest one
+        lazy.append(honest - honest.min() + lift)
+    assert all(score(Fixed(honest), honest, labels) > score(Fixed(one), honest, labels) for one in lazy)
+
+
+class Fixed:
+    """A model that has its decisions already."""
+
+    def __init__(self, decision: np.ndarray) -> None:
+        self.decision = decision
+
+    def decision_function(self, X: object) -> np.ndarray:
+        return self.decision
+
+
+def test_a_model_that_ranks_upside_down_is_not_flattered():
+    positive, unlabelled = pu_sample(0.4, 300, 3000, "case-control", np.random.default_rng(3))
+    upright, turned = (
+        evaluate_pu(sign * positive, sign * unlabelled, 0.4, scenario="case-control") for sign in (1, -1)
+    )
+    assert upright["roc_auc"].value > 0.9 and turned["roc_auc"].value < 0.1
+    assert turned["accuracy"].value < 0.3
+
+
+def test_cross_fitted_decisions_are_of_unseen_rows():
+    """A model that learns rows by heart: its own rows look perfect, unseen ones do not."""
+    X, s, truth = pu_rows(rows=400, labelled=100)
+    known, others = cross_fitted_decisions(KNeighborsClassifier(1), X, s, folds=4)
+    assert len(known) == 100 and len(others) == 300
+    assert (decisions(KNeighborsClassifier(1).fit(X, s), X)[s == 1] > 0).all() and (known > 0).mean() < 0.7
+    found = cross_fitted_decisions(LogisticRegression(class_weight="balanced"), X, s)
+    assert evaluate_pu(*found, float(truth.mean()))["roc_auc"].value > 0.9
 
 
 def test_all_positive_is_never_rewarded():

@@ -182,6 +182,20 @@ def test_prior_below_the_labelled_share():
         resolve_prior("much", pu_mixture(0.3))
 
 
+@pytest.mark.parametrize(
+    ("data", "prior", "sentence"),
+    [
+        (pu_mixture(0.3), 0.1, r"prior=0.1 expects .* already labelled, which leaves none to find: raise the prior"),
+        (pu_mixture(0.0, positives=100, unlabelled=300, apart=30.0), "auto", "no positive left to find: check that P"),
+        (pu_mixture(0.3, positives=9, unlabelled=100), "auto", r"9 labelled positives are too few .* at least 10"),
+    ],
+    ids=["prior below the labelled share", "no overlap", "fewer than 10 positives"],
+)
+def test_wrong_use_is_said_to_users_of_the_classifier(data, prior, sentence):
+    with pytest.raises(InputError, match=sentence):
+        SplitPUClassifier(prior=prior, random_state=0).fit(data.features, data.labelled)
+
+
 # ------------------------------------------------------------------------------------ in the classifier and in the runs
 
 

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from splitpu.calibration import PUCalibrator
 from splitpu.config.parse import config_from_dict, config_to_dict
 from splitpu.config.schema import Config
 from splitpu.data.preprocess import Preprocessing
@@ -49,15 +50,20 @@ class Model:
     prior: float | None  # None if the method did without
     classes: tuple[Any, Any]  # what 'not positive' and 'positive' were called in the training labels
     inputs: Mapping[str, Any] | None = None  # how files become rows, if the model was trained on folders or a table
+    calibration: PUCalibrator | None = None  # of the final network's decisions
 
     def decision(
         self, features: npt.NDArray[Any], hardware: Hardware, *, which: str = "final"
     ) -> npt.NDArray[np.float64]:
-        """Logit above the threshold: positive means positive. Takes canonical features."""
+        """Logit above the threshold: positive means positive. Takes canonical features.
+
+        Of a calibrated model, these are the log odds of its probabilities, so that 1/2 is the threshold.
+        """
         scorer = self.base if which == "base" else self.final
         views = Views(self.preprocessing, self.config.views, hardware.device)
         network = scorer.network.to(hardware.device)
-        return predict_logits(network, features, views, hardware) - scorer.threshold
+        decision = predict_logits(network, features, views, hardware) - scorer.threshold
+        return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
 
     def save(self, folder: Path) -> None:
         """Write the two model files; the description comes last, so a folder with it is complete."""
@@ -77,7 +83,8 @@ class Model:
             "prior": self.prior,
             "classes": [_plain(value) for value in self.classes],
             "inputs": None if self.inputs is None else dict(self.inputs),
-            "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold)",
+            "calibration": None if self.calibration is None else self.calibration.to_dict(),
+            "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold), calibrated where given",
             # How the arithmetic was done there says nothing about the machine the model is used on.
             "config": {name: value for name, value in config_to_dict(self.config).items() if name != "engine"},
         }
@@ -98,7 +105,9 @@ class Model:
             config = config_from_dict(description["config"])
             first, second = description["classes"]
             prior, inputs = description["prior"], description.get("inputs")
-            return cls(final, base, name, preprocessing, config, prior, (first, second), inputs)
+            stored = description.get("calibration")
+            calibration = None if stored is None else PUCalibrator.from_dict(stored)
+            return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration)
         except (KeyError, TypeError, IndexError) as error:
             message = f"{folder / DESCRIPTION} lacks or garbles {error}: copy the run folder again or train anew."
             raise ModelFileError(message) from error

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from splitpu.calibration import PUCalibrator
 from splitpu.data.preprocess import Preprocessing
 from splitpu.errors import InputError, MissingExtraError, SplitPUError
 from splitpu.files import replacing
@@ -44,8 +45,11 @@ class Exported:
 class RawToProbability(nn.Module):
     """Everything between rows as they are stored and the answer."""
 
-    def __init__(self, network: nn.Module, preprocessing: Preprocessing, threshold: float) -> None:
+    def __init__(
+        self, network: nn.Module, preprocessing: Preprocessing, threshold: float, calibration: PUCalibrator | None
+    ) -> None:
         super().__init__()
+        self.calibrated = nn.Sigmoid() if calibration is None else CalibrationMap(calibration)
         self.network, self.threshold = network, threshold
         self.is_image, self.is_volume = preprocessing.kind != "vectors", preprocessing.kind == "volumes"
         offset, scale = (preprocessing.offset, preprocessing.scale) if self.is_image else (0.0, 1.0)
@@ -61,8 +65,30 @@ class RawToProbability(nn.Module):
             inputs = with_presence(inputs, slices_there(rows))
         if self.is_image:
             inputs = inputs.movedim(-1, -3)
-        above = self.network(inputs).logit - self.threshold
-        return torch.sigmoid(above), above > 0
+        probability = self.calibrated(self.network(inputs).logit - self.threshold)
+        return probability, probability > 0.5
+
+
+class CalibrationMap(nn.Module):
+    """A calibrator as tensors: from decisions to probabilities."""
+
+    def __init__(self, calibration: PUCalibrator) -> None:
+        super().__init__()
+        self.slope, self.offset = calibration.slope, calibration.offset
+        self.isotonic = calibration.knots is not None and calibration.heights is not None
+        for name, values in (("knots", calibration.knots), ("heights", calibration.heights)):
+            self.register_buffer(name, torch.tensor([] if values is None else values, dtype=torch.float32))
+
+    def forward(self, decision: Tensor) -> Tensor:
+        """Probabilities of being positive."""
+        if not self.isotonic:
+            return torch.sigmoid(self.slope * decision + self.offset)
+        knots, heights = self.get_buffer("knots"), self.get_buffer("heights")
+        last = len(knots) - 1
+        left = (decision[:, None] >= knots).sum(1).sub(1).clamp(0, max(last - 1, 0))
+        right = (left + 1).clamp(max=last)
+        way = ((decision - knots[left]) / (knots[right] - knots[left]).clamp(min=1e-12)).clamp(0, 1)
+        return heights[left] + way * (heights[right] - heights[left])
 
 
 def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Exported:
@@ -73,9 +99,11 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
     _require_extra()
     dtype = raw_dtype or _stored_dtype(model.preprocessing)
     network = folded(model.final.network).cpu().float()
-    whole = RawToProbability(network, model.preprocessing, model.final.threshold).eval()
+    whole = RawToProbability(network, model.preprocessing, model.final.threshold, model.calibration).eval()
     # The exact answer comes from the network as it was trained: folding is checked along with everything else.
-    exact = RawToProbability(model.final.network.cpu().eval(), model.preprocessing, model.final.threshold).eval()
+    exact = RawToProbability(
+        model.final.network.cpu().eval(), model.preprocessing, model.final.threshold, model.calibration
+    ).eval()
     example = torch.from_numpy(_some_rows(model.preprocessing, dtype, 2))
     with replacing(path) as temporary:
         _write(whole, example, temporary)

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.calibration import sigmoid
 from splitpu.data.pudata import FEWEST_POSITIVES, Indices, PUData
 from splitpu.errors import InputError
 
@@ -39,8 +40,25 @@ def nnpu_value(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayL
     0.0
     """
     positive, unlabelled = _scores(decision_positive), _scores(decision_unlabelled)
-    missed, called = _sigmoid(-positive).mean(), _sigmoid(positive).mean()
-    return float(prior * missed + max(_sigmoid(unlabelled).mean() - prior * called, 0.0))
+    missed, called = sigmoid(-positive).mean(), sigmoid(positive).mean()
+    return float(prior * missed + max(sigmoid(unlabelled).mean() - prior * called, 0.0))
+
+
+def set_aside(data: PUData, share: float, seed: int) -> tuple[Indices, Indices]:
+    """Row numbers of the same share of labelled and of unlabelled rows, for other things than training."""
+    if not 0 < share < 1:
+        raise InputError(f"share={share:g} cannot be held out; give a share between 0 and 1")
+    draw = np.random.default_rng(seed)
+    positives, unlabelled = (
+        np.sort(draw.choice(rows, size=round(share * len(rows)), replace=False))
+        for rows in (data.positives, data.unlabelled)
+    )
+    if len(positives) < 1 or len(unlabelled) < 1 or len(data.positives) - len(positives) < FEWEST_POSITIVES:
+        raise InputError(
+            f"share={share:g} of {len(data.positives)} labelled and {len(data.unlabelled)} unlabelled rows leaves too "
+            "few on one side; label more positives or hold out another share"
+        )
+    return positives, unlabelled
 
 
 def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, Indices]:
@@ -54,18 +72,7 @@ def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, In
     >>> len(left), len(positives), len(population)
     (16, 2, 4)
     """
-    if not 0 < share < 1:
-        raise InputError(f"share={share:g} cannot be held out; give a share between 0 and 1")
-    draw = np.random.default_rng(seed)
-    positives, unlabelled = (
-        np.sort(draw.choice(rows, size=round(share * len(rows)), replace=False))
-        for rows in (data.positives, data.unlabelled)
-    )
-    if len(positives) < 1 or len(unlabelled) < 1 or len(data.positives) - len(positives) < FEWEST_POSITIVES:
-        raise InputError(
-            f"share={share:g} of {len(data.positives)} labelled and {len(data.unlabelled)} unlabelled rows leaves too "
-            "few on one side; label more positives or hold out another share"
-        )
+    positives, unlabelled = set_aside(data, share, seed)
     together = np.sort(np.concatenate([positives, unlabelled]))
     kept = np.setdiff1d(np.arange(len(data)), together)
     left = dataclasses.replace(
@@ -83,8 +90,3 @@ def _scores(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     if scores.ndim != 1 or len(scores) == 0:
         raise InputError(f"decisions of shape {scores.shape} cannot be judged; give at least one, as a flat array")
     return scores
-
-
-def _sigmoid(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    result: npt.NDArray[np.float64] = 0.5 * (1 + np.tanh(0.5 * values))  # does not overflow
-    return result

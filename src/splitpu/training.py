@@ -2,13 +2,17 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
+from splitpu.calibration import PUCalibrator
+from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
 from splitpu.config.schema import Config
 from splitpu.data.preprocess import Preprocessing
@@ -17,19 +21,24 @@ from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.loop import Engine
+from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
-from splitpu.methods.context import Context, NetworkRecipe, WarmStart
-from splitpu.methods.registry import find_method
+from splitpu.methods.choosing import RowsAside
+from splitpu.methods.context import Context, NetworkRecipe, Teacher, WarmStart
+from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.methods.result import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
 from splitpu.networks import Backbone as BackboneNetwork
 from splitpu.networks import as_backbone, build_network, choose_network
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, resnet_inside, transfer
+from splitpu.selection import set_aside
 from splitpu.views import Views
 
+Floats = npt.NDArray[np.float64]
+FOR_CALIBRATION = 0.2  # share of the rows, if nothing else was said
 Backbone = str | nn.Module | Callable[[], nn.Module]
 
 
@@ -42,6 +51,13 @@ class Training:
     hardware: Hardware
     engine: str  # how the arithmetic was done, e.g. graph/bf16/resident
     warm_start: WarmStart | None = None  # what the networks started from, for trainings that can start from the same
+    aside: RowsAside | None = None  # the rows that were not trained on
+
+    def decisions(self, teacher: Teacher, logits: Floats) -> Floats:
+        """What one of the run's models says of rows with these logits; only the final one may be calibrated."""
+        decision: Floats = logits - teacher.threshold
+        calibration = self.model.calibration
+        return decision if calibration is None or teacher is not self.result.final else calibration.decision(decision)
 
 
 def profile_of(data: PUData) -> DataProfile:
@@ -91,8 +107,19 @@ def train(
     context = warmed_up(context)
     result = find_method(config.method).run(context)
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
-    model = Model(final, base, context.recipe.name, context.preprocessing, config, prior, classes)
-    return Training(model, result, context.engine.hardware, context.engine.describe(), context.warm_start)
+    model = Model(
+        final,
+        base,
+        context.recipe.name,
+        context.preprocessing,
+        config,
+        prior,
+        classes,
+        calibration=_calibrated(context, result.final),
+    )
+    return Training(
+        model, result, context.engine.hardware, context.engine.describe(), context.warm_start, context.aside
+    )
 
 
 def open_context(
@@ -113,6 +140,7 @@ def open_context(
     warm_start: WarmStart | None = None,
 ) -> Context:
     """Set up everything that stages need, without training any."""
+    data, aside = without_rows_aside(data, config, seed)
     hardware = Hardware.choose(device, config.engine).within(world or World())
     rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
     engine = engine_type(
@@ -127,7 +155,27 @@ def open_context(
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
-    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start)
+    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start, aside)
+
+
+def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData, RowsAside | None]:
+    """The data as stages see them, and the rows that the configuration keeps from them; the same for the same seed."""
+    if config.selection.held_out == 0:
+        return data, None
+    positives, unlabelled = set_aside(data, config.selection.held_out, derive_seed(seed, "rows set aside"))
+    mask = np.zeros(len(data), dtype=np.bool_)
+    mask[positives], mask[unlabelled] = True, True
+    return replace(data, aside=mask), RowsAside(positives, unlabelled)
+
+
+def _calibrated(context: Context, final: Teacher) -> PUCalibrator | None:
+    """The map from the final model's decisions to probabilities, learned on the rows set aside."""
+    method = context.config.selection.calibration
+    if method == "none" or context.aside is None:
+        return None
+    decision = (final.logits - final.threshold).double().cpu().numpy()
+    known, others = decision[context.aside.positives], decision[context.aside.unlabelled]
+    return PUCalibrator.fit(known, others, context.known_prior, method=method, scenario=context.data.scenario)
 
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> None:
@@ -140,6 +188,7 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> None:
             f"method '{asking[0]}' learns from the true label of every training row, and these data have none: "
             "give them as 'truth', or choose another method"
         )
+    _check_selection(config, prior)
     if prior is not None:
         check_prior(prior, data)
     elif method.needs_prior:
@@ -147,6 +196,38 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> None:
             f"method '{method.name}' needs the prior, the share of positives in the population: give it, or choose a "
             "method that does without, such as 'vpu'"
         )
+
+
+def _check_selection(config: Config, prior: float | None) -> None:
+    """Refuse what rows set aside cannot do."""
+    selection = config.selection
+    if selection.calibration != "none" and selection.held_out == 0:
+        raise InputError(
+            f"selection.calibration={selection.calibration} needs rows that were not trained on: set "
+            "selection.held_out, to 0.2 say"
+        )
+    if selection.held_out == 0:
+        return
+    if prior is None:
+        raise InputError("selection.held_out needs the prior, without which P and U say nothing of a model: give it")
+    if "selection" not in sections_in_use(config):
+        raise InputError(
+            f"method '{config.method}' does not use held-out rows: leave out selection.held_out, or choose split-pu, "
+            "nnpu, upu, vpu or naive"
+        )
+
+
+def with_calibration(config: Config, method: str | None) -> Config:
+    """The configuration with calibrated probabilities; where no rows are set aside for it yet, a fifth of them is.
+
+    Then they are for the calibration alone, and the epochs stay the last ones.
+    """
+    if method is None:
+        return config
+    settings: dict[str, Any] = {"selection.calibration": method}
+    if config.selection.held_out == 0 and method != "none":
+        settings |= {"selection.held_out": FOR_CALIBRATION, "selection.criterion": "none"}
+    return config_from_dict(settings, config)
 
 
 def network_recipe(

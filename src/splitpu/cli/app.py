@@ -7,7 +7,7 @@ from typing import Literal
 from cyclopts import App
 
 from splitpu.cli import looking
-from splitpu.cli.options import NO_WORDS, DataWords, Flag, Settings, Whole
+from splitpu.cli.options import NO_WORDS, Calibration, DataWords, Flag, Settings, Whole
 from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
@@ -63,6 +63,7 @@ def fit(
     weights: Path | None = None,
     warmup: str | None = None,
     scenario: Scenario | None = None,
+    calibration: Calibration | None = None,
     seed: Whole = None,
     seeds: str | None = None,
     side_by_side: Whole = None,
@@ -104,6 +105,9 @@ def fit(
     scenario
         How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
         positives were collected apart).
+    calibration
+        Make probabilities mean what they say, by temperature, platt or isotonic, learned on a fifth of the rows that is
+        kept out of the training (or as many as --set selection.held_out=... says).
     seed
         Of everything that is drawn, 0 if not given; the same seed gives the same model.
     seeds
@@ -139,6 +143,7 @@ def fit(
         weights=weights,
         warmup=warmup,
         scenario=scenario,
+        calibration=calibration,
         seed=seed,
         seeds=seeds,
         side_by_side=side_by_side,

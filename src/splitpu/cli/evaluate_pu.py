@@ -7,6 +7,7 @@ from splitpu.errors import InputError
 from splitpu.evaluation import evaluate_pu, find_degeneracies
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
+from splitpu.training import without_rows_aside
 
 _ON_TRAINING_ROWS = (
     "estimated from the rows the model was trained on, which flatters it; for a fair estimate give other rows, "
@@ -14,6 +15,9 @@ _ON_TRAINING_ROWS = (
 )
 _ON_OTHER_ROWS = (
     "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
+)
+_ON_ROWS_ASIDE = (
+    "estimated from the rows that were kept out of the training; epochs or probabilities may have been chosen by them"
 )
 
 
@@ -36,7 +40,9 @@ def show_estimates(
     request = folder.request()
     model.preprocessing.check(rows.features, "X")
     decision = model.decision(rows.features, hardware)
-    positive, unlabelled = decision[rows.positives], decision[rows.unlabelled]
+    aside = without_rows_aside(rows, folder.config(), request.seed)[1] if trained_on else None
+    judged = rows if aside is None else aside
+    positive, unlabelled = decision[judged.positives], decision[judged.unlabelled]
     interval = (request.prior_estimate or {}).get("interval")
     found = evaluate_pu(
         positive,
@@ -46,7 +52,7 @@ def show_estimates(
         prior_interval=None if interval is None else (interval[0], interval[1]),
     )
     wrong = find_degeneracies(positive, unlabelled, model.prior, scenario=rows.scenario)
-    note = _ON_TRAINING_ROWS if trained_on else _ON_OTHER_ROWS
+    note = _ON_OTHER_ROWS if not trained_on else _ON_TRAINING_ROWS if aside is None else _ON_ROWS_ASIDE
     if json:
         content = {"run": str(folder.path), "data": where, "rows": len(rows), "note": note}
         print_json({**content, **found.to_dict(), "degenerate": [one.__dict__ for one in wrong]})
@@ -64,7 +70,7 @@ def show_estimates(
     )
     print_facts(
         {
-            "data": f"{where}, {len(rows.positives):,} labelled and {len(rows.unlabelled):,} unlabelled rows",
+            "data": f"{where}, {len(positive):,} labelled and {len(unlabelled):,} unlabelled rows",
             "prior": f"{model.prior:.4g}",
             "called positive": f"{100 * found.positive_rate_unlabelled:.1f} % of the unlabelled",
         }

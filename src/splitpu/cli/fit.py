@@ -22,7 +22,7 @@ from splitpu.runs.request import Request, Source
 from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.runs.starting_weights import weights_file
-from splitpu.training import profile_of
+from splitpu.training import profile_of, with_calibration
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"
 
@@ -42,6 +42,7 @@ class FitOptions(DataOptions):
     weights: Path | None = None
     warmup: str | None = None
     scenario: Scenario | None = None
+    calibration: str | None = None
     seed: int | None = None
     seeds: str | None = None
     side_by_side: int | None = None
@@ -152,7 +153,7 @@ def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
         config = apply_overrides(config, [f"rounds={asked.rounds}"])
     if asked.warmup is not None:
         config = apply_overrides(config, [f"warmup.name={asked.warmup}"])
-    return config
+    return with_calibration(config, asked.calibration)
 
 
 def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter, Token
 
@@ -16,6 +16,7 @@ Seed = Annotated[int, Parameter(converter=_whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
+Calibration = Literal["temperature", "platt", "isotonic"]
 
 
 @Parameter(name="*")

@@ -126,6 +126,8 @@ RANGES: dict[str, Range] = {
     "student.low_weight": _WEIGHT,
     "student.positive_weight": _WEIGHT,
     "student.confidence": _SHARE,
+    "selection.held_out": _HALF_AT_MOST,
+    "selection.patience": _COUNT_OR_NONE,
     "engine.threads": _COUNT_OR_NONE,
     "engine.pieces": _COUNT_OR_NONE,
     "engine.checkpoint_every": _COUNT,

@@ -97,6 +97,17 @@ class ViewsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SelectionConfig:
+    """What rows that no stage trains on are kept for: choosing the epoch, and calibrating the probabilities."""
+
+    held_out: float = 0.0  # share of the labelled and of the unlabelled rows; 0 = all are trained on
+    # The figure by which the best epoch of a stage is kept; none: its last epoch, as without held-out rows.
+    criterion: Literal["accuracy", "nnpu", "none"] = "accuracy"
+    patience: int = 0  # epochs without a better one after which a stage ends; 0 = it goes to its last epoch
+    calibration: Literal["none", "temperature", "platt", "isotonic"] = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
 class WarmupConfig:
     """Before everything else, without any label: learn features in which two views of one row lie close together."""
 
@@ -156,4 +167,5 @@ class Config:
     dist_pu: DistPUConfig = field(default_factory=DistPUConfig)
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     views: ViewsConfig = field(default_factory=ViewsConfig)
+    selection: SelectionConfig = field(default_factory=SelectionConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -33,6 +33,7 @@ class PUData:
     scenario: Scenario
     names: tuple[str, ...] | None = None  # of the rows: file names, say
     truth: Mask | None = None  # true labels of the training rows: reported, learned only by the `supervised` oracle
+    aside: Mask | None = None  # rows that are scored like all others but never trained on; P and U do without them
 
     @classmethod
     def from_arrays(
@@ -82,17 +83,23 @@ class PUData:
     @cached_property
     def positives(self) -> Indices:
         """Row numbers of the labelled positives, P."""
-        return np.flatnonzero(self.labelled).astype(np.int64)
+        return self.taught[self.labelled[self.taught]]
 
     @cached_property
     def unlabelled(self) -> Indices:
         """Row numbers of the unlabelled rows, U."""
-        return np.flatnonzero(~self.labelled).astype(np.int64)
+        return self.taught[~self.labelled[self.taught]]
 
     @cached_property
     def population(self) -> Indices:
         """Row numbers that stand for the population the prior is about: P and U, or U alone if P was drawn apart."""
-        return np.arange(len(self), dtype=np.int64) if self.scenario == "single-training-set" else self.unlabelled
+        return self.taught if self.scenario == "single-training-set" else self.unlabelled
+
+    @cached_property
+    def taught(self) -> Indices:
+        """Row numbers that may be trained on: all of them, but those set aside."""
+        rows = np.arange(len(self), dtype=np.int64)
+        return rows if self.aside is None else rows[~self.aside]
 
     @property
     def labelled_share(self) -> float:
@@ -104,7 +111,7 @@ class PUData:
         return self._fingerprint
 
     def features_fingerprint(self) -> str:
-        """A checksum of the rows alone: the same whichever of them are labelled."""
+        """A checksum of the rows, and of which are set aside: the same whichever of them are labelled."""
         return self._digest_of_features("").hexdigest()
 
     @cached_property
@@ -117,6 +124,8 @@ class PUData:
         digest = hashlib.sha256(f"{beginning}{self.features.dtype.str} {self.features.shape}".encode())
         for rows in row_slices(self.features):
             digest.update(np.ascontiguousarray(self.features[rows]).data)
+        if self.aside is not None:
+            digest.update(np.packbits(self.aside).tobytes())
         return digest
 
 

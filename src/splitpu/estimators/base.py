@@ -20,7 +20,7 @@ from splitpu.models import Model
 from splitpu.networks import Backbone as OwnNetwork
 from splitpu.predictor import Array, Predictor, Scores
 from splitpu.progress import ProgressLines
-from splitpu.training import Backbone, Training, network_recipe, profile_of, train
+from splitpu.training import Backbone, Training, network_recipe, profile_of, train, with_calibration
 
 if TYPE_CHECKING:
     from splitpu.prior.resolve import ResolvedPrior
@@ -48,6 +48,10 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         Whether the labelled rows were part of the one sample, or collected apart from the unlabelled ones.
     pos_label : None or label
         The value in y that means "labelled positive"; needed only where y is neither 1/0, 1/-1 nor True/False.
+    calibration : None, "temperature", "platt" or "isotonic"
+        Whether and how probabilities are calibrated, by rows that are kept out of the training for it (a fifth, unless
+        the settings say how many: `selection.held_out`). None takes what the configuration says, which is not at all.
+        A calibrated model says positive from the probability 1/2 on.
     layers : None or (str, str)
         The names of the first block and the last hidden layer of your own network, if it returns the logit alone.
     device : str
@@ -97,6 +101,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         warmup: str | None = None,
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
+        calibration: str | None = None,
         layers: tuple[str, str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -110,6 +115,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         self.warmup = warmup
         self.scenario = scenario
         self.pos_label = pos_label
+        self.calibration = calibration
         self.layers = layers
         self.device = device
         self.random_state = random_state
@@ -132,7 +138,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         training = train(
             data,
             prior=None if prior is None else prior.value,
-            config=config_from_dict(self._named_in_parameters(), self._whole_config(data)),
+            config=with_calibration(
+                config_from_dict(self._named_in_parameters(), self._whole_config(data)), self.calibration
+            ),
             backbone=self.backbone,
             seed=seed,
             device=self.device,

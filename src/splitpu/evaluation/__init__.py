@@ -1,10 +1,10 @@
 """Judging, choosing and calibrating models without negative labels."""
 
+from splitpu.calibration import PUCalibrator, Reliability, reliability
 from splitpu.evaluation.assumptions import LabellingCheck, check_random_labelling
-from splitpu.evaluation.calibration import PUCalibrator, Reliability, reliability
 from splitpu.evaluation.degenerate import Degeneracy, find_degeneracies
 from splitpu.evaluation.pu_metrics import PUEvaluation, PUFigure, evaluate_pu
-from splitpu.evaluation.scoring import make_pu_scorer
+from splitpu.evaluation.scoring import cross_fitted_decisions, make_pu_scorer
 from splitpu.evaluation.splitters import PUStratifiedKFold, pu_train_test_split
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "PUStratifiedKFold",
     "Reliability",
     "check_random_labelling",
+    "cross_fitted_decisions",
     "evaluate_pu",
     "find_degeneracies",
     "make_pu_scorer",

@@ -1,22 +1,23 @@
 """Figures of a model from labelled positives, unlabelled rows and the prior, each with an interval. No negatives."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.calibration import sigmoid
 from splitpu.config.schema import Scenario
 from splitpu.errors import InputError
+from splitpu.evaluation.monotone import ScoreCells, Spread, monotone_spread
 
 Floats = npt.NDArray[np.float64]
 
 METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision")
-_DRAWS = 2000
-_RESAMPLES = 100  # of the average precision, which has no closed form
+_DRAWS = 200
 _QUANTILES = (0.025, 0.975)
 _NORMAL = 3.92  # width of a 95 % interval in standard deviations
+_CLEAR_SIGMAS = 4.0
 
 
 class PUFigure(NamedTuple):
@@ -50,6 +51,26 @@ class PUEvaluation:
         return self.figures[name]
 
 
+class Readings(NamedTuple):
+    """What one way of reckoning makes of the rows: the estimates first, then one entry for every random draw."""
+
+    recall: Floats
+    false_positive_rate: Floats
+    auc: Floats
+
+    def with_prior(self, priors: Floats) -> dict[str, Floats]:
+        """Every figure that follows from these three, kept inside what is possible."""
+        false_positives = np.clip(self.false_positive_rate, 0.0, 1.0)
+        hits, alarms = priors * self.recall, (1 - priors) * false_positives
+        return {
+            "accuracy": hits + (1 - priors) - alarms,
+            "f1": 2 * hits / np.maximum(hits + alarms + priors, 1e-12),
+            "precision": hits / np.maximum(hits + alarms, 1e-12),
+            "recall": self.recall,
+            "roc_auc": np.clip(self.auc, 0.0, 1.0),
+        }
+
+
 def evaluate_pu(
     decision_positive: npt.ArrayLike,
     decision_unlabelled: npt.ArrayLike,
@@ -58,14 +79,17 @@ def evaluate_pu(
     scenario: Scenario = "single-training-set",
     prior_interval: tuple[float, float] | None = None,
     seed: int = 0,
+    intervals: bool = True,
 ) -> PUEvaluation:
     """Estimate accuracy, F1, precision, recall, ROC AUC and average precision of decisions (above 0 = positive).
 
-    The rows should not have been trained on: recall is read off the labelled positives. With a share s of positives
-    among the unlabelled rows, these are called positive at the rate s * recall + (1 - s) * false positive rate, which
-    gives the latter, and with the prior everything else. Likewise the AUC of P against U is s / 2 + (1 - s) * AUC.
-    Rates are drawn from their Beta posteriors (Jeffreys), so that even 20 of 20 positives leave room for doubt; a
-    `prior_interval` (95 %) adds the doubt about the prior.
+    The rows should not have been trained on: recall is read off the labelled positives (`cross_fitted_decisions` lets
+    every row serve). With a share s of positives among the unlabelled rows, these are called positive at the rate
+    s * recall + (1 - s) * false positive rate, which gives the latter, and with the prior everything else; likewise the
+    AUC of P against U is s / 2 + (1 - s) * AUC. That is unbiased and noisy. The other way is to let the share of
+    positives rise with the score (see `monotone`), which is steadier and a little biased. The estimate is the mean of
+    both, and half of their difference is part of its error; but where they contradict each other, counting wins.
+    A `prior_interval` (95 %) adds the doubt about the prior. Without `intervals` only the values are computed.
 
     >>> rng = np.random.default_rng(0)
     >>> positive, negative = rng.normal(1.5, 1, 4000), rng.normal(-1.5, 1, 1400)
@@ -76,26 +100,26 @@ def evaluate_pu(
     positive, unlabelled = _scores(decision_positive, "positives"), _scores(decision_unlabelled, "unlabelled rows")
     share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
     rng = np.random.default_rng(seed)
-    priors = _prior_draws(prior, prior_interval, rng)
-    shares = _share_draws(priors, prior, share_in_u, len(positive), len(unlabelled), scenario, rng)
-
-    hits, called = int((positive > 0).sum()), int((unlabelled > 0).sum())
-    recall, rate = hits / len(positive), called / len(unlabelled)
-    recalls = rng.beta(hits + 0.5, len(positive) - hits + 0.5, _DRAWS)
-    rates = rng.beta(called + 0.5, len(unlabelled) - called + 0.5, _DRAWS)
-    values = dict(_from_rates(np.array([prior]), np.array([share_in_u]), np.array([recall]), np.array([rate])))
-    draws = dict(_from_rates(priors, shares, recalls, rates))
-    figures = {name: _figure(float(values[name][0]), draws[name]) for name in ("accuracy", "f1", "precision")}
-    figures["recall"] = _figure(recall, recalls)
-    figures["roc_auc"] = _auc(positive, unlabelled, share_in_u, shares, rng)
-    figures["average_precision"] = _average_precision(positive, unlabelled, prior, priors, scenario, rng)
+    draws = _DRAWS if intervals else 0
+    priors = np.concatenate([[prior], _prior_draws(prior, prior_interval, draws, rng)])
+    shares = np.concatenate(
+        [[share_in_u], _share_draws(priors[1:], prior, share_in_u, len(positive), len(unlabelled), scenario, rng)]
+    )
+    counted, rising, spreads = _two_readings(positive, unlabelled, shares, draws, rng)
+    readings = [counted] if _contradict(counted, rising, positive, unlabelled, share_in_u) else [counted, rising]
+    mean = Readings(*(np.mean(parts, axis=0) for parts in zip(*readings, strict=True)))
+    separate = [one.with_prior(priors) for one in readings]
+    figures = {
+        name: _figure(values, [one[name][0] for one in separate]) for name, values in mean.with_prior(priors).items()
+    }
+    figures["average_precision"] = _average_precision(positive, unlabelled, priors, scenario, spreads)
     return PUEvaluation(
-        figures=figures,
+        figures={name: figures[name] for name in METRICS},
         prior=prior,
         positives=len(positive),
         unlabelled=len(unlabelled),
-        positive_rate_unlabelled=rate,
-        false_positive_rate=float(np.clip(_false_positive_rate(share_in_u, recall, rate), 0, 1)),
+        positive_rate_unlabelled=float((unlabelled > 0).mean()),
+        false_positive_rate=float(np.clip(mean.false_positive_rate[0], 0, 1)),
         nnpu=_nnpu(positive, unlabelled, prior, share_in_u),
     )
 
@@ -112,19 +136,39 @@ def among_unlabelled(prior: npt.ArrayLike, positives: int, unlabelled: int, scen
     return (prior * (positives + unlabelled) - positives) / unlabelled
 
 
-def _from_rates(prior: Floats, share: Floats, recall: Floats, rate: Floats) -> Iterator[tuple[str, Floats]]:
-    """Accuracy, precision and F1, kept inside what is possible."""
-    false_positive = np.clip(_false_positive_rate(share, recall, rate), 0.0, 1.0)
-    hits, alarms = prior * recall, (1 - prior) * false_positive
-    yield "accuracy", hits + (1 - prior) - alarms
-    yield "precision", hits / np.maximum(hits + alarms, 1e-12)
-    yield "f1", 2 * hits / np.maximum(hits + alarms + prior, 1e-12)
+def _two_readings(
+    positive: Floats, unlabelled: Floats, shares: Floats, draws: int, rng: np.random.Generator
+) -> tuple[Readings, Readings, list[Spread]]:
+    """By counting labelled rows, and by letting the share of positives rise with the score, which gives spreads."""
+    cells = ScoreCells.of(positive, unlabelled)
+    known, mixed = cells.weights(draws, rng)
+    of_known, of_mixed = (weights / weights.sum(1, keepdims=True) for weights in (known, mixed))
+    recall, rate = (weights[:, cells.above].sum(1) for weights in (of_known, of_mixed))
+    negative_share = np.maximum(1 - shares, 1e-9)
+    below = np.cumsum(of_mixed, axis=1) - of_mixed / 2
+    counted = Readings(
+        recall,
+        (rate - shares * recall) / negative_share,
+        ((of_known * below).sum(1) - shares / 2) / negative_share,
+    )
+    spreads = [monotone_spread(*row) for row in zip(known, mixed, shares, strict=True)]
+    rising = Readings(
+        np.array([spread.positive[cells.above].sum() for spread in spreads]),
+        np.array([spread.negative[cells.above].sum() for spread in spreads]),
+        np.array([spread.auc for spread in spreads]),
+    )
+    return counted, rising, spreads
 
 
-def _false_positive_rate(share: npt.ArrayLike, recall: npt.ArrayLike, rate: npt.ArrayLike) -> Floats:
-    share, recall, rate = (np.asarray(value, dtype=np.float64) for value in (share, recall, rate))
-    inferred: Floats = (rate - share * recall) / np.maximum(1 - share, 1e-9)
-    return inferred
+def _contradict(counted: Readings, rising: Readings, positive: Floats, unlabelled: Floats, share: float) -> bool:
+    """Whether the counts rule out that a higher score is no worse: a model may rank upside down."""
+    recall = float(rising.recall[0])
+    recall_error = np.sqrt(max(recall * (1 - recall), 1 / len(positive)) / len(positive))
+    auc_error = max(auc_against_unlabelled(positive, unlabelled)[1], 1e-9) / max(1 - share, 1e-9)
+    return bool(
+        abs(counted.recall[0] - recall) > _CLEAR_SIGMAS * recall_error
+        or abs(counted.auc[0] - rising.auc[0]) > _CLEAR_SIGMAS * auc_error
+    )
 
 
 def auc_against_unlabelled(positive: Floats, unlabelled: Floats) -> tuple[float, float]:
@@ -137,36 +181,13 @@ def auc_against_unlabelled(positive: Floats, unlabelled: Floats) -> tuple[float,
     return float(of_positive.mean()), float(error)
 
 
-def _auc(positive: Floats, unlabelled: Floats, share: float, shares: Floats, rng: np.random.Generator) -> PUFigure:
-    auc, error = auc_against_unlabelled(positive, unlabelled)
-    drawn = rng.normal(auc, max(error, 1e-9), _DRAWS)
-    corrected = (auc - share / 2) / max(1 - share, 1e-9)
-    return _figure(float(np.clip(corrected, 0, 1)), np.clip((drawn - shares / 2) / np.maximum(1 - shares, 1e-9), 0, 1))
-
-
 def _average_precision(
-    positive: Floats,
-    unlabelled: Floats,
-    prior: float,
-    priors: Floats,
-    scenario: Scenario,
-    rng: np.random.Generator,
+    positive: Floats, unlabelled: Floats, priors: Floats, scenario: Scenario, spreads: list[Spread]
 ) -> PUFigure:
-    value = _mean_precision(positive, unlabelled, prior, scenario)
-    again = np.array(
-        [
-            _mean_precision(
-                positive[rng.integers(len(positive), size=len(positive))],
-                unlabelled[rng.integers(len(unlabelled), size=len(unlabelled))],
-                float(priors[number]),
-                scenario,
-            )
-            for number in range(_RESAMPLES)
-        ]
-    )
-    # Around the value, not around the mean: resampling repeats rows and so moves the mean a little.
-    half = 1.96 * float(again.std())
-    return PUFigure(value, max(value - half, 0.0), min(value + half, 1.0))
+    """The mean of two readings, as for the other figures; how it varies is told by the one that is drawn again."""
+    pooled = _mean_precision(positive, unlabelled, float(priors[0]), scenario)
+    rising = np.array([spread.average_precision(float(one)) for spread, one in zip(spreads, priors, strict=True)])
+    return _figure(rising + (pooled - rising[0]) / 2, [pooled, float(rising[0])])
 
 
 def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> float:
@@ -190,15 +211,15 @@ def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario
 
 def _nnpu(positive: Floats, unlabelled: Floats, prior: float, share: float) -> float:
     """The value over the population: its part that is unlabelled is known, its labelled part is positive."""
-    loss_positive, loss_called = _sigmoid(-positive).mean(), _sigmoid(positive).mean()
-    negative = (1 - prior) / max(1 - share, 1e-9) * (_sigmoid(unlabelled).mean() - share * loss_called)
+    loss_positive, loss_called = sigmoid(-positive).mean(), sigmoid(positive).mean()
+    negative = (1 - prior) / max(1 - share, 1e-9) * (sigmoid(unlabelled).mean() - share * loss_called)
     return float(prior * loss_positive + max(negative, 0.0))
 
 
-def _prior_draws(prior: float, interval: tuple[float, float] | None, rng: np.random.Generator) -> Floats:
+def _prior_draws(prior: float, interval: tuple[float, float] | None, draws: int, rng: np.random.Generator) -> Floats:
     if interval is None:
-        return np.full(_DRAWS, prior)
-    drawn: Floats = np.clip(rng.normal(prior, (interval[1] - interval[0]) / _NORMAL, _DRAWS), 1e-6, 1 - 1e-6)
+        return np.full(draws, prior)
+    drawn: Floats = np.clip(rng.normal(prior, (interval[1] - interval[0]) / _NORMAL, draws), 1e-6, 1 - 1e-6)
     return drawn
 
 
@@ -225,9 +246,15 @@ def _share_draws(
     return clipped
 
 
-def _figure(value: float, draws: Floats) -> PUFigure:
+def _figure(values: Floats, readings: list[float]) -> PUFigure:
+    """The first value with an interval around it: from the draws, and from how far the readings lie apart."""
+    value, draws = float(values[0]), values[1:]
+    if len(draws) == 0:
+        return PUFigure(value, value, value)
+    apart = _NORMAL / 2 * float(np.std(readings))
     low, high = np.quantile(draws, _QUANTILES)
-    return PUFigure(value, min(float(low), value), max(float(high), value))
+    below, above = (float(np.hypot(max(reach, 0.0), apart)) for reach in (value - low, high - value))
+    return PUFigure(value, max(value - below, 0.0), min(value + above, 1.0))
 
 
 def _scores(decision: npt.ArrayLike, name: str) -> Floats:
@@ -237,8 +264,3 @@ def _scores(decision: npt.ArrayLike, name: str) -> Floats:
     if not np.isfinite(scores).all():
         raise InputError(f"the decisions on {name} hold NaN or infinite values: check the model that made them")
     return scores
-
-
-def _sigmoid(values: Floats) -> Floats:
-    squashed: Floats = 0.5 * (1 + np.tanh(0.5 * values))  # does not overflow
-    return squashed

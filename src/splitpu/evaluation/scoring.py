@@ -8,12 +8,16 @@ import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.errors import InputError
+from splitpu.evaluation.degenerate import find_degeneracies
 from splitpu.evaluation.pu_metrics import evaluate_pu
+from splitpu.evaluation.splitters import PUStratifiedKFold
 from splitpu.labels import labelled_mask
 
 Scorer = Callable[[Any, Any, npt.ArrayLike], float]
 
 CHOICES = ("accuracy", "f1", "precision", "roc_auc", "average_precision", "nnpu")
+WORST = {"accuracy": 0.0, "f1": 0.0, "precision": 0.0, "nnpu": -1.0}
+AT_THE_THRESHOLD = tuple(WORST)  # metrics that look at decisions, not only at their order
 
 
 def make_pu_scorer(
@@ -26,7 +30,9 @@ def make_pu_scorer(
     """A scorer for `GridSearchCV`, `cross_val_score` and the like, computed from held-out P and U; greater is better.
 
     Give the `prior`, one for all candidates; without it each fitted model's own `prior_` is taken, which is not fair
-    when candidates differ in it. Recall is refused: a model that calls everything positive has the best one.
+    when candidates differ in it. Recall is refused: a model that calls everything positive has the best one. For the
+    same reason a model that says the same of all rows gets the worst value of a metric that looks at its decisions: its
+    F1 of 2 * prior / (1 + prior), say, would beat many an honest one.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
@@ -45,10 +51,37 @@ def make_pu_scorer(
         population_prior = prior if prior is not None else getattr(estimator, "prior_", None)
         if population_prior is None:
             raise InputError(f"{type(estimator).__name__} has no prior_ of its own: give make_pu_scorer a prior")
-        found = evaluate_pu(decision[labelled], decision[~labelled], population_prior, scenario=scenario)
+        known, other = decision[labelled], decision[~labelled]
+        if metric in AT_THE_THRESHOLD and _says_the_same_of_all(known, other, population_prior, scenario):
+            return WORST[metric]
+        found = evaluate_pu(known, other, population_prior, scenario=scenario, intervals=False)
         return -found.nnpu if metric == "nnpu" else found[metric].value
 
     return score
+
+
+def cross_fitted_decisions(
+    estimator: Any, X: Any, y: npt.ArrayLike, *, folds: int = 5, seed: int = 0, positive: object = None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Decisions on P and on U for `evaluate_pu`, each by a copy of the estimator that was not trained on the row.
+
+    So every labelled row can serve both sides: with a single part held out, most of them would say nothing of how good
+    the model is. What is judged is a model trained on a little less than all rows.
+
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X, s = rng.normal(size=(60, 2)), np.arange(60) % 3 == 0
+    >>> [len(part) for part in cross_fitted_decisions(LogisticRegression(), X, s)]
+    [20, 40]
+    """
+    from sklearn.base import clone
+
+    rows, labels = np.asarray(X), np.asarray(y)
+    labelled = labelled_mask(labels, name="y", positive=_positive_label(estimator, positive))
+    found = np.empty(len(labelled))
+    for training, held_out in PUStratifiedKFold(folds, random_state=seed).split(rows, labelled):
+        found[held_out] = decisions(clone(estimator).fit(rows[training], labels[training]), rows[held_out])
+    return found[labelled], found[~labelled]
 
 
 def decisions(estimator: Any, X: Any) -> npt.NDArray[np.float64]:
@@ -60,6 +93,13 @@ def decisions(estimator: Any, X: Any) -> npt.NDArray[np.float64]:
     classes = getattr(estimator, "classes_", None)
     turned = classes is not None and getattr(estimator, "pos_label_", classes[1]) == classes[0]
     return -scores if turned else scores
+
+
+def _says_the_same_of_all(
+    positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64], prior: float, scenario: Scenario
+) -> bool:
+    found = find_degeneracies(positive, unlabelled, prior, scenario=scenario)
+    return any(one.kind != "memorised positives" for one in found)
 
 
 def _positive_label(estimator: Any, positive: object) -> object:

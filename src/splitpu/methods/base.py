@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -89,8 +88,8 @@ def _train_risk(context: Context) -> Teacher:
         optimiser=config.optimiser,
         identity=context.identity("base", "base", "views"),
     )
-    context.engine.run(stage)
-    return context.as_teacher(network, stage.key)
+    key = context.train(stage, network)
+    return context.as_teacher(network, key)
 
 
 def _with_risk(context: Context, risk: Literal["nnpu", "upu"]) -> Context:
@@ -103,4 +102,4 @@ def _population(context: Context) -> Rows:
     data = context.data
     if context.config.base.population == "scenario":
         return data.population
-    return data.unlabelled if context.config.base.population == "unlabelled" else np.arange(len(data))
+    return data.unlabelled if context.config.base.population == "unlabelled" else data.taught

@@ -14,7 +14,9 @@ from splitpu.data.pudata import PUData
 from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.seeds import derive_seed, seeded
+from splitpu.engine.stage import Stage
 from splitpu.errors import InputError
+from splitpu.methods.choosing import EpochChoice, RowsAside
 from splitpu.networks import Backbone
 
 
@@ -61,6 +63,16 @@ class Context:
     data_key: str
     preprocessing: Preprocessing
     warm_start: WarmStart | None = None
+    aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
+
+    def train(self, stage: Stage, network: nn.Module) -> str:
+        """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key."""
+        if self.aside is None or self.config.selection.criterion == "none":
+            self.engine.run(stage)
+            return stage.key
+        choice = EpochChoice(self, self.aside, network, stage)
+        choice.finish(self.engine.run(choice.stage))
+        return choice.stage.key
 
     def fresh_network(self, place: str) -> Backbone:
         """A new network whose weights depend only on the seed, the place it is for and what that place starts from."""
@@ -133,10 +145,13 @@ class Context:
         Where it does not ask for the prior, or there is none, a method may have a rule of its own for the logits.
         """
         logits = self.logits_of(network)
-        threshold = own_threshold(logits) if own_threshold is not None else 0.0
+        return Teacher(network, self.threshold_for(logits, own_threshold), logits, key)
+
+    def threshold_for(self, logits: Tensor, own: Callable[[Tensor], float] | None = None) -> float:
+        """The logit above which a network with these logits says positive."""
         if self.config.threshold == "prior" and self.prior is not None:
-            threshold = matched_threshold(logits[self.rows(self.data.population)], self.prior)
-        return Teacher(network, threshold, logits, key)
+            return matched_threshold(logits[self.rows(self.data.population)], self.prior)
+        return own(logits) if own is not None else 0.0
 
 
 def matched_threshold(logits: Tensor, prior: float) -> float:

@@ -51,7 +51,7 @@ def train_supervised(context: Context) -> Teacher:
 def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> Teacher:
     config = context.config.base
     network = context.fresh_network(name)
-    rows = np.arange(len(context.data))
+    rows = context.data.taught
     stage = Stage(
         name=name,
         task=LabelTask(network, labels, augment=config.augment),
@@ -61,5 +61,5 @@ def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> T
         optimiser=config.optimiser,
         identity=context.identity(name, "base", "views", **upstream),
     )
-    context.engine.run(stage)
-    return context.as_teacher(network, stage.key)
+    key = context.train(stage, network)
+    return context.as_teacher(network, key)

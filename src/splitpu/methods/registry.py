@@ -54,7 +54,7 @@ _ALL = (
         assumes="a known prior; labelled positives drawn at random from all positives",
         citation="Xu et al., Split-PU: Hardness-aware Training Strategy for Positive-Unlabeled Learning, ACM MM 2022",
         home="splitpu:run_split_pu",
-        sections=("rounds", "threshold", "base", "split", "student"),
+        sections=("rounds", "threshold", "base", "split", "student", "selection"),
         needs_prior=True,
     ),
     Method(
@@ -64,7 +64,7 @@ _ALL = (
         assumes="a known prior; labelled positives drawn at random from all positives",
         citation="Kiryo et al., Positive-Unlabeled Learning with Non-Negative Risk Estimator, NeurIPS 2017",
         home="base:train_nnpu",
-        sections=("threshold", "base"),
+        sections=("threshold", "base", "selection"),
         needs_prior=True,
     ),
     Method(
@@ -74,7 +74,7 @@ _ALL = (
         assumes="a known prior; labelled positives drawn at random from all positives; a network that cannot overfit",
         citation="du Plessis et al., Convex Formulation for Learning from Positive and Unlabeled Data, ICML 2015",
         home="base:train_upu",
-        sections=("threshold", "base"),
+        sections=("threshold", "base", "selection"),
         needs_prior=True,
     ),
     Method(
@@ -125,7 +125,7 @@ _ALL = (
         assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
         citation="Chen et al., A Variational Approach for Learning from Positive and Unlabeled Data, NeurIPS 2020",
         home="vpu:train_vpu",
-        sections=("threshold", "vpu"),
+        sections=("threshold", "vpu", "selection"),
         needs_prior=False,
     ),
     Method(
@@ -157,7 +157,7 @@ _ALL = (
         citation="the usual starting point; its ranking can be right: Elkan and Noto, Learning Classifiers from Only "
         "Positive and Unlabeled Data, KDD 2008",
         home="labels:train_naive",
-        sections=("threshold", "base"),
+        sections=("threshold", "base", "selection"),
         needs_prior=False,
     ),
     Method(
@@ -167,7 +167,7 @@ _ALL = (
         assumes="the true label of every training row",
         citation="ordinary cross-entropy",
         home="labels:train_supervised",
-        sections=("threshold", "base"),
+        sections=("threshold", "base", "selection"),
         needs_prior=False,
         needs_truth=True,
     ),
@@ -192,7 +192,7 @@ def sections_in_use(config: Config) -> tuple[str, ...]:
     """The keys and sections of the configuration that decide about a run's outcome; the others are never read.
 
     >>> sections_in_use(Config(method="vpu"))
-    ('method', 'threshold', 'vpu', 'views')
+    ('method', 'threshold', 'vpu', 'selection', 'views')
     """
     warmed = () if config.warmup.name == "none" else ("warmup",)
     own = find_method(config.method).sections

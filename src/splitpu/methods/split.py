@@ -88,7 +88,7 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
             memory["epoch"] = torch.tensor(record.epoch)
         return record.agreement > config.tau
 
-    pool = np.arange(len(data)) if config.include_positives else data.unlabelled
+    pool = data.taught if config.include_positives else data.unlabelled
     stage = Stage(
         name=name,
         task=SplitTask(network, _pseudo_labels(context, probabilities, config.labels), config),

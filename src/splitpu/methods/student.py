@@ -136,8 +136,8 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
         optimiser=config.optimiser,
         identity=context.identity(name, "student", "views", "threshold", teacher=teacher.key, split=split.key),
     )
-    context.engine.run(stage)
-    return context.as_teacher(network, stage.key)
+    key = context.train(stage, network)
+    return context.as_teacher(network, key)
 
 
 def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:

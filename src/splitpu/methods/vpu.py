@@ -83,5 +83,5 @@ def train_vpu(context: Context) -> Teacher:
         optimiser=config.optimiser,
         identity=context.identity("vpu", "vpu", "views"),
     )
-    context.engine.run(stage)
-    return context.as_teacher(network, stage.key, half_of_largest)
+    key = context.train(stage, network)
+    return context.as_teacher(network, key, half_of_largest)

@@ -1,14 +1,14 @@
 """The warm-up: features learned from all rows without any label, for the other stages to start from.
 
 SimCLR: two views of each row have to find one another among the views of the batch. Labels, prior and scenario are no
-part of it, and so none of its identity: one warm-up serves every draw of labelled rows of the same data.
+part of it, and so none of its identity: one warm-up serves every draw of labelled rows of the same data. Rows set aside
+stay out of it like out of every other stage.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -53,7 +53,7 @@ def warmed_up(context: Context) -> Context:
     network = context.fresh_network(STAGE)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     views = warmup_views(context)
-    engine = context.engine
+    engine, rows = context.engine, context.data.taught
     stage = Stage(
         name=STAGE,
         task=ContrastiveTask(
@@ -62,7 +62,7 @@ def warmed_up(context: Context) -> Context:
             Views(context.preprocessing, views, engine.hardware.device),
             config,
         ),
-        pools={"rows": Pool(np.arange(len(context.data)), min(config.batch_size, len(context.data)))},
+        pools={"rows": Pool(rows, min(config.batch_size, len(rows)))},
         leading="rows",
         epochs=config.epochs,
         optimiser=config.optimiser,

@@ -1,5 +1,6 @@
 """P against U through the engine and the package's own networks: for images that simple features do not describe."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,9 +11,9 @@ from torch.nn.functional import softplus
 from splitpu.config.schema import Config, OptimiserConfig
 from splitpu.data.pudata import PUData
 from splitpu.engine.batches import Pool
-from splitpu.engine.inference import training_logits
-from splitpu.engine.stage import Batch, EpochRecord, Observer, Stage
+from splitpu.engine.stage import AfterEpoch, Batch, EpochRecord, Observer, Stage
 from splitpu.methods.context import Context
+from splitpu.networks import Backbone
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Floats, Rows
 from splitpu.prior.tedn import CrossFitted, without_likely_positives
@@ -20,7 +21,10 @@ from splitpu.training import open_context
 from splitpu.views import Views
 
 FOLDS = 2
-WARM_UP, CLEANED = 10, 20  # epochs of P against all of U, then against U without its likely positives
+# Epochs of P against all of U, then against U without its likely positives; more of them where an epoch has few steps.
+WARM_UP, CLEANED = 10, 20
+FEWEST_STEPS = 1000  # of both together, as far as MOST_TIMES as many epochs allow
+MOST_TIMES = 4
 _BATCH, _SMALLEST_BATCH = 256, 16  # images a step; of volumes fewer, as each is many images
 _OPTIMISER = OptimiserConfig(name="adamw", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.99)
 
@@ -44,7 +48,10 @@ class ContrastTask:
 def network_scores(
     data: PUData, *, seed: int, device: str = "auto", network: str = "auto", observer: Observer | None = None
 ) -> CrossFitted:
-    """Scores of every row by a network that was trained on the other half of the rows."""
+    """Scores of every row by a network that was trained on the other half of the rows.
+
+    A network learns the rows it is trained on by heart, so only the scores of the other half are worth anything.
+    """
     from sklearn.model_selection import StratifiedKFold
 
     context = open_context(
@@ -52,47 +59,73 @@ def network_scores(
     )
     splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     plain, cleaned = np.empty(len(data)), np.empty(len(data))
-    for fold, (training, held_out) in enumerate(splitter.split(np.zeros(len(data)), data.labelled)):
-        found = _trained_on(context, training, held_out, f"prior.fold{fold + 1}")
-        plain[held_out], cleaned[held_out] = found.plain[held_out], found.cleaned[held_out]
+    for number, (training, held_out) in enumerate(splitter.split(np.zeros(len(data)), data.labelled), start=1):
+        found = _Fold(context, training, held_out, f"prior.fold{number}").scores()
+        plain[held_out], cleaned[held_out] = found
     return CrossFitted(plain, cleaned)
 
 
-def _trained_on(context: Context, training: Rows, held_out: Rows, name: str) -> CrossFitted:
-    data, engine = context.data, context.engine
-    network = context.fresh_network(name)
-    kept = torch.ones(len(data), device=engine.hardware.device)
-    latest: dict[str, Floats] = {}
+class _Fold:
+    """One network, trained on a part of the rows first as it is and then against a cleaned U; scores the other part."""
 
-    def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
-        if record.epoch < WARM_UP:
-            return False
-        logits = training_logits(network, engine.rows, engine.views, engine.hardware).double().cpu().numpy()
-        if record.epoch == WARM_UP:
-            latest["plain"] = logits
-        aside = data.labelled[held_out]
-        share = bbe(logits[held_out][aside], logits[held_out][~aside])
-        still = without_likely_positives(data.labelled[training], logits[training], share)
-        # In place: a captured step reads this very tensor.
-        kept[context.rows(training)] = torch.as_tensor(still, dtype=kept.dtype, device=kept.device)
+    def __init__(self, context: Context, training: Rows, held_out: Rows, name: str) -> None:
+        self.context, self.training, self.held_out, self.name = context, training, held_out, name
+        self.network: Backbone = context.fresh_network(name)
+        labelled = context.data.labelled[training]
+        self.positives, self.unlabelled = training[labelled], training[~labelled]
+        images = context.data.features.shape[1] if context.data.kind == "volumes" else 1
+        self.batch = max(_SMALLEST_BATCH, _BATCH // images)
+        self.kept = torch.ones(len(context.data), device=context.engine.hardware.device)
+
+    def scores(self) -> CrossFitted:
+        """Of the held-out rows, before and after the cleaning."""
+        steps = -(-len(self.unlabelled) // min(self.batch, len(self.unlabelled)))
+        times = min(max(1, math.ceil(FEWEST_STEPS / (steps * (WARM_UP + CLEANED)))), MOST_TIMES)
+        self._train("plain", WARM_UP * times)
+        plain = self._clean()
+        self._train("cleaned", CLEANED * times, after_epoch=self._after_epoch)
+        return CrossFitted(self._held_out(plain), self._held_out(self._logits()))
+
+    def _train(self, part: str, epochs: int, after_epoch: AfterEpoch | None = None) -> None:
+        stage = Stage(
+            name=f"{self.name}.{part}",
+            task=ContrastTask(self.network, self.kept),
+            pools={
+                "positives": Pool(self.positives, min(self.batch // 2, len(self.positives))),
+                "unlabelled": Pool(self.unlabelled, min(self.batch, len(self.unlabelled))),
+            },
+            leading="unlabelled",
+            epochs=epochs,
+            optimiser=_OPTIMISER,
+            identity={"stage": f"{self.name}.{part}"},
+            after_epoch=after_epoch,
+        )
+        self.context.engine.run(stage)
+
+    def _after_epoch(self, record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+        self._clean()
         return False
 
-    images = data.features.shape[1] if data.kind == "volumes" else 1
-    batch = max(_SMALLEST_BATCH, _BATCH // images)
-    positives, unlabelled = training[data.labelled[training]], training[~data.labelled[training]]
-    stage = Stage(
-        name=name,
-        task=ContrastTask(network, kept),
-        pools={
-            "positives": Pool(positives, min(batch // 2, len(positives))),
-            "unlabelled": Pool(unlabelled, min(batch, len(unlabelled))),
-        },
-        leading="unlabelled",
-        epochs=WARM_UP + CLEANED,
-        optimiser=_OPTIMISER,
-        identity={"stage": name},
-        after_epoch=after_epoch,
-    )
-    engine.run(stage)
-    final = training_logits(network, engine.rows, engine.views, engine.hardware).double().cpu().numpy()
-    return CrossFitted(latest["plain"], final)
+    def _clean(self) -> Floats:
+        """Take the likely positives out of U, as many as the held-out rows say there are."""
+        logits = self._logits()
+        labelled = self.context.data.labelled
+        aside = labelled[self.held_out]
+        share = bbe(logits[self.held_out][aside], logits[self.held_out][~aside])
+        still = without_likely_positives(labelled[self.training], logits[self.training], share)
+        # In place: a captured step reads this very tensor.
+        self.kept[self.context.rows(self.training)] = torch.as_tensor(
+            still, dtype=self.kept.dtype, device=self.kept.device
+        )
+        return logits
+
+    def _logits(self) -> Floats:
+        logits: Floats = self.context.logits_of(self.network).double().cpu().numpy()
+        return logits
+
+    def _held_out(self, logits: Floats) -> Floats:
+        """On the scale of the unlabelled rows among them, since the networks of two folds need not share one."""
+        own = logits[self.held_out]
+        usual = own[~self.context.data.labelled[self.held_out]]
+        scaled: Floats = (own - usual.mean()) / (usual.std() or 1.0)
+        return scaled

@@ -55,7 +55,7 @@ def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: s
     if how == "auto":
         small = int(np.prod(data.features.shape[1:])) <= LARGEST_CLASSICAL_IMAGE
         how = "classical" if data.kind == "vectors" or small else "network"
-    rows = _chosen_rows(data, seed)
+    rows = chosen_rows(data, seed)
     features = described(data, rows, seed)
     if how == "network":
         from splitpu.prior.network_scores import network_scores
@@ -113,7 +113,8 @@ def _enough_rows(data: PUData) -> None:
         )
 
 
-def _chosen_rows(data: PUData, seed: int) -> Indices:
+def chosen_rows(data: PUData, seed: int) -> Indices:
+    """The rows that the estimators are given: all of them, or a draw of each kind where there are very many."""
     rng = np.random.default_rng(seed)
     parts = []
     for rows, most in ((data.positives, MOST_POSITIVES), (data.unlabelled, MOST_UNLABELLED)):

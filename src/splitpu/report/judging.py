@@ -17,7 +17,13 @@ def sections(report: ReportData) -> list[tuple[str, str, str]]:
     if report.prior_table:
         found.append(("prior", "The prior", _prior(report.prior_table)))
     if report.reliability:
-        found.append(("reliability", "Reliability of the probabilities", _reliability(report.reliability)))
+        found.append(
+            (
+                "reliability",
+                "Reliability of the probabilities",
+                _reliability(report.reliability, report.reliability_rows),
+            )
+        )
     return found
 
 
@@ -38,7 +44,7 @@ def _prior(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _reliability(bins: Sequence[Mapping[str, float]]) -> str:
+def _reliability(bins: Sequence[Mapping[str, float]], rows: str) -> str:
     """Set probabilities against the frequencies that P, U and the prior imply."""
     promised = [bin_["promised"] for bin_ in bins]
     error = sum(bin_["share"] * abs(bin_["promised"] - bin_["estimated"]) for bin_ in bins)
@@ -53,7 +59,7 @@ def _reliability(bins: Sequence[Mapping[str, float]]) -> str:
     )
     return (
         f"<p>On average the probabilities lie {percent(error)} away from the share of positives that the labelled rows "
-        f"and the prior imply. These are the training rows, so the truth may be less flattering.</p>{chart}"
+        f"and the prior imply. {escape(rows)}</p>{chart}"
     )
 
 

@@ -54,3 +54,4 @@ class ReportData:
     method: str = "Split-PU"
     prior_table: Sequence[Mapping[str, Any]] = ()  # name, value, low, high of every estimator, the used one first
     reliability: Sequence[Mapping[str, float]] = ()  # low, high, share, promised, estimated of every bin
+    reliability_rows: str = ""  # the sentence that says which rows these are

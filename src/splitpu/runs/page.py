@@ -7,15 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.calibration import reliability, sigmoid
 from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
-from splitpu.evaluation.calibration import reliability
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData
-from splitpu.runs.summary import Floats, ModelFigures, expected_positive_share, prior_source, row_probabilities
+from splitpu.runs.summary import (
+    Floats,
+    ModelFigures,
+    expected_positive_share,
+    prior_source,
+    row_decisions,
+    row_probabilities,
+)
 from splitpu.training import Training
 
 SHOWN = 24  # samples in a gallery
@@ -51,7 +58,7 @@ def report_data(
             for r in result.rounds
         ),
         history=[record.to_dict() for record in result.history],
-        probabilities=row_probabilities(result.final)[data.unlabelled],
+        probabilities=sigmoid(row_decisions(training, result.final)[data.unlabelled]),
         prior=_number(request.prior),
         expected_positive_share=_number(expected_positive_share(data, request.prior)),
         threshold=0.5,  # probabilities are relative to the model's threshold
@@ -63,6 +70,7 @@ def report_data(
         environment=_environment(training),
         prior_table=tuple((request.prior_estimate or {}).get("table", ())),
         reliability=_reliability(training, loaded, request),
+        reliability_rows=_reliability_rows(training),
     )
 
 
@@ -150,14 +158,23 @@ def _prior_in_words(request: Request) -> str:
 
 
 def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:
-    """How far the probabilities of the training rows are from what P, U and the prior imply."""
+    """How far the probabilities are from what P, U and the prior imply, by rows set aside where there are some."""
     if request.prior is None:
         return ()
-    data, probabilities = loaded.data, row_probabilities(training.result.final)
-    found = reliability(
-        probabilities[data.positives], probabilities[data.unlabelled], request.prior, scenario=data.scenario
-    )
+    data, aside = loaded.data, training.aside
+    positives, unlabelled = (data.positives, data.unlabelled) if aside is None else (aside.positives, aside.unlabelled)
+    probabilities = sigmoid(row_decisions(training, training.result.final))
+    found = reliability(probabilities[positives], probabilities[unlabelled], request.prior, scenario=data.scenario)
     return tuple(dict(one.__dict__) for one in found.bins)
+
+
+def _reliability_rows(training: Training) -> str:
+    if training.aside is None:
+        return "These are the training rows, so the truth may be less flattering."
+    if training.model.calibration is None:
+        return "These are rows that no stage was trained on."
+    method = training.model.config.selection.calibration
+    return f"These are rows that no stage was trained on, but by which the probabilities were calibrated ({method})."
 
 
 def _number(value: float | None) -> float:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.calibration import sigmoid
 from splitpu.data import HeldOut, PUData
 from splitpu.data.scanning import Skipped
 from splitpu.engine.inference import predict_logits
 from splitpu.files import replacing
+from splitpu.methods.choosing import TERM
 from splitpu.methods.context import Teacher
 from splitpu.methods.registry import find_method
 from splitpu.methods.result import Round
@@ -73,7 +75,7 @@ def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> l
         ModelFigures(
             name,
             teacher.threshold,
-            float((row_probabilities(teacher)[loaded.data.unlabelled] > 0.5).mean()),
+            float((row_decisions(training, teacher)[loaded.data.unlabelled] > 0).mean()),
             _test_figures(training, teacher, loaded.held_out, prior),
         )
         for name, teacher in models_of(training)
@@ -84,6 +86,11 @@ def row_probabilities(teacher: Teacher) -> Floats:
     """Probabilities for all training rows."""
     probabilities: Floats = teacher.probabilities.double().cpu().numpy()
     return probabilities
+
+
+def row_decisions(training: Training, teacher: Teacher) -> Floats:
+    """What one of the run's models says of all training rows; above nought = positive."""
+    return training.decisions(teacher, teacher.logits.double().cpu().numpy())
 
 
 def result_of(
@@ -113,6 +120,7 @@ def result_of(
         "expected_positive_rate_unlabelled": expected_positive_share(data, request.prior),
         "method": training.model.config.method,
         "preset": request.preset,
+        "selection": _selection(training),
         "network": training.model.network_name,
         "weights": request.weights,
         "warmup": training.model.config.warmup.name,
@@ -143,11 +151,11 @@ def result_of(
 def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
     """Say of every training row how probable the final model finds it to be positive, and what it would decide."""
     data = loaded.data
+    decisions = row_decisions(training, training.result.final)
+    found = zip(sigmoid(decisions).tolist(), (decisions > 0).tolist(), data.labelled, strict=True)
     lines = (
-        (row, data.names[row] if data.names else "", int(labelled), f"{share:.6g}", loaded.classes[int(share > 0.5)])
-        for row, (share, labelled) in enumerate(
-            zip(row_probabilities(training.result.final).tolist(), data.labelled, strict=True)
-        )
+        (row, data.names[row] if data.names else "", int(labelled), f"{share:.6g}", loaded.classes[int(positive)])
+        for row, (share, positive, labelled) in enumerate(found)
     )
     _write_csv(path, ["index", "name", "labelled", "probability", "decision"], lines)
 
@@ -191,7 +199,26 @@ def _test_figures(
     hardware, model = training.hardware, training.model
     views = Views(model.preprocessing, model.config.views, hardware.device)
     logits = predict_logits(teacher.network, held_out.features, views, hardware)
-    return evaluate_scores(held_out.truth, logits - teacher.threshold, prior)
+    return evaluate_scores(held_out.truth, training.decisions(teacher, logits), prior)
+
+
+def _selection(training: Training) -> dict[str, Any] | None:
+    """What the rows set aside were used for: how many, the best epoch of every stage by them, the calibration."""
+    aside, calibration = training.aside, training.model.calibration
+    if aside is None:
+        return None
+    figures: dict[str, list[tuple[float, int]]] = {}
+    for record in training.result.history:
+        if TERM in record.terms:
+            figures.setdefault(record.stage, []).append((record.terms[TERM], record.epoch))
+    best = {stage: max(found, key=lambda pair: pair[0]) for stage, found in figures.items()}
+    return {
+        "positives": len(aside.positives),
+        "unlabelled": len(aside.unlabelled),
+        "criterion": training.model.config.selection.criterion,
+        "best": {stage: {"figure": figure, "epoch": epoch} for stage, (figure, epoch) in best.items()},
+        "calibration": None if calibration is None else calibration.to_dict(),
+    }
 
 
 def _round_figures(found: Round, data: PUData) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ CalibrationMethod = Literal["temperature", "platt", "isotonic"]
 
 _STEEPEST, _FLATTEST = 20.0, 0.02  # how far a temperature may go: separable held-out rows would ask for infinity
 _STEPS = 100
+SUREST_MISS = 1e-6  # an isotonic map may say 0 or 1, of which there are no log odds
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,34 @@ class PUCalibrator:
         if self.knots is not None and self.heights is not None:
             interpolated: Floats = np.interp(scores, self.knots, self.heights)
             return interpolated
-        return _sigmoid(self.slope * scores + self.offset)
+        return sigmoid(self.slope * scores + self.offset)
+
+    def decision(self, decision: npt.ArrayLike) -> Floats:
+        """The log odds of these probabilities: what a model says once it is calibrated, nought at probability 1/2.
+
+        >>> PUCalibrator("platt", slope=2.0, offset=1.0).decision([0.5, -0.5]).tolist()
+        [2.0, 0.0]
+        """
+        if self.knots is None:
+            scaled: Floats = self.slope * np.asarray(decision, dtype=np.float64) + self.offset
+            return scaled
+        inside = np.clip(self.probability(decision), SUREST_MISS, 1 - SUREST_MISS)
+        odds: Floats = np.log(inside) - np.log1p(-inside)
+        return odds
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, which a model file keeps."""
+        if self.knots is None or self.heights is None:
+            return {"method": self.method, "slope": self.slope, "offset": self.offset}
+        return {"method": self.method, "knots": self.knots.tolist(), "heights": self.heights.tolist()}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> "PUCalibrator":
+        """From what a model file kept."""
+        parts: dict[str, Any] = {
+            key: np.array(value) if isinstance(value, list) else value for key, value in stored.items()
+        }
+        return cls(**parts)
 
 
 @dataclass(frozen=True)
@@ -132,7 +160,7 @@ def _logistic(positive: Floats, population: Floats, prior: float, *, with_offset
         return float(np.logaddexp(0, design @ at).mean() - pull @ at)
 
     for _ in range(_STEPS):
-        probability = _sigmoid(design @ theta)
+        probability = sigmoid(design @ theta)
         gradient = (probability @ design / len(design) - pull)[free]
         weight = probability * (1 - probability)
         curvature = (design.T * weight @ design / len(design))[np.ix_(free, free)] + ridge * np.eye(int(free.sum()))
@@ -162,9 +190,16 @@ def _isotonic(positive: Floats, population: Floats, prior: float) -> tuple[Float
     knots = np.unique(scores)
     share = IsotonicRegression(out_of_bounds="clip").fit(scores, from_positive, sample_weight=weight).predict(knots)
     heights: Floats = np.clip(share / np.maximum(1 - share, 1e-9), 0.0, 1.0)
-    return knots, heights
+    # Between equal neighbours a knot says nothing; what is left is short enough for a model file.
+    level = np.r_[False, (heights[1:-1] == heights[:-2]) & (heights[1:-1] == heights[2:]), False]
+    return knots[~level], heights[~level]
 
 
-def _sigmoid(values: Floats) -> Floats:
-    squashed: Floats = 0.5 * (1 + np.tanh(0.5 * values))
+def sigmoid(values: Floats) -> Floats:
+    """The probability that log odds mean; neither overflows nor rounds small ones to nought.
+
+    >>> sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    squashed: Floats = np.exp(-np.logaddexp(0.0, -values))
     return squashed

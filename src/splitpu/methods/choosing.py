@@ -1,0 +1,78 @@
+"""The best epoch of a stage by rows it is not trained on, and when to stop looking for a better one."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from splitpu.data.pudata import Indices
+from splitpu.engine.stage import EpochRecord, Stage, StageOutcome
+from splitpu.selection import nnpu_value, pu_criterion
+
+if TYPE_CHECKING:
+    from splitpu.methods.context import Context
+
+TERM = "held_out"  # the name of the figure among the terms of an epoch
+_BEST, _WEIGHTS = "best", "best weights/"
+
+
+@dataclass(frozen=True, eq=False)
+class RowsAside:
+    """Rows that no stage trains on: labelled ones, and those that stand for the population."""
+
+    positives: Indices
+    unlabelled: Indices
+
+
+class EpochChoice:
+    """Watches one stage through its `after_epoch` and keeps the weights of the best epoch in the stage's memory.
+
+    What is in the memory is in the checkpoint, too, so a stage that is continued chooses as if it had never stopped.
+    """
+
+    def __init__(self, context: "Context", aside: RowsAside, network: nn.Module, stage: Stage) -> None:
+        self.context, self.aside, self.network, self.module = context, aside, network, stage.task.module
+        self.settings = context.config.selection
+        self.stage = dataclasses.replace(
+            stage,
+            after_epoch=self._after_epoch,
+            identity={**stage.identity, "selection": dataclasses.asdict(self.settings)},
+        )
+
+    def _after_epoch(self, record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+        figure = self._figure()
+        record.terms[TERM] = figure
+        if _BEST not in memory or figure > float(memory[_BEST]):
+            memory[_BEST] = torch.tensor(figure, dtype=torch.float64)
+            memory["best epoch"] = torch.tensor(record.epoch)
+            for name, tensor in self.module.state_dict().items():
+                memory[f"{_WEIGHTS}{name}"] = tensor.detach().clone()
+        waited = record.epoch - int(memory["best epoch"])
+        return 0 < self.settings.patience <= waited
+
+    def finish(self, outcome: StageOutcome) -> None:
+        """Put the best weights into the module; the last ones compete as well, since they may be an average."""
+        self.module.eval()
+        if _BEST in outcome.memory and float(outcome.memory[_BEST]) > self._figure():
+            best = {
+                name.removeprefix(_WEIGHTS): tensor
+                for name, tensor in outcome.memory.items()
+                if name.startswith(_WEIGHTS)
+            }
+            self.module.load_state_dict(best)
+
+    def _figure(self) -> float:
+        """Of the network as it is, on the rows set aside; greater is better."""
+        context = self.context
+        logits = context.logits_of(self.network)
+        threshold = context.threshold_for(logits)
+        decision = (logits - threshold).double().cpu().numpy()
+        known, others = decision[self.aside.positives], decision[self.aside.unlabelled]
+        single = context.data.scenario == "single-training-set"
+        population = np.concatenate([known, others]) if single else others
+        if self.settings.criterion == "nnpu":
+            return -nnpu_value(known, population, context.known_prior)
+        return pu_criterion(known, population, context.known_prior)

@@ -1,0 +1,216 @@
+"""Rows set aside: the best epoch by them, stopping early, going on after an interruption, calibrated probabilities."""
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+
+from splitpu import InputError, SplitPUClassifier, train
+from splitpu.calibration import PUCalibrator, sigmoid
+from splitpu.config import Config, config_from_dict
+from splitpu.data import PUData
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.stage import EpochRecord, Observer
+from splitpu.errors import Interrupted
+from splitpu.methods.choosing import TERM
+from splitpu.onnx_export import CalibrationMap
+from splitpu.selection import pu_criterion, set_aside
+from splitpu.training import Training, with_calibration
+
+Capture = pytest.CaptureFixture[str]
+QUICK = {"base.epochs": 6, "base.batch_size": 32, "rounds": 0, "engine.threads": 1}
+# A rate so high that later epochs are no better than earlier ones: it matters which one is kept.
+WILD = {"selection.held_out": 0.3, "base.optimiser.rate": 0.3, "base.optimiser.schedule": "constant", "base.epochs": 8}
+PRIOR = 0.5
+
+
+def pu_data(scenario: str = "single-training-set") -> PUData:
+    arrays = tiny_arrays(rows=180)
+    blurred = arrays["X"] + np.random.default_rng(1).normal(scale=3, size=arrays["X"].shape)  # so that errors are left
+    return PUData.from_arrays(blurred, arrays["s"], scenario=scenario, truth=arrays["truth"])  # type: ignore[arg-type]
+
+
+def trained(settings: dict[str, Any], data: PUData | None = None, **options: Any) -> Training:
+    config = config_from_dict(QUICK | settings)
+    return train(data or pu_data(), prior=PRIOR, config=config, seed=0, device="cpu", **options)
+
+
+def figures(training: Training, stage: str = "base") -> list[float]:
+    return [record.terms[TERM] for record in training.result.history if record.stage == stage]
+
+
+def weights(training: Training) -> torch.Tensor:
+    return torch.cat([tensor.double().flatten() for tensor in training.model.final.network.state_dict().values()])
+
+
+# ---------------------------------------------------------------------------------------------------- choosing an epoch
+
+
+def test_off_by_default():
+    training = trained({})
+    assert training.aside is None and all(TERM not in record.terms for record in training.result.history)
+
+
+def test_rows_set_aside_are_in_no_pool():
+    data, watching = pu_data(), PoolWatcher()
+    stages = {"warmup.name": "simclr", "warmup.epochs": 1, "rounds": 1, "student.epochs": 1, "split.tau": 0.01}
+    training = trained({"selection.held_out": 0.25} | stages, data, observer=watching)
+    aside = set(training.aside.positives) | set(training.aside.unlabelled)
+    assert len(aside) == round(0.25 * 30) + round(0.25 * 150)
+    assert len(watching.pools) == 4 and all(rows and not rows & aside for rows in watching.pools.values())
+    assert len(training.result.final.logits) == len(data)  # they are scored all the same
+    kept_out = replace(data, aside=np.isin(np.arange(len(data)), sorted(aside)))
+    assert (
+        kept_out.features_fingerprint() != data.features_fingerprint()
+    )  # or the checkpoint of another warm-up would do
+
+
+class PoolWatcher(Observer):
+    def __init__(self) -> None:
+        self.pools: dict[str, set[int]] = {}
+
+    def stage_started(self, stage: Any, done: int) -> None:
+        self.pools[stage.name] = {int(row) for pool in stage.pools.values() for row in pool.rows}
+
+
+@pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
+def test_the_best_epoch_is_kept(scenario):
+    training = trained(WILD, pu_data(scenario))
+    aside, decision = training.aside, training.result.final.logits.double().numpy() - training.result.final.threshold
+    known, others = decision[aside.positives], decision[aside.unlabelled]
+    population = np.concatenate([known, others]) if scenario == "single-training-set" else others
+    assert len(figures(training)) == 8
+    assert pu_criterion(known, population, PRIOR) == pytest.approx(max(figures(training)))
+    assert max(figures(training)) > figures(training)[-1]  # else this test would say nothing
+
+
+def test_patience_ends_a_stage_and_the_nnpu_value_may_decide():
+    long = trained(WILD | {"selection.criterion": "nnpu", "base.epochs": 30, "selection.patience": 2})
+    found = figures(long)
+    assert len(found) < 30 and int(np.argmax(found)) == len(found) - 3 and max(found) <= 0
+
+
+class StopAfter(Observer):
+    def __init__(self, epochs: int) -> None:
+        self.left = epochs
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        self.left -= 1
+
+    def should_stop(self) -> bool:
+        return self.left <= 0
+
+
+def test_an_interrupted_choice_goes_on_as_if_nothing_had_happened(tmp_path: Path):
+    whole = trained(WILD)
+    with pytest.raises(Interrupted):
+        trained(WILD, checkpoints=tmp_path, observer=StopAfter(5))
+    for _ in range(2):  # the second time everything comes out of the finished stage
+        resumed = trained(WILD, checkpoints=tmp_path)
+        assert torch.equal(weights(resumed), weights(whole)) and figures(resumed) == figures(whole)
+
+
+def test_settings_that_cannot_be():
+    with pytest.raises(InputError, match="needs rows that were not trained on"):
+        trained({"selection.calibration": "platt"})
+    with pytest.raises(InputError, match="method 'dan' does not use held-out rows"):
+        trained({"method": "dan", "selection.held_out": 0.2})
+    config = config_from_dict(QUICK | {"method": "vpu", "selection.held_out": 0.2})
+    with pytest.raises(InputError, match="needs the prior"):
+        train(pu_data(), prior=None, config=config)
+    with pytest.raises(InputError, match="leaves too few"):
+        set_aside(PUData.from_arrays(np.zeros((20, 1)), np.arange(20) < 2), 0.4, 0)
+    with pytest.raises(InputError, match=r"selection.held_out.*at most 0.5"):
+        config_from_dict({"selection.held_out": 0.9})
+
+
+# ---------------------------------------------------------------------------------------------------------- calibration
+
+
+def test_asking_for_calibration_sets_rows_aside():
+    config = with_calibration(Config(), "platt")
+    assert config.selection.held_out == 0.2 and config.selection.criterion == "none"
+    kept = with_calibration(config_from_dict({"selection.held_out": 0.4}), "isotonic")
+    assert kept.selection.held_out == 0.4 and kept.selection.criterion == "accuracy"
+    assert with_calibration(Config(), None) == Config()
+
+
+@pytest.mark.parametrize("method", ["temperature", "platt", "isotonic"])
+def test_calibrated_classifier_is_kept_whole(method, tmp_path: Path):
+    arrays = tiny_arrays(rows=180)
+    X, s = arrays["X"], arrays["s"]
+    options = {"prior": PRIOR, "config": {"base.epochs": 6}, "rounds": 0, "random_state": 0}
+    fitted = SplitPUClassifier(calibration=method, **options).fit(X, s)
+    calibrator = fitted.model_.calibration
+    assert calibrator is not None and calibrator.method == method
+    probabilities = fitted.predict_proba(X)[:, 1]
+    assert ((probabilities > 0.5) == fitted.predict(X)).all()
+    fitted.save(tmp_path / "model")
+    assert sorted(path.suffix for path in (tmp_path / "model").iterdir()) == [".json", ".safetensors"]
+    assert np.array_equal(SplitPUClassifier.load(tmp_path / "model").predict_proba(X)[:, 1], probabilities)
+    plain = SplitPUClassifier(
+        **options | {"config": {"base.epochs": 6, "selection.held_out": 0.2, "selection.criterion": "none"}}
+    )
+    assert not np.allclose(plain.fit(X, s).predict_proba(X)[:, 1], probabilities)  # the same network, uncalibrated
+    assert np.allclose(calibrator.probability(plain.decision_function(X)), probabilities, atol=2e-6)
+
+
+@pytest.mark.parametrize("method", ["temperature", "platt", "isotonic"])
+def test_exported_map_is_the_calibrator(method):
+    rng = np.random.default_rng(0)
+    known, others = rng.normal(2, 1, 80), np.r_[rng.normal(2, 1, 100), rng.normal(-2, 1, 200)]
+    calibrator = PUCalibrator.fit(known, others, 0.4, method=method)
+    asked = np.r_[np.linspace(-8, 8, 101), known[:5]]
+    exported = CalibrationMap(calibrator)(torch.tensor(asked, dtype=torch.float32)).numpy()
+    assert np.allclose(exported, calibrator.probability(asked), atol=1e-4)
+    assert np.allclose(sigmoid(calibrator.decision(asked)), calibrator.probability(asked), atol=2e-6)
+    again = PUCalibrator.from_dict(json.loads(json.dumps(calibrator.to_dict())))
+    assert np.array_equal(again.probability(asked), calibrator.probability(asked))
+
+
+def test_exported_model_is_calibrated(tmp_path: Path):
+    pytest.importorskip("onnxruntime")
+    from splitpu.onnx_export import export_onnx
+
+    model = trained(WILD | {"selection.calibration": "isotonic"}).model
+    done = export_onnx(model, tmp_path / "model.onnx")  # refuses to write a file that differs from the model
+    import onnxruntime
+
+    rows = pu_data().features[:20].astype(np.float32)
+    session = onnxruntime.InferenceSession(str(done.path), providers=["CPUExecutionProvider"])
+    exported = session.run(["probability"], {"rows": rows})[0]
+    decision = model.decision(rows, Hardware.choose("cpu", Config().engine))
+    assert np.allclose(exported, sigmoid(decision), atol=1e-4)
+
+
+def test_calibration_and_choice_on_the_command_line(tmp_path: Path, capsys: Capture):
+    data = write_npz(tmp_path / "pu.npz", **tiny_arrays(rows=180))
+    words = ["fit", data, "--prior", PRIOR, "--rounds", 1, "--json", "--quiet", "--out", tmp_path / "run", *TINY]
+    code, out, _ = run_cli(capsys, *words, "--calibration", "platt", "--set", "selection.held_out=0.25")
+    result = json.loads(out)
+    assert code == 0 and result["selection"]["calibration"]["method"] == "platt"
+    assert result["selection"]["best"].keys() == {"base", "round1.student"}
+    assert "by which the probabilities were calibrated (platt)" in (tmp_path / "run" / "report.html").read_text()
+    assert '"held_out"' in (tmp_path / "run" / "metrics.jsonl").read_text()
+    code, out, _ = run_cli(capsys, "predict", tmp_path / "run", data, "--json")
+    scores = np.array([row["probability"] for row in json.loads(out)["scores"]])
+    stored = json.loads((tmp_path / "run" / "model.json").read_text())["calibration"]
+    fitted = SplitPUClassifier.load(tmp_path / "run")
+    assert code == 0 and stored == result["selection"]["calibration"]
+    assert np.allclose(scores, fitted.predict_proba(tiny_arrays(rows=180)["X"])[:, 1], atol=1e-5)
+    with (tmp_path / "run" / "scores.csv").open() as file:
+        written = [float(line["probability"]) for line in csv.DictReader(file)]
+    assert np.allclose(scores[: len(written)], written, atol=1e-4) and len(written) == 180
+    arrays = tiny_arrays(rows=180) | {"truth": None, "X_test": None, "y_test": None}
+    words[1], words[-1 - len(TINY)] = write_npz(tmp_path / "pu.npz", **arrays), tmp_path / "without truth"
+    assert run_cli(capsys, *words, "--set", "selection.held_out=0.25")[0] == 0
+    code, out, _ = run_cli(capsys, "evaluate", tmp_path / "without truth", "--json")
+    assert code == 0 and json.loads(out)["positives"] == 8 and "kept out of the training" in json.loads(out)["note"]
+    code, _, err = run_cli(capsys, *words, "--calibration", "beta")
+    assert code == 2 and "calibration" in err
