@@ -53,7 +53,12 @@ def test_a_line_is_found_by_its_method_and_by_that_methods_settings_alone(tmp_pa
     store.add(vpu, made_up(vpu, 85.0))
     store = ResultStore(tmp_path)
     assert store.find(vpu) is not None and store.find(dan) is None and store.unreadable == 0
-    assert set(made_up(vpu, 85.0)["config"]) == {"threshold", "vpu", "views"}  # so no other section can outdate it
+    assert set(made_up(vpu, 85.0)["config"]) == {
+        "threshold",
+        "vpu",
+        "selection",
+        "views",
+    }  # so no other section can outdate it
     line = made_up(vpu, 85.0)
     line["config"]["vpu"]["epochs"] = 7
     ResultStore(tmp_path / "changed").add(vpu, line)
