@@ -32,7 +32,7 @@ QUICK_GRID = [setting for setting in GRID if setting["base.positives_per_batch"]
 
 def main() -> None:
     options = _options()
-    seeds = range(1 if options.quick else options.seeds)
+    seeds = [0] if options.quick and options.seeds is None else map(int, (options.seeds or "0,1,2").split(","))
     scorers = options.scorers.split(",")
     cases = [{"seed": seed, "quick": options.quick, "scorer": scorer} for seed in seeds for scorer in scorers]
     show(run_cases(cases, searched, options))
@@ -96,8 +96,8 @@ def show(lines: list[dict[str, Any]]) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one seed and four settings")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="four settings, and one seed unless --seeds says more")
+    parser.add_argument("--seeds", help="with commas; 0,1,2 if not given")
     parser.add_argument("--scorers", default="accuracy", help="with commas")
     add_options(parser)
     return parser.parse_args()

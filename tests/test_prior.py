@@ -1,6 +1,7 @@
 """Estimators of the prior on mixtures whose answer is known, their intervals, and what users are told."""
 
 import json
+import tracemalloc
 import warnings
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_sh
 from splitpu.prior.learners import KernelLogistic, RandomTrees
 from splitpu.prior.network_scores import network_scores
 from splitpu.prior.scores import pu_scores
-from splitpu.prior.tedn import alternate, without_likely_positives
+from splitpu.prior.tedn import CrossFitted, alternate, without_likely_positives
 
 Capture = pytest.CaptureFixture[str]
 
@@ -127,6 +128,21 @@ def test_images_through_the_networks(monkeypatch):
     hidden, negative = found.cleaned[50:100], found.cleaned[100:]
     assert (hidden[:, None] > negative).mean() > 0.9
     assert pu_scores(data, how="network", device="cpu").how == "network"
+
+
+def test_networks_need_no_copy_of_large_images(monkeypatch):
+    import splitpu.prior.network_scores as module
+
+    data = PUData(np.zeros((300, 64, 64, 3), dtype=np.uint8), np.arange(300) < 50, "case-control")
+    scores = np.arange(300.0)
+    monkeypatch.setattr(module, "network_scores", lambda data, **how: CrossFitted(scores, scores))
+    tracemalloc.start()
+    try:
+        assert pu_scores(data).how == "network"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < data.features.nbytes
 
 
 # ------------------------------------------------------------------------------------------------- what users are told

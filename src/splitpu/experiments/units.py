@@ -154,7 +154,7 @@ def what_is_computed(config: Config) -> tuple[str, ...]:
     The method itself has a place of its own in a result line.
 
     >>> what_is_computed(Config())
-    ('rounds', 'threshold', 'base', 'split', 'student', 'views')
+    ('rounds', 'threshold', 'base', 'split', 'student', 'selection', 'views')
     """
     return tuple(section for section in sections_in_use(config) if section != "method")
 

@@ -22,12 +22,11 @@ COMPONENTS = 50  # principal components that stand for an image
 
 @dataclass(frozen=True, eq=False)
 class PUScores:
-    """Out-of-fold scores of labelled and unlabelled rows, with the features that the kernel methods use."""
+    """Out-of-fold scores of labelled and unlabelled rows."""
 
     labelled: Flags
     plain: Floats  # P against U
     cleaned: Floats  # P against U without its likely positives
-    features: Floats
     rows: Indices  # row numbers in the data; only some of them where there are very many
     how: str
 
@@ -56,7 +55,6 @@ def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: s
         small = int(np.prod(data.features.shape[1:])) <= LARGEST_CLASSICAL_IMAGE
         how = "classical" if data.kind == "vectors" or small else "network"
     rows = chosen_rows(data, seed)
-    features = described(data, rows, seed)
     if how == "network":
         from splitpu.prior.network_scores import network_scores
 
@@ -64,8 +62,9 @@ def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: s
         found = network_scores(data, seed=seed, device=device)
         found = CrossFitted(found.plain[rows], found.cleaned[rows])
     else:
+        features = described(data, rows, seed)  # only here: of large images it would fill the memory
         found = classical_scores(features, data.labelled[rows], images=data.kind != "vectors", seed=seed)
-    return PUScores(data.labelled[rows], found.plain, found.cleaned, features, rows, how)
+    return PUScores(data.labelled[rows], found.plain, found.cleaned, rows, how)
 
 
 def classical_scores(features: Floats, labelled: Flags, *, images: bool, seed: int) -> CrossFitted:
