@@ -10,7 +10,6 @@ with a network so small that the rows themselves are most of the work. Files are
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from machine import peak_memory_mb
 from tables import show, write
 from torch import Tensor, nn
 
@@ -83,7 +83,7 @@ def measured(path: Path, device: str, threads: int) -> dict[str, Any]:
         **seconds,
         "whole": whole,
         "us_an_image": 1e6 * sum(seconds.values()) / len(images),
-        "host_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,  # kilobytes, on Linux
+        "host_mb": peak_memory_mb(),
         "device_mb": torch.cuda.max_memory_allocated() / 2**20 if on_gpu else 0.0,
         "engine": done.engine,
     }

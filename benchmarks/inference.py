@@ -9,7 +9,6 @@ measured as well. Images are noise and weights untrained but for one epoch: neit
 
 import argparse
 import importlib.util
-import resource
 import tempfile
 import time
 import warnings
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from machine import peak_memory_mb
 from tables import show, write
 
 from splitpu.config import EngineConfig, apply_overrides, preset
@@ -87,7 +87,7 @@ def memory_growth(model: Model, images: npt.NDArray[np.uint8], hardware: Hardwar
         for part in (mapped[: len(images)], mapped):
             model.decision(part, hardware)
             on_device = torch.cuda.max_memory_allocated() if hardware.device.type == "cuda" else 0
-            peaks.append((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, on_device / 2**20))
+            peaks.append((peak_memory_mb(), on_device / 2**20))
         more = 3 * images.nbytes / 2**20
     return {"more_rows_mb": more, "host_mb": peaks[1][0] - peaks[0][0], "device_mb": peaks[1][1] - peaks[0][1]}
 

@@ -22,6 +22,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def peak_memory_mb() -> float:
+    """The most memory this program has had. `ru_maxrss` would count the program that started it as well."""
+    with open("/proc/self/status", encoding="utf-8") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+
+
 def _processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
