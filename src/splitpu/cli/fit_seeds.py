@@ -136,7 +136,11 @@ def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -
         print_json({"run": str(several.path), "report": str(several.page), **summary})
         return
     columns = [figure for figure in FIGURES if any(figure in model["figures"] for model in summary["models"])]
-    print_table(mean_rows(summary), ["model", *columns], title="mean and standard deviation over the seeds")
+    print_table(
+        mean_rows(summary),
+        ["model", *columns],
+        title="mean and standard deviation over the seeds (accuracy, called positive: percent)",
+    )
     print_table(seed_rows(summary), ["model", *columns], title="final model of every seed")
     print_facts({"runs": several.path, "report": several.page})
 

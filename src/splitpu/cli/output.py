@@ -32,15 +32,21 @@ def print_note(text: str) -> None:
     print(f"note: {' '.join(text.split())}", file=sys.stderr)
 
 
+_WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken
+
+
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str | None = None) -> None:
     """Print rows side by side; text from files is shown as it is, never taken for markup."""
     table = Table(title=title, title_justify="left")
     chosen = list(columns)
     for number, column in enumerate(chosen):
+        widest = max((len(_cell(column, row.get(column))) for row in rows), default=0)
         table.add_column(
             _TITLES.get(column, column.replace("_", " ")),
             justify="left" if number == 0 else "right",
             no_wrap=number == 0,
+            # Where it gets narrow, titles are broken before numbers are.
+            min_width=None if number == 0 else min(widest, _WHOLE_NUMBERS),
         )
     for row in rows:
         table.add_row(*(Text(_cell(column, row.get(column))) for column in chosen))

@@ -122,13 +122,14 @@ def _spread(values: Mapping[str, float | None]) -> dict[str, Any]:
 
 
 def _in_words(figure: str, spread: Mapping[str, Any]) -> str:
-    """Mean and deviation as a table shows them.
+    """Mean and deviation as a table shows them, short enough for a terminal of 80 columns; percent without the sign.
 
-    >>> _in_words("accuracy", {"mean": 0.931, "sd": 0.004}), _in_words("f1", {"mean": 0.9, "sd": None})
-    ('93.1±0.4 %', '0.900')
+    >>> _in_words("accuracy", {"mean": 0.931, "sd": 0.004}), _in_words("f1", {"mean": 0.9, "sd": 0.012})
+    ('93.1±0.4', '0.900±.012')
     """
     if spread["mean"] is None:
         return "-"
-    factor, digits, unit = (100, 1, " %") if figure in _PERCENTAGES else (1, 3, "")
-    numbers = [f"{factor * spread[part]:.{digits}f}" for part in ("mean", "sd") if spread[part] is not None]
-    return "±".join(numbers) + unit
+    if figure in _PERCENTAGES:
+        return "±".join(f"{100 * spread[part]:.1f}" for part in ("mean", "sd") if spread[part] is not None)
+    deviation = "" if spread["sd"] is None else f"±{spread['sd']:.3f}".replace("±0.", "±.")
+    return f"{spread['mean']:.3f}{deviation}"
