@@ -25,7 +25,9 @@ def normalise(layer: nn.Module, batch: Tensor, *, added: Tensor | None = None, r
     normalised: Tensor = layer(batch)
     if added is not None:
         normalised = normalised + added
-    return functional.relu(normalised) if relu else normalised
+    # In place where the tensor is certainly our own: a batch norm that was folded away hands its input through.
+    own = added is not None or isinstance(layer, nn.BatchNorm2d)
+    return functional.relu(normalised, inplace=own) if relu else normalised
 
 
 def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -> bool:
