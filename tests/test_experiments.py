@@ -415,6 +415,15 @@ def test_rows_of_rounds_are_read_from_one_run(tmp_path: Path) -> None:
     assert found == [90.0, 91.0, 92.0, 93.0]
 
 
+def test_runs_that_shared_the_device_count_with_their_share_of_the_time(tmp_path: Path) -> None:
+    units = units_of("main", recipe="default", positives=[1000], seeds=[0, 1])
+    store = ResultStore(tmp_path)
+    for unit, more in zip(units, ({"seconds": 50.0}, {"seconds": 90.0, "side_by_side": 3}), strict=True):
+        store.add(unit, made_up(unit, 92.0, **more))
+    times = {cell.time for cell in cells(experiments()["main"], "default", store) if cell.positives == 1000}
+    assert times == {"40 s (shared)"}
+
+
 def test_a_choice_shows_what_chose(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "results")
     units = units_of("recipe-choice", positives=[1000], seeds=[0])

@@ -53,9 +53,10 @@ class Cell:
 
     @property
     def time(self) -> str:
-        """Mean training time of a run."""
-        seconds = [line["seconds"] for line in self.lines]
-        return f"{statistics.fmean(seconds):.0f} s" if seconds else MISSING
+        """Mean training time of a run; of runs that shared the device, their share of it."""
+        seconds = [line["seconds"] / line.get("side_by_side", 1) for line in self.lines]
+        shared = "" if all(line.get("side_by_side", 1) == 1 for line in self.lines) else " (shared)"
+        return f"{statistics.fmean(seconds):.0f} s{shared}" if seconds else MISSING
 
     @property
     def matched(self) -> str:
