@@ -266,6 +266,7 @@ def parsed() -> argparse.Namespace:
     add("--out", type=Path, help="JSON file; figures that it holds are not measured again")
     add("--smoke", action="store_true", help="tiny, on the CPU")
     add("--preset", default="paper")
+    add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="settings over the preset")
     add("--epochs-scale", type=float, default=0.2, help="share of the epochs in `agreement` and `seeds`")
     add("--rounds", type=int, default=1, help="rounds in `agreement` and `seeds`")
     add("--seeds", type=int, default=5, help="how many in `seeds`")
@@ -292,7 +293,7 @@ def main() -> None:
     if asked.strict_fp32:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     device = torch.device("cpu" if asked.smoke else "cuda")
-    config = apply_overrides(preset(asked.preset), ["engine.checkpoint_every=1000"])
+    config = apply_overrides(preset(asked.preset), ["engine.checkpoint_every=1000", *asked.settings])
     if asked.smoke:
         tiny = ["base.epochs=2", "split.max_epochs=2", "student.epochs=2", "base.batch_size=32", "engine.threads=1"]
         config = apply_overrides(config, [*tiny, "student.batch_size=32", "split.batch_size=32"])

@@ -1,7 +1,7 @@
 """From files to training: the same result as from arrays, a quick second start, little memory, bad files told.
 
 Run: python benchmarks/from_files.py digits|cifar10 [training images]   accuracy of every way in, and second start
-     python benchmarks/from_files.py many [images] [network]            peak memory of a fit over so many small images
+     python benchmarks/from_files.py many [images] [network] [prior]    peak memory of a fit over so many small images
      python benchmarks/from_files.py broken [images]                    a folder of which every 20th file is broken
 """
 
@@ -30,11 +30,11 @@ SMALL = {"digits": [], "cifar10": ["--backbone", "cnn-small"]}
 ONE_EPOCH = ["base.epochs=1", "split.max_epochs=1", "student.epochs=1", "rounds=1", "engine.threads=1"]
 
 
-def main(what: str = "digits", number: str = "", network: str = "mlp") -> None:
+def main(what: str = "digits", number: str = "", network: str = "mlp", prior: str = "") -> None:
     """Print one JSON object."""
     with tempfile.TemporaryDirectory() as place:
         if what == "many":
-            found = many(Path(place), int(number or 200_000), network)
+            found = many(Path(place), int(number or 200_000), network, prior)
         elif what == "broken":
             found = broken(Path(place), int(number or 1000))
         else:
@@ -82,10 +82,10 @@ def ways_in(root: Path, name: str, most: int) -> dict[str, Any]:
     }
 
 
-def many(root: Path, images: int, network: str) -> dict[str, Any]:
+def many(root: Path, images: int, network: str, prior: str = "") -> dict[str, Any]:
     """The most memory that all processes of a fit hold at once, for a quarter of the images and for all of them.
 
-    Every stage of Split-PU takes part, one epoch each, and the prior is estimated.
+    Every stage of Split-PU takes part, one epoch each, and the prior is estimated where none is given.
     """
     found: dict[str, Any] = {"size": "16 x 16 x 3", "network": network}
     os.environ["SPLITPU_CACHE"] = str(root / "cache")
@@ -93,7 +93,7 @@ def many(root: Path, images: int, network: str) -> dict[str, Any]:
         place = root / str(count)
         write_many(place, count)
         words = [*_words(place, "--positives", "pos", "--unlabelled", "unl"), "--backbone", network]
-        words += _settings(ONE_EPOCH)
+        words += [*_settings(ONE_EPOCH), *(["--prior", prior] if prior else [])]
         peak = peak_memory(_command(place / "run", words))
         rows = json.loads((place / "run" / "result.json").read_text())["rows"]
         found[f"peak MB with {rows:,} images"] = peak.in_megabytes()

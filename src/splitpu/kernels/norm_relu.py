@@ -81,12 +81,13 @@ class _FusedNormalise(torch.autograd.Function):
 
 @cache
 def _kernels_work(device: torch.device) -> bool:
-    """Try a tiny case once: the compiler behind the kernels may be missing, or too old for the device."""
+    """Try a tiny case once: the compiler behind the kernels may be missing, or too old for the device.
+
+    A step is taken a few times before it is captured, so this never happens inside a capture.
+    """
     layer, images = nn.BatchNorm2d(4).to(device), torch.randn(2, 4, 3, 3, device=device)
     images = images.to(memory_format=torch.channels_last)
     try:
-        if torch.cuda.is_current_stream_capturing():  # compiling must not happen in there
-            return False
         fused = _FusedNormalise.apply(images, layer.weight, layer.bias, None, layer, True)  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(device)
         expected = functional.relu(functional.batch_norm(images, None, None, training=True))
