@@ -90,8 +90,9 @@ def estimate_prior(
     after the likely positives were taken out of U. The table also has the first two on the scores before that, which
     are worse, and `every` adds KM2 and TIcE, which are slower and usually further off. All of them work on out-of-fold
     scores, one number a row, which keep what the features say about the mixture and are far easier to estimate
-    densities of. Every estimator measures the share among the unlabelled rows, and `population_share` turns it into the
-    prior. The interval comes from resampling P and U; that of the consensus also covers the disagreement of its members.
+    densities of. Every estimator measures the share among the unlabelled rows, and `population_share` turns it into
+    the prior. The interval comes from resampling P and U; that of the consensus also covers the disagreement of its
+    members.
 
     >>> from splitpu.data import load_named, make_pu
     >>> data, _ = make_pu(load_named("breast-cancer"), 60, seed=0)
