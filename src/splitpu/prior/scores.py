@@ -19,6 +19,7 @@ MOST_POSITIVES, MOST_UNLABELLED = 2000, 4000  # for the classical learners, whos
 LARGEST_CLASSICAL_IMAGE = 28 * 28  # values; larger images need a network
 COMPONENTS = 50  # principal components that stand for an image
 CROSS_FITTINGS = 2  # over whose scores the mean is taken: where the folds happen to lie moves the estimate
+APART = 1000  # so far are the seeds of two cross-fittings
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +69,14 @@ def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: s
     return PUScores(data.labelled[rows], found.plain, found.cleaned, rows, how)
 
 
-def classical_scores(features: Floats, labelled: Flags, *, images: bool, seed: int) -> CrossFitted:
+def classical_scores(
+    features: Floats, labelled: Flags, *, images: bool, seed: int, cross_fittings: int = CROSS_FITTINGS
+) -> CrossFitted:
     """A kernel method and trees, averaged: each does well where the other does not."""
     sharpness = 3.0 if images else 1.0  # neighbouring images share most of their pixels
     found = []
-    for number in range(CROSS_FITTINGS):
-        own_seed = seed + 1000 * number
+    for number in range(cross_fittings):
+        own_seed = seed + APART * number
         learners: list[Learner] = [
             KernelLogistic.over(features, labelled, sharpness=sharpness, seed=own_seed),
             RandomTrees(features, labelled),
