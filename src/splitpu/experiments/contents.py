@@ -74,13 +74,19 @@ def _section(experiment: Experiment, store: ResultStore, smoke: bool) -> list[Bl
     write: dict[str, Callable[[Experiment, Recipe, ResultStore, bool], list[Block]]]
     write = {"figure": _figure, "choice": _choice}
     for recipe in experiment.recipes:
-        blocks.append(Heading(f"Recipe: {chosen[recipe].title}"))
+        blocks.append(Heading(f"Recipe: {_recipe_title(experiment, chosen[recipe])}"))
         blocks += write.get(experiment.kind, _table)(experiment, chosen[recipe], store, smoke)
     if experiment.kind == "sweep":
         blocks.append(sweep_charts(experiment, store, smoke=smoke))
     if experiment.published:
         blocks += [Heading("Other methods as the paper quotes them"), _published(experiment.published)]
     return blocks
+
+
+def _recipe_title(experiment: Experiment, recipe: Recipe) -> str:
+    """With the networks that are trained, which are the recipe's unless the table has others for its sets."""
+    others = dict.fromkeys(treatment.network for treatment in experiment.sets.values() if treatment.network)
+    return f"{recipe.name}, {' and '.join(others)}" if others else recipe.title
 
 
 def _table(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:
