@@ -145,7 +145,7 @@ def open_context(
     rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
     engine = engine_type(
         rows,
-        Views(preprocessing, config.views, hardware.device),
+        Views(preprocessing, config.views, hardware.device, kernels=hardware.kernels),
         hardware,
         seed=seed,
         store=CheckpointStore(checkpoints, writes=hardware.world.writes),

@@ -12,6 +12,7 @@ that is 1 where the slice is there and 0 where it only fills up a shorter volume
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Generator, Tensor
@@ -30,10 +31,12 @@ from splitpu.effects import (
     turning,
     without_colour,
 )
+from splitpu.kernels.views import fused_view, fused_view_applies
 
 _SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
 _BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose
 _LARGEST_BLUR = 2.0  # standard deviation, in pixels
+_STRENGTHS = ("brightness", "contrast", "saturation", "hue", "jitter", "grey")
 _NO_BLUR = 0.01  # one that leaves every pixel alone
 
 
@@ -45,9 +48,19 @@ class Views:
     of the raw batch, which must be the one given here.
     """
 
-    def __init__(self, preprocessing: Preprocessing, config: ViewsConfig, device: torch.device | str) -> None:
-        """Put every constant on the device, so that the views themselves copy nothing to it."""
-        self._config = config
+    def __init__(
+        self,
+        preprocessing: Preprocessing,
+        config: ViewsConfig,
+        device: torch.device | str,
+        *,
+        kernels: bool = False,
+    ) -> None:
+        """Put every constant on the device, so that the views themselves copy nothing to it.
+
+        With `kernels`, views that there is a kernel for are made by it on a GPU, from the same draws.
+        """
+        self._config, self._kernels = config, kernels
         self._is_image = preprocessing.kind != "vectors"
         self._is_volume = preprocessing.kind == "volumes"
         self._slices = preprocessing.shape[0] if self._is_volume else 1  # images that share their draws
@@ -64,12 +77,16 @@ class Views:
         """Return the batch as it is, scaled and normalised: what inference sees."""
         if not self._is_image:
             return self._normalised(raw.to(torch.float32))
+        if self._fuses(raw):
+            return self._fused(raw, {})
         return self._finished(self._unit(self._images(raw)), None, raw)
 
     def weak(self, raw: Tensor, generator: Generator) -> Tensor:
         """Return a view that hardly anybody would call different: cropped and mirrored, or a little noisy."""
         if not self._is_image:
             return self._noisy(raw, generator)
+        if not self._turns and self._fuses(raw):
+            return self._fused(raw, self._draw_motion(len(raw), generator, crop=True))
         shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=True)
         return self._finished(self._turned(self._unit(shifted), generator, crop=False), inside, raw)
 
@@ -82,6 +99,8 @@ class Views:
         if not self._is_image:
             return self._with_missing_features(self._noisy(raw, generator), generator)
         resizes = self._config.resized_crop < 1
+        if not self._turns and not resizes and not self._blurs and self._fuses(raw):
+            return self._fused(raw, self._draw_strong(len(raw), generator))
         shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=not resizes)
         unit = self._turned(self._unit(shifted), generator, crop=resizes)
         unit = self._blurred(self._without_colour(self._jitter(unit, inside, generator), generator), generator)
@@ -98,6 +117,9 @@ class Views:
         self._columns = torch.arange(width, device=self._device)
         self._row_padding = _padding(config.crop_padding, height)
         self._column_padding = _padding(config.crop_padding, width)
+        self._crops = self._row_padding > 0 or self._column_padding > 0
+        self._turns = config.rotation > 0 or config.zoom > 0
+        self._blurs = config.blur > 0 and min(height, width) >= _BLURRED_FROM
         self._cutout_side = round(config.cutout * min(height, width))
         self._is_colour = channels == 3
         # Brightness, contrast and saturation are factors around 1, hue is a turn around 0.
@@ -132,6 +154,16 @@ class Views:
         """The batch as images (B, H, W, C), the slices of volumes one after the other."""
         return raw.flatten(0, 1) if self._is_volume else raw
 
+    def _fuses(self, raw: Tensor) -> bool:
+        return self._kernels and not self._is_volume and fused_view_applies(raw)
+
+    def _fused(self, raw: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
+        """The same, in one kernel."""
+        config = self._config
+        strengths = {name: getattr(config, name) for name in _STRENGTHS} | {"cut_side": self._cutout_side}
+        how = {"offset": self._offset, "scale": self._scale}
+        return fused_view(raw, self._mean, self._inverse_std, draws=draws, strengths=strengths, **how)
+
     # --- images ---
 
     def _crop_and_flip(self, raw: Tensor, generator: Generator, *, crop: bool) -> tuple[Tensor, Tensor | None]:
@@ -139,21 +171,20 @@ class Views:
 
         One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of floats.
         """
-        crops = crop and (self._row_padding > 0 or self._column_padding > 0)
-        if not crops and not self._config.flip:
+        draws = self._draw_motion(len(raw), generator, crop=crop)
+        if not draws:
             return raw, None
-        rows = self._rows + self._draw_shifts(len(raw), self._row_padding if crops else 0, generator)
-        columns = self._columns + self._draw_shifts(len(raw), self._column_padding if crops else 0, generator)
-        if self._config.flip:
-            mirrored = self._draw_integers(len(raw), 0, 2, generator).bool()
-            columns = torch.where(mirrored, columns.flip(1), columns)
+        rows, columns = self._rows + draws["row_shift"], self._columns + draws["column_shift"]
+        if "mirrored" in draws:
+            columns = torch.where(draws["mirrored"].bool(), columns.flip(1), columns)
         last_row, last_column = len(self._rows) - 1, len(self._columns) - 1
         nearest_rows, nearest_columns = rows.clamp(0, last_row), columns.clamp(0, last_column)
         # Every pixel's number when those of the whole batch are counted through: far faster to select by on a CPU.
         first_rows = torch.arange(len(raw), device=raw.device)[:, None] * len(self._rows)
         pixels = (first_rows + nearest_rows)[:, :, None] * len(self._columns) + nearest_columns[:, None, :]
         shifted = raw.flatten(0, 2).index_select(0, pixels.flatten()).view(raw.shape)
-        return shifted, _rectangles(rows == nearest_rows, columns == nearest_columns) if crops else None
+        inside = _rectangles(rows == nearest_rows, columns == nearest_columns)
+        return shifted, inside if crop and self._crops else None
 
     def _turned(self, unit: Tensor, generator: Generator, *, crop: bool) -> Tensor:
         """Turn and zoom each image about its centre, and enlarge a part of it, by its own draw.
@@ -161,7 +192,7 @@ class Views:
         What turning brings in from outside is the channel mean; a part lies inside and brings in nothing.
         """
         config, motion = self._config, None
-        if config.rotation > 0 or config.zoom > 0:
+        if self._turns:
             draws = self._draw_columns(2, len(unit), generator) * 2 - 1
             angle, factor = draws[0] * math.radians(config.rotation), 1 + draws[1] * config.zoom
             motion = turning(angle, factor, *unit.shape[1:3])
@@ -180,10 +211,10 @@ class Views:
         """Brightness, contrast, saturation, hue, always in this order, each image with its own factors."""
         if not self._jitters:
             return unit
-        config = self._config
-        draws = self._draw_evenly(len(unit), len(self._usual_factors), generator) * 2.0 - 1.0
-        if config.jitter < 1:
-            draws = draws * (self._draw_evenly(len(unit), 1, generator) < config.jitter)
+        config, drawn = self._config, self._draw_jitter(len(unit), generator)
+        draws = drawn["factors"] * 2.0 - 1.0
+        if "chosen" in drawn:
+            draws = draws * (drawn["chosen"] < config.jitter)
         factors = (self._usual_factors + draws * self._factor_strengths)[:, None, None, :]
         if config.brightness > 0:
             unit = adjust_brightness(unit, factors[..., 0:1])
@@ -196,12 +227,11 @@ class Views:
         return unit
 
     def _without_colour(self, unit: Tensor, generator: Generator) -> Tensor:
-        if not self._is_colour or self._config.grey == 0:
-            return unit
-        return without_colour(unit, self._draw_columns(1, len(unit), generator)[0] < self._config.grey)
+        draws = self._draw_grey(len(unit), generator)
+        return without_colour(unit, draws["grey"] < self._config.grey) if draws else unit
 
     def _blurred(self, unit: Tensor, generator: Generator) -> Tensor:
-        if self._config.blur == 0 or min(unit.shape[1:3]) < _BLURRED_FROM:
+        if not self._blurs:
             return unit
         chosen, spread = self._draw_columns(2, len(unit), generator)
         spread = spread * (chosen < self._config.blur) * _LARGEST_BLUR
@@ -209,18 +239,49 @@ class Views:
 
     def _cut_out(self, inside: Tensor | None, count: int, generator: Generator) -> Tensor | None:
         """Take a square around a random pixel of each image out of what is visible."""
-        if self._cutout_side == 0:
+        draws = self._draw_cut(count, generator)
+        if not draws:
             return inside
-        first_row = self._draw_integers(count, 0, len(self._rows), generator) - self._cutout_side // 2
-        first_column = self._draw_integers(count, 0, len(self._columns), generator) - self._cutout_side // 2
+        first_row, first_column = (draws[name] - self._cutout_side // 2 for name in ("cut_row", "cut_column"))
         kept = ~_rectangles(self._covers(self._rows - first_row), self._covers(self._columns - first_column))
         return kept if inside is None else inside & kept
 
     def _covers(self, distance: Tensor) -> Tensor:
         return (distance >= 0) & (distance < self._cutout_side)
 
-    def _draw_shifts(self, count: int, padding: int, generator: Generator) -> Tensor:
-        return self._draw_integers(count, -padding, padding + 1, generator)
+    # --- draws: what is not done is not drawn ---
+
+    def _draw_motion(self, count: int, generator: Generator, *, crop: bool) -> dict[str, Tensor]:
+        crops, flips = crop and self._crops, self._config.flip
+        if not crops and not flips:
+            return {}
+        down, across = (self._row_padding, self._column_padding) if crops else (0, 0)
+        draws = {
+            "row_shift": self._draw_integers(count, -down, down + 1, generator),
+            "column_shift": self._draw_integers(count, -across, across + 1, generator),
+        }
+        return draws | ({"mirrored": self._draw_integers(count, 0, 2, generator)} if flips else {})
+
+    def _draw_jitter(self, count: int, generator: Generator) -> dict[str, Tensor]:
+        if not self._jitters:
+            return {}
+        draws = {"factors": self._draw_evenly(count, len(self._usual_factors), generator)}
+        return draws | ({"chosen": self._draw_evenly(count, 1, generator)} if self._config.jitter < 1 else {})
+
+    def _draw_grey(self, count: int, generator: Generator) -> dict[str, Tensor]:
+        loses = self._is_colour and self._config.grey > 0
+        return {"grey": self._draw_columns(1, count, generator)[0]} if loses else {}
+
+    def _draw_cut(self, count: int, generator: Generator) -> dict[str, Tensor]:
+        if self._cutout_side == 0:
+            return {}
+        sides = {"cut_row": len(self._rows), "cut_column": len(self._columns)}
+        return {name: self._draw_integers(count, 0, side, generator) for name, side in sides.items()}
+
+    def _draw_strong(self, count: int, generator: Generator) -> dict[str, Tensor]:
+        """All of a strong view that neither turns nor resizes nor blurs, in the order in which it is done."""
+        draws = self._draw_motion(count, generator, crop=True) | self._draw_jitter(count, generator)
+        return draws | self._draw_grey(count, generator) | self._draw_cut(count, generator)
 
     def _draw_evenly(self, images: int, numbers: int, generator: Generator) -> Tensor:
         """Numbers from 0 to 1 for each of so many images, a row (images, numbers) each."""

@@ -1,0 +1,169 @@
+"""Our kernels against what they stand for: run on a GPU, or without one in Triton's interpreter."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.schema import ViewsConfig
+from splitpu.data.preprocess import Preprocessing
+from splitpu.kernels import consistency, logit_terms, views
+from splitpu.losses import (
+    feature_consistency,
+    generalised_jensen_shannon,
+    low_level_consistency,
+    nnpu_risk,
+    prediction_consistency,
+    soft_cross_entropy,
+    upu_risk,
+)
+from splitpu.views import Views
+
+EXTREME = torch.tensor([0.0, 1e-4, -30.0, 30.0, 90.0, -90.0, 300.0, -300.0, 17.0, -17.0])
+
+
+def logits(count: int, device: str) -> Tensor:
+    """Ordinary ones, and some at which careless arithmetic breaks."""
+    drawn = torch.randn(count, generator=torch.Generator().manual_seed(count)) * 3
+    drawn[: len(EXTREME)] = EXTREME
+    return drawn[torch.randperm(count, generator=torch.Generator().manual_seed(1))].to(device)
+
+
+def gradient_of(total: Tensor, *of: Tensor) -> list[Tensor]:
+    return [one.cpu().double() for one in torch.autograd.grad(total, of)]
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(found.detach().cpu().double(), expected.detach(), atol=1e-9, rtol=tolerance)
+
+
+def compare_label_terms(device: str) -> None:
+    """Every term and the gradient of each logit, in double precision."""
+    for counts, rho, confidence in [((40, 7, 11), 0.7, 0.0), ((33, 12, 12), None, 0.9), ((20, 4, 0), 0.01, 0.0)]:
+        easy, positives, consistent = counts
+        logit = logits(easy + positives + 2 * consistent, device).requires_grad_()
+        labels = torch.rand(50, generator=torch.Generator().manual_seed(0))
+        labels[:4] = torch.tensor([0.0, 1.0, 1e-7, 1 - 1e-7])
+        rows = torch.randint(0, 50, (easy,), generator=torch.Generator().manual_seed(2))
+        rows[:4] = torch.arange(4)
+        found = logit_terms.label_terms(
+            logit, labels.to(device), rows.to(device), counts, rho=rho, confidence=confidence
+        )
+        exact = logit.detach().cpu().double().requires_grad_()
+        parts = exact.split([easy, positives, consistent, consistent])
+        target = labels[rows].double()
+        if rho is None:
+            easy_loss = soft_cross_entropy(parts[0], target)
+        else:
+            easy_loss = generalised_jensen_shannon(parts[0], target, rho)
+        expected = {
+            "easy": easy_loss,
+            "positive": soft_cross_entropy(parts[1], torch.ones_like(parts[1])),
+            "agreement": ((parts[0] > 0) == (target > 0.5)).double().mean(),
+            "prediction": prediction_consistency(parts[2], parts[3], confidence=confidence),
+        }
+        for name, term in expected.items():
+            close(found[name], term)
+        weights = {"easy": 1.0, "positive": 0.5, "prediction": 0.3}
+        (gradient,) = gradient_of(sum(w * found[name] for name, w in weights.items()), logit)
+        (exact_gradient,) = gradient_of(sum(w * expected[name] for name, w in weights.items()), exact)
+        close(gradient, exact_gradient, 1e-4)
+
+
+def compare_pu_risks(device: str) -> None:
+    """With the risk on negatives above and below its limit."""
+    logit = logits(60, device)
+    for shift in (-3.0, 0.0, 3.0):
+        # Positives well placed and a population that looks negative: there nnPU steps back.
+        moved = (logit + shift * torch.where(torch.arange(60, device=device) < 12, -1.0, 1.0)).requires_grad_()
+        for beta, gamma in ((0.0, 1.0), (0.05, 0.7), (None, 1.0)):
+            found = logit_terms.pu_risk(moved, 12, 0.4, beta=beta, gamma=gamma)
+            exact = moved.detach().cpu().double().requires_grad_()
+            halves = exact[:12], exact[12:]
+            nnpu = beta is not None
+            expected = nnpu_risk(*halves, 0.4, beta=beta, gamma=gamma) if nnpu else upu_risk(*halves, 0.4)
+            for name in ("objective", "value", "positive", "negative"):
+                torch.testing.assert_close(
+                    getattr(found, name).detach().cpu().double(), getattr(expected, name).detach(), atol=1e-6, rtol=1e-5
+                )
+            assert abs(float(found.recall) - float((exact[:12] > 0).double().mean())) < 1e-6
+            close(*gradient_of(found.objective, moved), *gradient_of(expected.objective, exact), 1e-4)
+
+
+def compare_low_level(device: str) -> None:
+    """In both ways to come by the gradient, among what reaches the features from elsewhere."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(7, 5, 6, 6, generator=generator)
+    teacher = torch.randn(4, 5, 6, 6, generator=generator)
+    convolution = nn.Conv2d(5, 3, 3, bias=False)
+    torch.nn.init.normal_(convolution.weight, generator=generator)
+    exact = drawn.double().requires_grad_()
+    elsewhere = nn.functional.conv2d(exact, convolution.weight.double()).square().mean()
+    expected = low_level_consistency(exact[-4:], teacher.double())
+    (exact_gradient,) = gradient_of(elsewhere + 0.3 * expected, exact)
+    convolution.to(device)
+    for layout in (torch.channels_last, torch.contiguous_format):
+        for own in (False, True):
+            leaf = drawn.to(device).to(memory_format=layout).requires_grad_()
+            low = leaf * 1.0
+            term = consistency.low_level_term(low, teacher.to(device).to(memory_format=layout), own_gradient=own)
+            assert term is not None
+            close(term, expected)
+            found = gradient_of(convolution(low).square().mean() + 0.3 * term, leaf)[0]
+            torch.testing.assert_close(found, exact_gradient, atol=1e-6, rtol=1e-4)
+    assert consistency.low_level_term(low, teacher.to(device).permute(0, 1, 3, 2), own_gradient=False) is None
+
+
+def compare_feature_term(device: str) -> None:
+    """Vectors of no length among them."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(8, 37, generator=generator) for _ in range(2)]
+    drawn[0][2], drawn[1][5] = 0.0, 0.0
+    predicted, features = (one.to(device).requires_grad_() for one in drawn)
+    found = consistency.feature_term(predicted, features)
+    assert found is not None
+    exact = [one.double().requires_grad_() for one in drawn]
+    expected = feature_consistency(*exact[0].chunk(2), *exact[1].chunk(2))
+    close(found, expected)
+    gradient = gradient_of(2 * found, predicted)[0]
+    torch.testing.assert_close(gradient, gradient_of(2 * expected, exact[0])[0], atol=1e-7, rtol=1e-4)
+
+
+VIEWS = (
+    ViewsConfig(),
+    ViewsConfig(cutout=0.4, grey=0.4, jitter=0.6, saturation=0.9, hue=0.5),
+    ViewsConfig(crop_padding=0.0, contrast=0.0, brightness=0.9),
+    ViewsConfig(flip=False, crop_padding=0.6, contrast=0.9, cutout=0.3),
+    replace(ViewsConfig(crop_padding=0.0, flip=False), brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0),
+)
+
+
+def compare_views(device: str) -> None:
+    """The same draws, sample by sample."""
+    views.fused_view_applies = lambda raw: True  # also where there is no GPU
+    import splitpu.views
+
+    splitpu.views.fused_view_applies = views.fused_view_applies
+    random = np.random.default_rng(0)
+    for shape, kind in [((5, 9, 7, 3), np.uint8), ((4, 8, 8, 1), np.uint8), ((3, 6, 5, 4), np.float32)]:
+        rows = random.integers(0, 256, shape).astype(kind)
+        raw = torch.from_numpy(rows).to(device)
+        for config in VIEWS:
+            fused, plain = (Views(Preprocessing.fit(rows), config, device, kernels=k) for k in (True, False))
+            for name in ("weak", "strong"):
+                found, expected = (
+                    getattr(one, name)(raw, torch.Generator(device).manual_seed(4)) for one in (fused, plain)
+                )
+                torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
+                assert found.stride() == expected.stride()
+            torch.testing.assert_close(fused.plain(raw), plain.plain(raw), atol=1e-5, rtol=1e-5)
+
+
+CASES = (compare_label_terms, compare_pu_risks, compare_low_level, compare_feature_term, compare_views)
+
+
+def compare_all(device: str) -> None:
+    """Every case, one after the other."""
+    for case in CASES:
+        case(device)
