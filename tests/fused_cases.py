@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocess import Preprocessing
-from splitpu.kernels import consistency, logit_terms, views
+from splitpu.kernels import consistency, logit_terms, norm_relu_triton, thin_convolution, views
 from splitpu.losses import (
     feature_consistency,
     generalised_jensen_shannon,
@@ -160,7 +160,39 @@ def compare_views(device: str) -> None:
             torch.testing.assert_close(fused.plain(raw), plain.plain(raw), atol=1e-5, rtol=1e-5)
 
 
-CASES = (compare_label_terms, compare_pu_risks, compare_low_level, compare_feature_term, compare_views)
+def compare_patches(device: str) -> None:
+    """Exactly: nothing is computed."""
+    for shape, side, stride, padding in [((3, 3, 9, 8), 3, 1, 1), ((2, 1, 7, 7), 5, 2, 2), ((2, 4, 6, 5), 3, 2, 0)]:
+        images = torch.randn(shape).bfloat16().float().to(device, memory_format=torch.channels_last)
+        expected = thin_convolution._patches(images.bfloat16(), side, stride, padding)
+        found = thin_convolution.fused_patches(images, side, stride, padding, torch.bfloat16)
+        torch.testing.assert_close(found, expected, atol=0, rtol=0)
+
+
+def compare_norm_outside_training(device: str) -> None:
+    """With running statistics, something added, and the ReLU."""
+    for channels, added in [(5, False), (96, True)]:
+        layer = nn.BatchNorm2d(channels).eval()
+        for tensor in (layer.weight.data, layer.bias.data, layer.running_mean):
+            tensor.normal_()
+        layer.running_var.uniform_(0.5, 2.0)
+        batch, extra = (torch.randn(4, channels, 5, 6).to(memory_format=torch.channels_last) for _ in range(2))
+        expected = layer(batch) + extra if added else layer(batch)
+        layer.to(device)
+        inputs = batch.to(device), layer, extra.to(device) if added else None
+        found = norm_relu_triton.normalised_by_running(*inputs, relu=added)
+        torch.testing.assert_close(found.cpu(), expected.relu() if added else expected, atol=1e-5, rtol=1e-5)
+
+
+CASES = (
+    compare_label_terms,
+    compare_pu_risks,
+    compare_low_level,
+    compare_feature_term,
+    compare_views,
+    compare_patches,
+    compare_norm_outside_training,
+)
 
 
 def compare_all(device: str) -> None:

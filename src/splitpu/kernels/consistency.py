@@ -35,7 +35,9 @@ def low_level_term(low: Tensor, teacher: Tensor, *, own_gradient: bool) -> Tenso
     left: list[Tensor] | None = [] if own_gradient and low.requires_grad else None
     term: Tensor = _LowLevel.apply(low, teacher, left)  # type: ignore[no-untyped-call]
     if left is not None:
-        low.register_hook(lambda gradient: _with_what_was_left(gradient, tail, teacher, left))
+        low.register_hook(  # type: ignore[no-untyped-call]
+            lambda gradient: _with_what_was_left(gradient, tail, teacher, left)
+        )
     return term
 
 

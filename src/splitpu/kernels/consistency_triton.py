@@ -24,9 +24,7 @@ def _squared_difference(first, second, partial, count, share, block: tl.constexp
 
 
 @triton.jit(do_not_specialize=["count"])
-def _difference_gradient(
-    first, second, upstream, gradient, count, share, adds: tl.constexpr, block: tl.constexpr
-):
+def _difference_gradient(first, second, upstream, gradient, count, share, adds: tl.constexpr, block: tl.constexpr):
     """The gradient of the mean squared difference, put into a tensor or added to what is in it."""
     factor = 2.0 * share * tl.load(upstream).to(tl.float32)
     place = tl.program_id(0) * block + tl.arange(0, block)

@@ -6,7 +6,11 @@ and a column's channel is its number modulo the channels.
 
 Statistics are per channel. Every program adds up some rows, a second kernel adds up the programs; all sums are in
 float32 and around the first pixel's value, so that a mean far from zero does not swallow the variance. Sums run through
-the batch forwards and what uses them runs backwards: what was read last is still in the cache.
+the batch backwards and what uses them runs forwards: each begins with what the kernel before it, a convolution or the
+sums, has touched last and left in the cache.
+
+Of all sizes only the width is compiled in: vectors of several values want it as a multiple of theirs, and every further
+variant would have to be compiled at the start of a run.
 """
 
 import math
@@ -21,6 +25,7 @@ _SUM_ROWS, _SUM_UNROLL, _SUM_WARPS = 16, 4, 4  # few accumulators, many loads in
 _APPLY_ROWS, _APPLY_WARPS = 32, 4
 _PROGRAMS = 528  # four a multiprocessor on the largest GPUs; more have more to add up afterwards
 _FINISH_ROWS, _FINISH_CHANNELS, _FINISH_WARPS = 512, 8, 8
+_SIZES = ["rows", "channels", "pixels", "parts"]
 
 
 @triton.jit
@@ -59,7 +64,7 @@ def _store_sums(partial, first, second, width, column, exists):
     tl.store(place + tl.num_programs(0) * width, tl.sum(second, 0), mask=exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _add_up_values(
     values, partial, rows, width, channels, columns: tl.constexpr, tile_rows: tl.constexpr, unroll: tl.constexpr
 ):
@@ -67,7 +72,9 @@ def _add_up_values(
     origin = tl.load(values + column % channels, mask=exists, other=0.0).to(tl.float32)
     total = tl.zeros((tile_rows, columns), tl.float32)
     squares = tl.zeros((tile_rows, columns), tl.float32)
-    for start in range(tl.program_id(0) * tile_rows * unroll, rows, tl.num_programs(0) * tile_rows * unroll):
+    tiles = tl.cdiv(rows, tile_rows * unroll)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        start = (tiles - 1 - tile) * tile_rows * unroll
         for part in tl.static_range(unroll):
             offsets, mask = _tile(start + part * tile_rows, rows, width, column, exists, tile_rows)
             value = tl.load(values + offsets, mask=mask, other=0.0).to(tl.float32)
@@ -88,7 +95,7 @@ def _added_up(partial, parts, channel, channels, block: tl.constexpr, width: tl.
     return tl.sum(total, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _finish_statistics(
     values, partial, statistics, weight, bias, running_mean, running_variance, batches,
     pixels, channels, parts, momentum, epsilon, block: tl.constexpr, width: tl.constexpr,
@@ -116,11 +123,16 @@ def _finish_statistics(
 
 
 @triton.jit
-def _from_the_end(tile_rows: tl.constexpr):
-    return (tl.num_programs(0) - 1 - tl.program_id(0)) * tile_rows
+def _with_scale(values, added, output, scale, shift, offsets, mask, has_added: tl.constexpr, relu: tl.constexpr):
+    result = tl.load(values + offsets, mask=mask, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+    if has_added:
+        result += tl.load(added + offsets, mask=mask, other=0.0).to(tl.float32)
+    if relu:
+        result = tl.maximum(result, 0.0)
+    tl.store(output + offsets, result.to(output.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _apply(
     values, added, output, statistics, rows, width, channels,
     has_added: tl.constexpr, relu: tl.constexpr, columns: tl.constexpr, tile_rows: tl.constexpr,
@@ -128,13 +140,22 @@ def _apply(
     column, exists = _columns(width, columns)
     scale = _channel_numbers(statistics, 2, column, exists, channels)
     shift = _channel_numbers(statistics, 3, column, exists, channels)
-    offsets, mask = _tile(_from_the_end(tile_rows), rows, width, column, exists, tile_rows)
-    result = tl.load(values + offsets, mask=mask, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
-    if has_added:
-        result += tl.load(added + offsets, mask=mask, other=0.0).to(tl.float32)
-    if relu:
-        result = tl.maximum(result, 0.0)
-    tl.store(output + offsets, result.to(output.dtype.element_ty), mask=mask)
+    offsets, mask = _tile(tl.program_id(0) * tile_rows, rows, width, column, exists, tile_rows)
+    _with_scale(values, added, output, scale, shift, offsets, mask, has_added, relu)
+
+
+@triton.jit(do_not_specialize=_SIZES)
+def _apply_known(
+    values, added, output, mean, variance, weight, bias, epsilon, rows, width, channels,
+    has_added: tl.constexpr, relu: tl.constexpr, columns: tl.constexpr, tile_rows: tl.constexpr,
+):  # fmt: skip
+    column, exists = _columns(width, columns)
+    inverse = 1.0 / tl.sqrt(_channel_numbers(variance, 0, column, exists, channels) + epsilon)
+    scale = _channel_numbers(weight, 0, column, exists, channels) * inverse
+    shift = _channel_numbers(bias, 0, column, exists, channels)
+    shift -= _channel_numbers(mean, 0, column, exists, channels) * scale
+    offsets, mask = _tile(tl.program_id(0) * tile_rows, rows, width, column, exists, tile_rows)
+    _with_scale(values, added, output, scale, shift, offsets, mask, has_added, relu)
 
 
 @triton.jit
@@ -151,7 +172,7 @@ def _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_out
     return gradient, value
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _add_up_gradients(
     gradients, values, output, statistics, partial, rows, width, channels,
     has_output: tl.constexpr, relu: tl.constexpr, columns: tl.constexpr, tile_rows: tl.constexpr, unroll: tl.constexpr,
@@ -160,7 +181,9 @@ def _add_up_gradients(
     mean, inverse, scale, shift = _all_channel_numbers(statistics, column, exists, channels)
     total = tl.zeros((tile_rows, columns), tl.float32)
     along = tl.zeros((tile_rows, columns), tl.float32)
-    for start in range(tl.program_id(0) * tile_rows * unroll, rows, tl.num_programs(0) * tile_rows * unroll):
+    tiles = tl.cdiv(rows, tile_rows * unroll)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        start = (tiles - 1 - tile) * tile_rows * unroll
         for part in tl.static_range(unroll):
             offsets, mask = _tile(start + part * tile_rows, rows, width, column, exists, tile_rows)
             gradient, value = _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_output, relu)
@@ -169,7 +192,7 @@ def _add_up_gradients(
     _store_sums(partial, total, along * inverse[None, :], width, column, exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _finish_gradient_sums(partial, sums, channels, parts, block: tl.constexpr, width: tl.constexpr):
     channel = tl.program_id(0) * width + tl.arange(0, width)
     exists = channel < channels
@@ -179,7 +202,7 @@ def _finish_gradient_sums(partial, sums, channels, parts, block: tl.constexpr, w
     tl.store(sums + channels + channel, along, mask=exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _apply_gradients(
     gradients, values, output, statistics, sums, for_values, for_added, pixels, rows, width, channels,
     with_added: tl.constexpr, has_output: tl.constexpr, relu: tl.constexpr,
@@ -189,7 +212,7 @@ def _apply_gradients(
     mean, inverse, scale, shift = _all_channel_numbers(statistics, column, exists, channels)
     mean_gradient = _channel_numbers(sums, 0, column, exists, channels) / pixels
     slope = _channel_numbers(sums, 1, column, exists, channels) * inverse / pixels
-    offsets, mask = _tile(_from_the_end(tile_rows), rows, width, column, exists, tile_rows)
+    offsets, mask = _tile(tl.program_id(0) * tile_rows, rows, width, column, exists, tile_rows)
     gradient, value = _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_output, relu)
     result = scale[None, :] * (gradient - mean_gradient[None, :] - (value - mean[None, :]) * slope[None, :])
     tl.store(for_values + offsets, result.to(for_values.dtype.element_ty), mask=mask)
@@ -256,6 +279,16 @@ def normalised(batch: Tensor, found: Tensor, added: Tensor | None, relu: bool) -
     _apply[layout.apply_grid](
         batch, batch if added is None else added, output, found, *layout.sizes,
         has_added=added is not None, relu=relu, **_APPLY,
+    )  # fmt: skip
+    return output
+
+
+def normalised_by_running(batch: Tensor, layer: nn.BatchNorm2d, added: Tensor | None, relu: bool) -> Tensor:
+    """The same outside training, by the layer's running statistics."""
+    layout, output = _Layout(batch), torch.empty_like(batch)
+    _apply_known[layout.apply_grid](
+        batch, batch if added is None else added, output, layer.running_mean, layer.running_var, layer.weight,
+        layer.bias, layer.eps, *layout.sizes, has_added=added is not None, relu=relu, **_APPLY,
     )  # fmt: skip
     return output
 

@@ -94,7 +94,7 @@ class StudentTask:
             fused = label_terms(logit, self.labels, taught, counts, rho=rho, confidence=config.confidence)
         else:
             logit = logit.float()
-        logits = dict(zip(sizes, logit.split(list(sizes.values())), strict=True))
+        logits = dict(zip(sizes, torch.split(logit, list(sizes.values())), strict=True))
 
         def term(name: str, computed: Callable[[], Tensor]) -> dict[str, Tensor]:
             return {name: fused[name] if name in fused else computed()}
