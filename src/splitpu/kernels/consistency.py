@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.kernels.switch import kernels_allowed
-from splitpu.kernels.trial import runs_on
+from splitpu.kernels.trial import family, runs_on
 
 _LONGEST_VECTOR = 8192  # that one program holds
 _KINDS = (torch.bfloat16, torch.float16, torch.float32)
@@ -19,7 +19,7 @@ def fused_consistency_applies(module: nn.Module, *features: Tensor) -> bool:
         first.is_cuda
         and kernels_allowed(module)
         and all(one.dtype in _KINDS and one.numel() > 0 for one in features)
-        and runs_on(first.device, "consistency", _attempt)
+        and runs_on(first.device, "consistency")
     )
 
 
@@ -115,13 +115,13 @@ def _layout(tensor: Tensor) -> torch.memory_format:
     return torch.contiguous_format if tensor.is_contiguous() else torch.channels_last
 
 
+@family("consistency")
 def _attempt(device: torch.device) -> bool:
-    low = torch.ones(3, 4, device=device, requires_grad=True)
-    term = low_level_term(low, torch.zeros(2, 4, device=device), own_gradient=False)
-    vectors = torch.tensor([[3.0, 4.0], [3.0, 4.0]], device=device, requires_grad=True)
-    feature = feature_term(vectors, vectors)
-    if term is None or feature is None:
-        return False
-    (term + feature).backward()  # type: ignore[no-untyped-call]
-    right = abs(term.item() - 1.0) < 1e-5 and abs(feature.item() + 1.0) < 1e-5
-    return right and low.grad is not None and low.grad.sum(dim=1).tolist() == [0.0, 1.0, 1.0]
+    from splitpu.kernels import consistency_triton as kernels
+
+    ones, zeros = (torch.full((2, 4), value, device=device, dtype=torch.bfloat16) for value in (1.0, 0.0))
+    term, gradient = kernels.mean_squared_difference(ones, zeros), torch.ones_like(ones)
+    kernels.difference_gradient(ones, zeros, term, gradient, adds=True)
+    feature, slopes = kernels.negative_cosines(ones, ones)
+    found = torch.stack([term, feature, gradient.float().mean(), slopes.float().abs().max()]).tolist()
+    return all(abs(one - other) < 1e-2 for one, other in zip(found, [1.0, -1.0, 1.25, 0.0], strict=True))

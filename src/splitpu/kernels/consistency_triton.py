@@ -7,6 +7,7 @@ from torch import Tensor
 
 _BLOCK, _WARPS = 2048, 8
 _PROGRAMS = 264  # two a multiprocessor on the largest GPUs
+_SHORTEST = 1024  # vectors that are filled up to this share one kernel
 _SMALLEST_SQUARED_LENGTH = 1e-12  # as in `splitpu.losses`
 
 
@@ -23,16 +24,15 @@ def _squared_difference(first, second, partial, count, share, block: tl.constexp
     tl.store(partial + tl.program_id(0), tl.sum(total, 0) * share)
 
 
-@triton.jit(do_not_specialize=["count"])
-def _difference_gradient(first, second, upstream, gradient, count, share, adds: tl.constexpr, block: tl.constexpr):
+@triton.jit(do_not_specialize=["count", "adds"])
+def _difference_gradient(first, second, upstream, gradient, count, share, adds, block: tl.constexpr):
     """The gradient of the mean squared difference, put into a tensor or added to what is in it."""
     factor = 2.0 * share * tl.load(upstream).to(tl.float32)
     place = tl.program_id(0) * block + tl.arange(0, block)
     mask = place < count
     one = tl.load(first + place, mask=mask, other=0.0).to(tl.float32)
     result = factor * (one - tl.load(second + place, mask=mask, other=0.0).to(tl.float32))
-    if adds:
-        result += tl.load(gradient + place, mask=mask, other=0.0).to(tl.float32)
+    result += tl.load(gradient + place, mask=place < count * adds, other=0.0).to(tl.float32)
     tl.store(gradient + place, result.to(gradient.dtype.element_ty), mask=mask)
 
 
@@ -74,7 +74,7 @@ def difference_gradient(first: Tensor, second: Tensor, upstream: Tensor, gradien
     count = first.numel()
     grid = (triton.cdiv(count, _BLOCK),)
     _difference_gradient[grid](
-        first, second, upstream, gradient, count, 1 / count, adds=adds, block=_BLOCK, num_warps=_WARPS
+        first, second, upstream, gradient, count, 1 / count, int(adds), block=_BLOCK, num_warps=_WARPS
     )
 
 
@@ -84,6 +84,6 @@ def negative_cosines(predicted: Tensor, features: Tensor) -> tuple[Tensor, Tenso
     values, slopes = torch.empty(rows, device=predicted.device), torch.empty_like(predicted)
     _cosines[(rows,)](
         predicted, features, values, slopes, rows, width, -1 / rows,
-        smallest=_SMALLEST_SQUARED_LENGTH, block=triton.next_power_of_2(max(width, 16)), num_warps=4,
+        smallest=_SMALLEST_SQUARED_LENGTH, block=triton.next_power_of_2(max(width, _SHORTEST)), num_warps=4,
     )  # fmt: skip
     return values.sum(), slopes

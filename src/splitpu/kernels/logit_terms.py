@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.kernels.switch import kernels_allowed
-from splitpu.kernels.trial import runs_on
+from splitpu.kernels.trial import family, runs_on
 
 _MOST_LOGITS = 4096  # that one program holds
 
@@ -34,7 +34,7 @@ def fused_terms_apply(module: nn.Module, logit: Tensor) -> bool:
         and logit.ndim == 1
         and 0 < len(logit) <= _MOST_LOGITS
         and logit.dtype in (torch.bfloat16, torch.float16, torch.float32)
-        and runs_on(logit.device, "loss", _attempt)
+        and runs_on(logit.device, "loss")
     )
 
 
@@ -111,14 +111,16 @@ class _Risk(torch.autograd.Function):
         return slopes * gradients[0], *(None,) * 4
 
 
+@family("loss")
 def _attempt(device: torch.device) -> bool:
-    """Two certain labels of which the network is sure, one of them wrongly: of divergence 2 at rho = 1/2."""
-    logit = torch.tensor([60.0, -60.0, 0.0], device=device, requires_grad=True)
-    rows = torch.tensor([0, 0], device=device)
-    terms = label_terms(logit, torch.ones(1, device=device), rows, (2, 1, 0), rho=0.5)
-    (terms["easy"] + terms["positive"]).backward()  # type: ignore[no-untyped-call]
-    risk = pu_risk(logit, 1, 0.5, beta=0.0)
-    found = torch.stack([terms["easy"], terms["positive"], terms["agreement"], risk.value]).tolist()
-    expected = [1.0, 0.6931, 0.5, 0.0]
-    right = all(abs(one - other) < 1e-3 for one, other in zip(found, expected, strict=True))
-    return right and logit.grad is not None and abs(float(logit.grad[2]) + 0.5) < 1e-3
+    """Two certain labels of which the network is sure, one of them wrongly, of divergence 2 at rho = 1/2."""
+    from splitpu.kernels import logit_terms_triton as kernels
+
+    logit = torch.tensor([60.0, -60.0, 0.0], device=device, dtype=torch.bfloat16)
+    rows, counts = torch.tensor([0, 0], device=device), (2, 1, 0)
+    terms, slopes = kernels.label_terms(logit, torch.ones(1, device=device), rows, counts, 0.5, 0.0)
+    gradients = kernels.label_gradients(slopes, [terms[0], torch.ones_like(terms[1]), None], counts, logit.dtype)
+    risk, _ = kernels.pu_risk(logit, 1, 0.5, 0.0, 1.0)
+    found = torch.stack([*terms[:3], risk[1], gradients[2].float()]).tolist()
+    expected = [1.0, 0.6931, 0.5, 0.0, -0.5]
+    return all(abs(one - other) < 1e-3 for one, other in zip(found, expected, strict=True))

@@ -12,7 +12,10 @@ import triton.language as tl
 from torch import Tensor
 
 _WARPS = 8
-_SIZES = ["easy", "positives", "consistent", "population"]  # one kernel for all of them
+_BLOCKS = (1024, 4096)  # logits that a program holds: few sizes, because each is compiled by itself
+# One kernel for all of these.
+_SIZES = ["easy", "positives", "consistent", "population"]
+_FLAGS = ["jensen_shannon", "has_easy", "has_positive", "has_prediction", "non_negative"]
 
 
 @triton.jit
@@ -67,11 +70,10 @@ def _mean_where(chosen, values, count):
     return tl.sum(tl.where(chosen, values, 0.0), 0) / tl.maximum(count, 1).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=_SIZES)
+@triton.jit(do_not_specialize=_SIZES + _FLAGS)
 def _label_terms(
     logits, labels, rows, easy_term, positive_term, agreement_term, prediction_term, slopes,
-    easy, positives, consistent, rho, log_rho, log_rest, scale, confidence,
-    jensen_shannon: tl.constexpr, block: tl.constexpr,
+    easy, positives, consistent, rho, log_rho, log_rest, scale, confidence, jensen_shannon, block: tl.constexpr,
 ):  # fmt: skip
     place = tl.arange(0, block)
     first_weak = easy + positives
@@ -89,8 +91,8 @@ def _label_terms(
     slope = (1.0 - target) * p - target * not_p
     tl.store(positive_term, _mean_where(is_positive, loss, positives))
     slope_of_all = tl.where(is_positive, slope / tl.maximum(positives, 1).to(tl.float32), 0.0)
-    if jensen_shannon:
-        loss, slope = _jensen_shannon(logit, target, log_p, log_not_p, rho, log_rho, log_rest, scale)
+    divergence, its_slope = _jensen_shannon(logit, target, log_p, log_not_p, rho, log_rho, log_rest, scale)
+    loss, slope = tl.where(jensen_shannon != 0, divergence, loss), tl.where(jensen_shannon != 0, its_slope, slope)
     tl.store(easy_term, _mean_where(is_easy, loss, easy))
     slope_of_all += tl.where(is_easy, slope / tl.maximum(easy, 1).to(tl.float32), 0.0)
     agrees = (logit > 0.0) == (target > 0.5)
@@ -106,14 +108,14 @@ def _label_terms(
 
 
 @triton.jit
-def _gradient_of(term, exists: tl.constexpr):
-    return tl.load(term).to(tl.float32) if exists else 0.0
+def _gradient_of(term, exists):
+    return tl.load(term, mask=exists != 0, other=0.0).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=_SIZES)
+@triton.jit(do_not_specialize=_SIZES + _FLAGS)
 def _label_gradients(
     slopes, easy_gradient, positive_gradient, prediction_gradient, result, easy, positives, consistent,
-    has_easy: tl.constexpr, has_positive: tl.constexpr, has_prediction: tl.constexpr, block: tl.constexpr,
+    has_easy, has_positive, has_prediction, block: tl.constexpr,
 ):  # fmt: skip
     place = tl.arange(0, block)
     exists = place < easy + positives + 2 * consistent
@@ -127,10 +129,10 @@ def _label_gradients(
     tl.store(result + place, (slope * upstream).to(result.dtype.element_ty), mask=exists)
 
 
-@triton.jit(do_not_specialize=_SIZES)
+@triton.jit(do_not_specialize=_SIZES + _FLAGS)
 def _pu_risk(
     logits, objective, value, positive_risk, negative_risk, recall, slopes,
-    positives, population, prior, beta, gamma, non_negative: tl.constexpr, block: tl.constexpr,
+    positives, population, prior, beta, gamma, non_negative, block: tl.constexpr,
 ):  # fmt: skip
     place = tl.arange(0, block)
     exists, is_positive = place < positives + population, place < positives
@@ -139,12 +141,10 @@ def _pu_risk(
     p, not_p = _sigmoid(logit), _sigmoid(-logit)
     positive = prior * _mean_where(is_positive, not_p, positives)
     negative = _mean_where(is_population, p, population) - prior * _mean_where(is_positive, p, positives)
-    of_positive, of_negative = 1.0, 1.0  # what the objective takes of the two
-    clamped = negative
-    if non_negative:
-        holds = negative >= -beta
-        of_positive, of_negative = tl.where(holds, 1.0, 0.0), tl.where(holds, 1.0, -gamma)
-        clamped = tl.where(negative < -beta, -beta, negative)
+    steps_back = (non_negative != 0) & ~(negative >= -beta)
+    # What the objective takes of the two.
+    of_positive, of_negative = tl.where(steps_back, 0.0, 1.0), tl.where(steps_back, -gamma, 1.0)
+    clamped = tl.where((non_negative != 0) & (negative < -beta), -beta, negative)
     tl.store(objective, of_positive * positive + of_negative * negative)
     tl.store(value, positive + clamped)
     tl.store(positive_risk, positive)
@@ -162,7 +162,7 @@ def _numbers(count: int, device: torch.device) -> list[Tensor]:
 
 
 def _launch(count: int) -> dict[str, int]:
-    return {"block": triton.next_power_of_2(max(count, 16)), "num_warps": _WARPS}
+    return {"block": next(block for block in _BLOCKS if count <= block), "num_warps": _WARPS}
 
 
 def label_terms(
@@ -175,7 +175,7 @@ def label_terms(
     constants = (share, math.log(share), math.log1p(-share), 1 / (-(1 - share) * math.log1p(-share)), confidence)
     _label_terms[(1,)](
         logit, labels, rows, *terms, slopes, *counts, *constants,
-        jensen_shannon=rho is not None, **_launch(len(logit)),
+        int(rho is not None), **_launch(len(logit)),
     )  # fmt: skip
     return terms, slopes
 
@@ -186,11 +186,8 @@ def label_gradients(
     """The slopes times the gradients of easy, positive and prediction; a missing gradient is zero."""
     result = torch.empty(slopes.shape, device=slopes.device, dtype=dtype)
     given = [slopes if gradient is None else gradient for gradient in upstream]
-    there = [gradient is not None for gradient in upstream]
-    _label_gradients[(1,)](
-        slopes, *given, result, *counts,
-        has_easy=there[0], has_positive=there[1], has_prediction=there[2], **_launch(len(slopes)),
-    )  # fmt: skip
+    there = [int(gradient is not None) for gradient in upstream]
+    _label_gradients[(1,)](slopes, *given, result, *counts, *there, **_launch(len(slopes)))
     return result
 
 
@@ -201,6 +198,6 @@ def pu_risk(
     numbers, slopes = _numbers(5, logit.device), torch.empty_like(logit)
     _pu_risk[(1,)](
         logit, *numbers, slopes, positives, len(logit) - positives, float(prior), float(beta or 0.0), float(gamma),
-        non_negative=beta is not None, **_launch(len(logit)),
+        int(beta is not None), **_launch(len(logit)),
     )  # fmt: skip
     return numbers, slopes

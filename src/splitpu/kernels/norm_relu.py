@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from splitpu.kernels.switch import kernels_allowed
-from splitpu.kernels.trial import runs_on
+from splitpu.kernels.trial import family, runs_on
 
 
 def normalise(layer: nn.Module, batch: Tensor, *, added: Tensor | None = None, relu: bool = True) -> Tensor:
@@ -45,7 +45,7 @@ def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -
         and batch.is_contiguous(memory_format=torch.channels_last)
         and (added is None or _alike(batch, added))
         and not layer._forward_hooks
-        and runs_on(batch.device, "batch-norm", _attempt)
+        and runs_on(batch.device, "batch-norm")
     )
 
 
@@ -81,10 +81,17 @@ class _FusedNormalise(torch.autograd.Function):
         return for_batch, sums[1], sums[0], for_added, None, None
 
 
+@family("batch-norm")
 def _attempt(device: torch.device) -> bool:
-    """Of the kind that networks have, so that nothing is compiled for this alone."""
-    layer = nn.BatchNorm2d(16).to(device)
-    images = torch.randn(4, 16, 4, 4, device=device).to(torch.bfloat16, memory_format=torch.channels_last)
-    fused = _FusedNormalise.apply(images, layer.weight, layer.bias, None, layer, True)  # type: ignore[no-untyped-call]
+    """The gradient of the bias is the number of pixels that pass the ReLU, if that of each of them is 1."""
+    from splitpu.kernels import norm_relu_triton as kernels
+
+    layer = nn.BatchNorm2d(128).to(device)
+    images = torch.randn(4, 128, 8, 8, device=device).to(torch.bfloat16, memory_format=torch.channels_last)
+    statistics = kernels.statistics(images, layer)
+    output = kernels.normalised(images, statistics, None, relu=True)
+    sums = kernels.gradient_sums(images, torch.ones_like(images), None, statistics, relu=True)
+    kernels.gradients(images, images, None, statistics, sums, relu=True, with_added=False)
     expected = functional.relu(functional.batch_norm(images.float(), None, None, training=True))
-    return bool(torch.allclose(fused.float(), expected, atol=2e-2, rtol=1e-2))
+    right = torch.allclose(output.float(), expected, atol=2e-2, rtol=1e-2)
+    return right and torch.allclose(sums[0], (output > 0).sum(dim=(0, 2, 3)).float(), atol=4.0)

@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor, nn
 
 _COLUMNS = 128  # values of a row that a program takes: sixteen loads of eight
-_SUM_ROWS, _SUM_UNROLL, _SUM_WARPS = 16, 4, 4  # few accumulators, many loads in flight
+_SUM_ROWS, _SUM_UNROLL, _SUM_WARPS = 8, 8, 4  # few accumulators, many loads in flight
 _APPLY_ROWS, _APPLY_WARPS = 32, 4
 _PROGRAMS = 528  # four a multiprocessor on the largest GPUs; more have more to add up afterwards
 _FINISH_ROWS, _FINISH_CHANNELS, _FINISH_WARPS = 512, 8, 8
@@ -58,6 +58,15 @@ def _tile(start, rows, width, column, exists, tile_rows: tl.constexpr):
 
 
 @triton.jit
+def _loaded(values, offsets, mask, whole: tl.constexpr):
+    """In float32; without a look at the mask where the batch is a whole number of tiles, which is faster."""
+    if whole:
+        return tl.load(values + offsets).to(tl.float32)
+    else:
+        return tl.load(values + offsets, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def _store_sums(partial, first, second, width, column, exists):
     place = partial + tl.program_id(0) * width + column
     tl.store(place, tl.sum(first, 0), mask=exists)
@@ -66,8 +75,9 @@ def _store_sums(partial, first, second, width, column, exists):
 
 @triton.jit(do_not_specialize=_SIZES)
 def _add_up_values(
-    values, partial, rows, width, channels, columns: tl.constexpr, tile_rows: tl.constexpr, unroll: tl.constexpr
-):
+    values, partial, rows, width, channels, columns: tl.constexpr, tile_rows: tl.constexpr, unroll: tl.constexpr,
+    whole: tl.constexpr,
+):  # fmt: skip
     column, exists = _columns(width, columns)
     origin = tl.load(values + column % channels, mask=exists, other=0.0).to(tl.float32)
     total = tl.zeros((tile_rows, columns), tl.float32)
@@ -77,8 +87,9 @@ def _add_up_values(
         start = (tiles - 1 - tile) * tile_rows * unroll
         for part in tl.static_range(unroll):
             offsets, mask = _tile(start + part * tile_rows, rows, width, column, exists, tile_rows)
-            value = tl.load(values + offsets, mask=mask, other=0.0).to(tl.float32)
-            distance = tl.where(mask, value - origin[None, :], 0.0)
+            distance = _loaded(values, offsets, mask, whole) - origin[None, :]
+            if not whole:
+                distance = tl.where(mask, distance, 0.0)
             total += distance
             squares += distance * distance
     _store_sums(partial, total, squares, width, column, exists)
@@ -86,13 +97,15 @@ def _add_up_values(
 
 @triton.jit
 def _added_up(partial, parts, channel, channels, block: tl.constexpr, width: tl.constexpr):
-    """The sum over all parts of (parts, channels)."""
-    total = tl.zeros((block, width), tl.float32)
+    """Both sums over all parts of (2, parts, channels), read together."""
+    first, second = tl.zeros((block, width), tl.float32), tl.zeros((block, width), tl.float32)
     for start in range(0, parts, block):
         part = start + tl.arange(0, block)
         mask = (part < parts)[:, None] & (channel < channels)[None, :]
-        total += tl.load(partial + part[:, None] * channels + channel[None, :], mask=mask, other=0.0)
-    return tl.sum(total, 0)
+        place = partial + part[:, None] * channels + channel[None, :]
+        first += tl.load(place, mask=mask, other=0.0)
+        second += tl.load(place + parts * channels, mask=mask, other=0.0)
+    return tl.sum(first, 0), tl.sum(second, 0)
 
 
 @triton.jit(do_not_specialize=_SIZES)
@@ -102,8 +115,8 @@ def _finish_statistics(
 ):  # fmt: skip
     channel = tl.program_id(0) * width + tl.arange(0, width)
     exists = channel < channels
-    distance = _added_up(partial, parts, channel, channels, block, width) / pixels
-    squares = _added_up(partial + parts * channels, parts, channel, channels, block, width) / pixels
+    distance, squares = _added_up(partial, parts, channel, channels, block, width)
+    distance, squares = distance / pixels, squares / pixels
     variance = tl.maximum(squares - distance * distance, 0.0)
     mean = tl.load(values + channel, mask=exists, other=0.0).to(tl.float32) + distance
     inverse = 1.0 / tl.sqrt(variance + epsilon)
@@ -159,13 +172,16 @@ def _apply_known(
 
 
 @triton.jit
-def _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_output: tl.constexpr, relu: tl.constexpr):
+def _behind_relu(
+    gradients, values, output, scale, shift, offsets, mask,
+    has_output: tl.constexpr, relu: tl.constexpr, whole: tl.constexpr,
+):  # fmt: skip
     """The gradient in front of the ReLU, and the values it belongs to."""
-    gradient = tl.load(gradients + offsets, mask=mask, other=0.0).to(tl.float32)
-    value = tl.load(values + offsets, mask=mask, other=0.0).to(tl.float32)
+    gradient = _loaded(gradients, offsets, mask, whole)
+    value = _loaded(values, offsets, mask, whole)
     if relu:
         if has_output:
-            passed = tl.load(output + offsets, mask=mask, other=0.0).to(tl.float32) > 0.0
+            passed = _loaded(output, offsets, mask, whole) > 0.0
         else:
             passed = value * scale[None, :] + shift[None, :] > 0.0
         gradient = tl.where(passed, gradient, 0.0)
@@ -176,6 +192,7 @@ def _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_out
 def _add_up_gradients(
     gradients, values, output, statistics, partial, rows, width, channels,
     has_output: tl.constexpr, relu: tl.constexpr, columns: tl.constexpr, tile_rows: tl.constexpr, unroll: tl.constexpr,
+    whole: tl.constexpr,
 ):  # fmt: skip
     column, exists = _columns(width, columns)
     mean, inverse, scale, shift = _all_channel_numbers(statistics, column, exists, channels)
@@ -186,7 +203,9 @@ def _add_up_gradients(
         start = (tiles - 1 - tile) * tile_rows * unroll
         for part in tl.static_range(unroll):
             offsets, mask = _tile(start + part * tile_rows, rows, width, column, exists, tile_rows)
-            gradient, value = _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_output, relu)
+            gradient, value = _behind_relu(
+                gradients, values, output, scale, shift, offsets, mask, has_output, relu, whole
+            )
             total += gradient
             along += gradient * (value - mean[None, :])
     _store_sums(partial, total, along * inverse[None, :], width, column, exists)
@@ -196,8 +215,7 @@ def _add_up_gradients(
 def _finish_gradient_sums(partial, sums, channels, parts, block: tl.constexpr, width: tl.constexpr):
     channel = tl.program_id(0) * width + tl.arange(0, width)
     exists = channel < channels
-    total = _added_up(partial, parts, channel, channels, block, width)
-    along = _added_up(partial + parts * channels, parts, channel, channels, block, width)
+    total, along = _added_up(partial, parts, channel, channels, block, width)
     tl.store(sums + channel, total, mask=exists)
     tl.store(sums + channels + channel, along, mask=exists)
 
@@ -213,7 +231,7 @@ def _apply_gradients(
     mean_gradient = _channel_numbers(sums, 0, column, exists, channels) / pixels
     slope = _channel_numbers(sums, 1, column, exists, channels) * inverse / pixels
     offsets, mask = _tile(tl.program_id(0) * tile_rows, rows, width, column, exists, tile_rows)
-    gradient, value = _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_output, relu)
+    gradient, value = _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_output, relu, False)
     result = scale[None, :] * (gradient - mean_gradient[None, :] - (value - mean[None, :]) * slope[None, :])
     tl.store(for_values + offsets, result.to(for_values.dtype.element_ty), mask=mask)
     if with_added:
@@ -231,6 +249,7 @@ class _Layout:
         self.rows, self.width = self.pixels // self.folded, self.folded * self.channels
         self.column_blocks = triton.cdiv(self.width, _COLUMNS)
         self.sizes = (self.rows, self.width, self.channels)
+        self.whole = self.rows % (_SUM_ROWS * _SUM_UNROLL) == 0 and self.width % _COLUMNS == 0
         row_programs = triton.cdiv(self.rows, _SUM_ROWS * _SUM_UNROLL)
         self.sum_programs = min(row_programs, max(1, _PROGRAMS // self.column_blocks))
 
@@ -264,7 +283,7 @@ def statistics(batch: Tensor, layer: nn.BatchNorm2d) -> Tensor:
     """Mean, inverse deviation, scale and shift of every channel, (4, C); the layer's running statistics move on."""
     layout = _Layout(batch)
     partial = layout.partial_sums(batch.device)
-    _add_up_values[layout.sum_grid](batch, partial, *layout.sizes, **_SUM)
+    _add_up_values[layout.sum_grid](batch, partial, *layout.sizes, whole=layout.whole, **_SUM)
     found = torch.empty((4, layout.channels), device=batch.device, dtype=torch.float32)
     _finish_statistics[layout.finish_grid](
         batch, partial, found, layer.weight, layer.bias, layer.running_mean, layer.running_var,
@@ -299,7 +318,7 @@ def gradient_sums(batch: Tensor, gradient: Tensor, output: Tensor | None, found:
     partial = layout.partial_sums(batch.device)
     _add_up_gradients[layout.sum_grid](
         gradient, batch, batch if output is None else output, found, partial, *layout.sizes,
-        has_output=output is not None, relu=relu, **_SUM,
+        has_output=output is not None, relu=relu, whole=layout.whole, **_SUM,
     )  # fmt: skip
     sums = torch.empty((2, layout.channels), device=batch.device, dtype=torch.float32)
     _finish_gradient_sums[layout.finish_grid](partial, sums, layout.channels, layout.parts, **_FINISH)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from splitpu.kernels.strided_gradient import slow_gradient, strided_convolution
 from splitpu.kernels.switch import kernels_allowed
-from splitpu.kernels.trial import runs_on
+from splitpu.kernels.trial import family, runs_on
 
 _MOST_PATCH_VALUES = 64  # beyond this, patches need more memory traffic than they save
 _ALIGNMENT = 8  # values: rows of a half-precision matrix must start at multiples of 16 bytes
@@ -23,6 +24,8 @@ def convolve(layer: nn.Conv2d, batch: Tensor) -> Tensor:
     if not (batch.is_cuda and kernels_allowed(layer) and torch.is_autocast_enabled("cuda") and _is_plain(layer)):
         output: Tensor = layer(batch)
         return output
+    if slow_gradient(layer, batch):
+        return strided_convolution(batch, layer.weight)
     stride, padding = layer.stride[0], int(layer.padding[0])
     few_inputs = layer.weight[0].numel() <= _MOST_PATCH_VALUES and not batch.requires_grad
     few_outputs = layer.out_channels % _ALIGNMENT != 0 and layer.kernel_size == (1, 1) and (stride, padding) == (1, 0)
@@ -101,7 +104,7 @@ def _fused_patches_apply(batch: Tensor) -> bool:
         batch.is_cuda
         and not batch.requires_grad
         and batch.permute(0, 2, 3, 1).is_contiguous()
-        and runs_on(batch.device, "patch", _attempt)
+        and runs_on(batch.device, "patch")
     )
 
 
@@ -113,6 +116,7 @@ def fused_patches(batch: Tensor, side: int, stride: int, padding: int, dtype: to
     return patches_triton.patches(batch.permute(0, 2, 3, 1), side, stride, padding, values + _lack(values), dtype)
 
 
+@family("patch")
 def _attempt(device: torch.device) -> bool:
     images = torch.arange(24.0, device=device).view(1, 4, 2, 3).permute(0, 3, 1, 2)
     how = {"side": 3, "stride": 1, "padding": 1}

@@ -3,12 +3,15 @@
 It does what `splitpu.views` and `splitpu.effects` do to images, in their order; see there for what and why.
 """
 
+from functools import cache
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 _WARPS, _PIXELS_A_WARP = 4, 512
+_REAL = ("factors", "chosen", "grey")  # draws that are no integers
 
 
 @triton.jit
@@ -71,101 +74,97 @@ def _put(output, place, channel, unit, exists, visible, mean, inverse_std):
 
 
 @triton.jit
-def _factor(draws, image, number: tl.constexpr, numbers: tl.constexpr, strength, changed, usual: tl.constexpr):
-    draw = tl.load(draws + image * numbers + number) * 2.0 - 1.0
+def _factor(draws, drawn, image, number: tl.constexpr, numbers: tl.constexpr, strength, changed, usual: tl.constexpr):
+    draw = tl.load(draws + image * numbers + number, mask=drawn != 0, other=0.5) * 2.0 - 1.0
     return usual + draw * changed * strength
 
 
-@triton.jit(do_not_specialize=["height", "width"])
+# What differs between the views of one configuration is decided when the kernel runs, so that it is compiled once.
+@triton.jit(do_not_specialize=["height", "width", "cut_side", "moves", "flips", "colours", "chooses", "greys", "cuts"])
 def _view(
     raw, output, row_shift, column_shift, mirrored, draws, chosen, grey_draws, cut_row, cut_column, mean, inverse_std,
     height, width, offset, scale, brightness, contrast, saturation, hue, jitter_share, grey_share, cut_side,
-    channels: tl.constexpr, moves: tl.constexpr, flips: tl.constexpr,
-    brightens: tl.constexpr, contrasts: tl.constexpr, saturates: tl.constexpr, turns_hue: tl.constexpr,
-    chooses: tl.constexpr, greys: tl.constexpr, cuts: tl.constexpr, block: tl.constexpr,
+    moves, flips, colours, chooses, greys, cuts, channels: tl.constexpr, brightens: tl.constexpr,
+    contrasts: tl.constexpr, saturates: tl.constexpr, turns_hue: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     image = tl.program_id(0)
     pixel = tl.arange(0, block)
     exists = pixel < height * width
     row, column = pixel // width, pixel % width
     first = image.to(tl.int64) * height * width
-    inside, place = exists, pixel
-    if moves:
-        seen_row, seen_column = row, column
-        if flips:
-            is_mirrored = tl.load(mirrored + image) != 0
-            seen_column = tl.where(is_mirrored, width - 1 - column, column)
-        seen_row += tl.load(row_shift + image).to(tl.int32)
-        seen_column += tl.load(column_shift + image).to(tl.int32)
-        nearest_row = tl.minimum(tl.maximum(seen_row, 0), height - 1)
-        nearest_column = tl.minimum(tl.maximum(seen_column, 0), width - 1)
-        inside = exists & (nearest_row == seen_row) & (nearest_column == seen_column)
-        place = nearest_row * width + nearest_column
-    visible = inside
-    if cuts:
-        down, across = row - tl.load(cut_row + image).to(tl.int32), column - tl.load(cut_column + image).to(tl.int32)
-        down, across = down + cut_side // 2, across + cut_side // 2
-        visible = visible & ~((down >= 0) & (down < cut_side) & (across >= 0) & (across < cut_side))
+    is_mirrored = tl.load(mirrored + image, mask=flips != 0, other=0) != 0
+    seen_row = row + tl.load(row_shift + image, mask=moves != 0, other=0).to(tl.int32)
+    seen_column = tl.where(is_mirrored, width - 1 - column, column)
+    seen_column += tl.load(column_shift + image, mask=moves != 0, other=0).to(tl.int32)
+    nearest_row = tl.minimum(tl.maximum(seen_row, 0), height - 1)
+    nearest_column = tl.minimum(tl.maximum(seen_column, 0), width - 1)
+    inside = exists & (nearest_row == seen_row) & (nearest_column == seen_column)
+    place = nearest_row * width + nearest_column
+    down = row - tl.load(cut_row + image, mask=cuts != 0, other=0).to(tl.int32) + cut_side // 2
+    across = column - tl.load(cut_column + image, mask=cuts != 0, other=0).to(tl.int32) + cut_side // 2
+    cut = (down >= 0) & (down < cut_side) & (across >= 0) & (across < cut_side) & (cuts != 0)
+    visible = inside & ~cut
     numbers: tl.constexpr = 4 if channels == 3 else 2
-    changed = 1.0
-    if chooses:
-        changed = (tl.load(chosen + image) < jitter_share).to(tl.float32)
+    changed = (tl.load(chosen + image, mask=chooses != 0, other=-1.0) < jitter_share).to(tl.float32)
     source, target = (first + place) * channels, (first + pixel) * channels
     if channels == 3:
         red = _unit(raw, source, exists, offset, scale)
         green = _unit(raw, source + 1, exists, offset, scale)
         blue = _unit(raw, source + 2, exists, offset, scale)
-        if brightens:
-            factor = _factor(draws, image, 0, numbers, brightness, changed, 1.0)
-            red, green, blue = (
-                _in_unit_range(red * factor),
-                _in_unit_range(green * factor),
-                _in_unit_range(blue * factor),
-            )
-        if contrasts:
-            factor = _factor(draws, image, 1, numbers, contrast, changed, 1.0)
-            centre = _mean_over(_grey(red, green, blue), inside)
-            red, green, blue = (
-                _in_unit_range(_between(centre, red, factor)),
-                _in_unit_range(_between(centre, green, factor)),
-                _in_unit_range(_between(centre, blue, factor)),
-            )
-        if saturates:
-            factor = _factor(draws, image, 2, numbers, saturation, changed, 1.0)
-            grey = _grey(red, green, blue)
-            red, green, blue = (
-                _in_unit_range(_between(grey, red, factor)),
-                _in_unit_range(_between(grey, green, factor)),
-                _in_unit_range(_between(grey, blue, factor)),
-            )
-        if turns_hue:
-            turn = _factor(draws, image, 3, numbers, hue, changed, 0.0)
-            red, green, blue = _turned_hue(red, green, blue, turn)
-        if greys:
-            loses = tl.load(grey_draws + image) < grey_share
-            grey = _grey(red, green, blue)
-            red, green, blue = tl.where(loses, grey, red), tl.where(loses, grey, green), tl.where(loses, grey, blue)
+        if colours != 0:
+            if brightens:
+                factor = _factor(draws, colours, image, 0, numbers, brightness, changed, 1.0)
+                red, green, blue = (
+                    _in_unit_range(red * factor),
+                    _in_unit_range(green * factor),
+                    _in_unit_range(blue * factor),
+                )
+            if contrasts:
+                factor = _factor(draws, colours, image, 1, numbers, contrast, changed, 1.0)
+                centre = _mean_over(_grey(red, green, blue), inside)
+                red, green, blue = (
+                    _in_unit_range(_between(centre, red, factor)),
+                    _in_unit_range(_between(centre, green, factor)),
+                    _in_unit_range(_between(centre, blue, factor)),
+                )
+            if saturates:
+                factor = _factor(draws, colours, image, 2, numbers, saturation, changed, 1.0)
+                grey = _grey(red, green, blue)
+                red, green, blue = (
+                    _in_unit_range(_between(grey, red, factor)),
+                    _in_unit_range(_between(grey, green, factor)),
+                    _in_unit_range(_between(grey, blue, factor)),
+                )
+            if turns_hue:
+                turn = _factor(draws, colours, image, 3, numbers, hue, changed, 0.0)
+                red, green, blue = _turned_hue(red, green, blue, turn)
+        loses = tl.load(grey_draws + image, mask=greys != 0, other=2.0) < grey_share
+        grey = _grey(red, green, blue)
+        red, green, blue = tl.where(loses, grey, red), tl.where(loses, grey, green), tl.where(loses, grey, blue)
         _put(output, target, 0, red, exists, visible, mean, inverse_std)
         _put(output, target, 1, green, exists, visible, mean, inverse_std)
         _put(output, target, 2, blue, exists, visible, mean, inverse_std)
     else:
-        light, stretch, centre = 1.0, 1.0, 0.0
-        if brightens:
-            light = _factor(draws, image, 0, numbers, brightness, changed, 1.0)
-        if contrasts:
-            stretch = _factor(draws, image, 1, numbers, contrast, changed, 1.0)
-            total = tl.zeros((block,), tl.float32)
-            for channel in tl.static_range(channels):
-                unit = _unit(raw, source + channel, exists, offset, scale)
-                total += _in_unit_range(unit * light) if brightens else unit
-            centre = _mean_over(total / channels, inside)
+        light = _factor(draws, colours, image, 0, numbers, brightness, changed, 1.0) if brightens else 1.0
+        stretch = _factor(draws, colours, image, 1, numbers, contrast, changed, 1.0) if contrasts else 1.0
+        total = tl.zeros((block,), tl.float32)
         for channel in tl.static_range(channels):
             unit = _unit(raw, source + channel, exists, offset, scale)
-            if brightens:
-                unit = _in_unit_range(unit * light)
-            if contrasts:
-                unit = _in_unit_range(_between(centre, unit, stretch))
+            total += _in_unit_range(unit * light) if brightens else unit
+        centre = _mean_over(total / channels, inside)
+        for channel in tl.static_range(channels):
+            unit = _unit(raw, source + channel, exists, offset, scale)
+            if colours != 0:
+                if brightens:
+                    unit = _in_unit_range(unit * light)
+                if contrasts:
+                    unit = _in_unit_range(_between(centre, unit, stretch))
             _put(output, target, channel, unit, exists, visible, mean, inverse_std)
+
+
+@cache
+def _nothing(device: torch.device) -> Tensor:
+    return torch.zeros(1, dtype=torch.int64, device=device)
 
 
 def view(
@@ -183,21 +182,20 @@ def view(
     block = triton.next_power_of_2(height * width)
 
     def of(name: str) -> Tensor:
-        return draws.get(name, mean)  # what is not there is not read
+        """What is not there is not read, but decides by its kind which kernel is compiled."""
+        return draws[name] if name in draws else mean if name in _REAL else _nothing(raw.device)
 
     def strength(name: str) -> float:
         return float(strengths.get(name, 0.0))
 
-    coloured = "factors" in draws
+    flags = (int(name in draws) for name in ("row_shift", "mirrored", "factors", "chosen", "grey", "cut_row"))
     _view[(count,)](
         raw, output, of("row_shift"), of("column_shift"), of("mirrored"), of("factors"), of("chosen"), of("grey"),
         of("cut_row"), of("cut_column"), mean, inverse_std, height, width, float(offset), float(scale),
-        strength("brightness"), strength("contrast"), strength("saturation"), strength("hue"), strength("jitter"),
-        strength("grey"), int(strengths.get("cut_side", 0)),
-        channels=channels, moves="row_shift" in draws, flips="mirrored" in draws,
-        brightens=coloured and strength("brightness") > 0, contrasts=coloured and strength("contrast") > 0,
-        saturates=coloured and strength("saturation") > 0, turns_hue=coloured and strength("hue") > 0,
-        chooses="chosen" in draws, greys="grey" in draws, cuts="cut_row" in draws, block=block,
+        strength("brightness"), strength("contrast"), strength("saturation"), strength("hue"),
+        strength("jitter") if "chosen" in draws else 1.0, strength("grey"), int(strengths.get("cut_side", 0)), *flags,
+        channels=channels, brightens=strength("brightness") > 0, contrasts=strength("contrast") > 0,
+        saturates=strength("saturation") > 0, turns_hue=strength("hue") > 0, block=block,
         num_warps=max(_WARPS, min(16, block // _PIXELS_A_WARP)),
     )  # fmt: skip
     return output
