@@ -6,9 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitpu.config.schema import ViewsConfig
+from splitpu.config.schema import StudentConfig, ViewsConfig
 from splitpu.data.preprocess import Preprocessing
-from splitpu.kernels import consistency, logit_terms, norm_relu_triton, strided_gradient_triton, thin_convolution, views
+from splitpu.engine.stage import Batch
+from splitpu.kernels import (
+    allow_kernels,
+    consistency,
+    logit_terms,
+    norm_relu_triton,
+    strided_gradient_triton,
+    thin_convolution,
+    trial,
+    views,
+)
 from splitpu.losses import (
     feature_consistency,
     generalised_jensen_shannon,
@@ -18,6 +28,9 @@ from splitpu.losses import (
     soft_cross_entropy,
     upu_risk,
 )
+from splitpu.methods import student
+from splitpu.methods.context import Teacher
+from splitpu.networks import build_network
 from splitpu.views import Views
 
 EXTREME = torch.tensor([0.0, 1e-4, -30.0, 30.0, 90.0, -90.0, 300.0, -300.0, 17.0, -17.0])
@@ -132,6 +145,8 @@ VIEWS = (
     ViewsConfig(),
     ViewsConfig(cutout=0.4, grey=0.4, jitter=0.6, saturation=0.9, hue=0.5),
     ViewsConfig(crop_padding=0.0, contrast=0.0, brightness=0.9),
+    ViewsConfig(resized_crop=0.2, grey=0.2, jitter=0.8, hue=0.1),
+    ViewsConfig(resized_crop=0.6, flip=False, cutout=0.3),
     ViewsConfig(flip=False, crop_padding=0.6, contrast=0.9, cutout=0.3),
     replace(ViewsConfig(crop_padding=0.0, flip=False), brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0),
 )
@@ -195,6 +210,48 @@ def compare_strided_gradient(device: str) -> None:
         assert found.shape == shape and found.is_contiguous(memory_format=torch.channels_last)
 
 
+def attempt_everything(device: str) -> None:
+    """What decides whether kernels are used says that they run, and draws nothing from anybody's generator."""
+    before = torch.get_rng_state()
+    for name, attempt in trial._FAMILIES.items():
+        if name == "strided convolution" and device == "cpu":
+            continue  # see above
+        assert not trial._failure(torch.empty(0, device=device).device, attempt), name
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def compare_student_steps(device: str) -> None:
+    """Every term of a whole step and the gradient of every weight."""
+    rows = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 3)).astype(np.uint8)
+    raw = torch.from_numpy(rows).to(device)
+    for config in (StudentConfig(), StudentConfig(easy_loss="ce", hard_loss="nnpu"), StudentConfig(hard_loss="cross")):
+        found = []
+        for fused in (True, False):
+            torch.manual_seed(0)
+            networks = [build_network("cnn-small", (8, 8, 3)).to(device) for _ in range(2)]
+            networks = [one.to(memory_format=torch.channels_last) for one in networks]
+            teacher = Teacher(networks[0].eval(), 0.1, torch.linspace(-3, 3, 30, device=device), "key")
+            head = student.feature_predictor(networks[1].feature_dim).to(device)
+            task = student.StudentTask(networks[1], head, teacher, 0.4, config)
+            allow_kernels(task.module, fused)
+            for name in ("fused_terms_apply", "fused_consistency_applies"):
+                setattr(student, name, lambda *_, fused=fused: fused)  # also where there is no GPU
+            groups = {"positives": [0, 1, 2], "easy": [5, 7, 9, 11, 13], "consistent": [20, 21, 22, 25]}
+            numbers = {name: torch.tensor(group, device=device) for name, group in groups.items()}
+            batch = {name: Batch(number, raw[number]) for name, number in numbers.items()}
+            views_of_rows = Views(Preprocessing.fit(rows), ViewsConfig(), device)
+            with torch.backends.cudnn.flags(allow_tf32=False):
+                terms = task.step(batch, views_of_rows, torch.Generator(device).manual_seed(3))
+                terms["loss"].backward()
+            found.append((terms, {name: p.grad for name, p in task.module.named_parameters()}))
+        for one, other in zip(*found, strict=True):
+            assert one.keys() == other.keys()
+            for name, tensor in one.items():
+                assert (tensor is None) == (other[name] is None), name
+                if tensor is not None:
+                    torch.testing.assert_close(tensor, other[name], atol=1e-5, rtol=1e-3, msg=name)
+
+
 CASES = (
     compare_label_terms,
     compare_pu_risks,
@@ -204,6 +261,8 @@ CASES = (
     compare_patches,
     compare_norm_outside_training,
     compare_strided_gradient,
+    compare_student_steps,
+    attempt_everything,
 )
 
 

@@ -10,6 +10,7 @@ from splitpu.kernels.norm_relu import normalise
 from splitpu.kernels.switch import allow_kernels, kernels_allowed
 from splitpu.kernels.tail import last_rows
 from splitpu.kernels.thin_convolution import convolve
+from splitpu.kernels.trial import prepare
 
 __all__ = [
     "allow_kernels",
@@ -22,5 +23,6 @@ __all__ = [
     "last_rows",
     "low_level_term",
     "normalise",
+    "prepare",
     "pu_risk",
 ]

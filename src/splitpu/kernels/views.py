@@ -38,8 +38,9 @@ def fused_view(
     """A view (B, C, H, W) in channels-last memory, in float32.
 
     What is not among the draws, which are one an image, is not done: `row_shift` and `column_shift` with `mirrored`,
-    `factors` (from 0 to 1, a row an image) with `chosen`, `grey`, `cut_row` and `cut_column`. How far each may go is
-    among the strengths: brightness, contrast, saturation, hue, jitter, grey, cut_side.
+    `part` (four numbers from 0 to 1, a column an image), `factors` (from 0 to 1, a row an image) with `chosen`, `grey`,
+    `cut_row` and `cut_column`. How far each may go is among the strengths: resized_crop with sides_ratio, brightness,
+    contrast, saturation, hue, jitter, grey, cut_side.
     """
     from splitpu.kernels import views_triton
 

@@ -3,6 +3,7 @@
 It does what `splitpu.views` and `splitpu.effects` do to images, in their order; see there for what and why.
 """
 
+import math
 from functools import cache
 
 import torch
@@ -11,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 _WARPS, _PIXELS_A_WARP = 4, 512
-_REAL = ("factors", "chosen", "grey")  # draws that are no integers
+_FLAGS = ["moves", "flips", "resizes", "colours", "chooses", "greys", "cuts"]
+_REAL = ("part", "factors", "chosen", "grey")  # draws that are no integers
 
 
 @triton.jit
@@ -63,8 +65,23 @@ def _mean_over(values, counted):
 
 
 @triton.jit
-def _unit(raw, place, exists, offset, scale):
-    return (tl.load(raw + place, mask=exists, other=0).to(tl.float32) - offset) * scale
+def _unit(raw, place, exists, offset, scale, right, below, right_share, below_share, resizes):
+    """A pixel's value, where parts are enlarged between those of four pixels."""
+    value = tl.load(raw + place, mask=exists, other=0).to(tl.float32)
+    if resizes != 0:
+        beside = tl.load(raw + place + right, mask=exists, other=0).to(tl.float32)
+        under = tl.load(raw + place + below, mask=exists, other=0).to(tl.float32)
+        across = tl.load(raw + place + right + below, mask=exists, other=0).to(tl.float32)
+        value = _between(_between(value, beside, right_share), _between(under, across, right_share), below_share)
+    return (value - offset) * scale
+
+
+@triton.jit
+def _place_in_part(number, side, length, shift):
+    """Where a row or column of the enlarged part lies in the image, kept inside it."""
+    middle = (2.0 * number.to(tl.float32) + 1.0) / side - 1.0
+    place = ((length * middle + shift + 1.0) * side - 1.0) * 0.5
+    return tl.minimum(tl.maximum(place, 0.0), side - 1.0)
 
 
 @triton.jit
@@ -80,12 +97,25 @@ def _factor(draws, drawn, image, number: tl.constexpr, numbers: tl.constexpr, st
 
 
 # What differs between the views of one configuration is decided when the kernel runs, so that it is compiled once.
-@triton.jit(do_not_specialize=["height", "width", "cut_side", "moves", "flips", "colours", "chooses", "greys", "cuts"])
+@triton.jit(
+    do_not_specialize=[
+        "height",
+        "width",
+        "cut_side",
+        "moves",
+        "flips",
+        "resizes",
+        "colours",
+        "chooses",
+        "greys",
+        "cuts",
+    ]
+)
 def _view(
-    raw, output, row_shift, column_shift, mirrored, draws, chosen, grey_draws, cut_row, cut_column, mean, inverse_std,
-    height, width, offset, scale, brightness, contrast, saturation, hue, jitter_share, grey_share, cut_side,
-    moves, flips, colours, chooses, greys, cuts, channels: tl.constexpr, brightens: tl.constexpr,
-    contrasts: tl.constexpr, saturates: tl.constexpr, turns_hue: tl.constexpr, block: tl.constexpr,
+    raw, output, row_shift, column_shift, mirrored, parts, draws, chosen, grey_draws, cut_row, cut_column,
+    mean, inverse_std, height, width, offset, scale, brightness, contrast, saturation, hue, jitter_share, grey_share, cut_side,
+    smallest_part, log_ratio, moves, flips, resizes, colours, chooses, greys, cuts,
+    channels: tl.constexpr, brightens: tl.constexpr, contrasts: tl.constexpr, saturates: tl.constexpr, turns_hue: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     image = tl.program_id(0)
     pixel = tl.arange(0, block)
@@ -99,6 +129,22 @@ def _view(
     nearest_row = tl.minimum(tl.maximum(seen_row, 0), height - 1)
     nearest_column = tl.minimum(tl.maximum(seen_column, 0), width - 1)
     inside = exists & (nearest_row == seen_row) & (nearest_column == seen_column)
+    right, below = pixel * 0, pixel * 0
+    right_share, below_share = right.to(tl.float32), below.to(tl.float32)
+    if resizes != 0:
+        count = tl.num_programs(0)
+        area = smallest_part + tl.load(parts + image) * (1.0 - smallest_part)
+        ratio = tl.exp((2.0 * tl.load(parts + count + image) - 1.0) * log_ratio)
+        part_width, part_height = tl.minimum(tl.sqrt(area * ratio), 1.0), tl.minimum(tl.sqrt(area / ratio), 1.0)
+        to_the_right = (2.0 * tl.load(parts + 2 * count + image) - 1.0) * (1.0 - part_width)
+        down_by = (2.0 * tl.load(parts + 3 * count + image) - 1.0) * (1.0 - part_height)
+        at_column = _place_in_part(column, width, part_width, to_the_right)
+        at_row = _place_in_part(row, height, part_height, down_by)
+        nearest_row, nearest_column = at_row.to(tl.int32), at_column.to(tl.int32)
+        right_share, below_share = at_column - nearest_column, at_row - nearest_row
+        right = tl.where(nearest_column < width - 1, tl.where(is_mirrored, -channels, channels), 0)
+        below = tl.where(nearest_row < height - 1, width * channels, 0)
+        nearest_column = tl.where(is_mirrored, width - 1 - nearest_column, nearest_column)
     place = nearest_row * width + nearest_column
     down = row - tl.load(cut_row + image, mask=cuts != 0, other=0).to(tl.int32) + cut_side // 2
     across = column - tl.load(cut_column + image, mask=cuts != 0, other=0).to(tl.int32) + cut_side // 2
@@ -108,9 +154,9 @@ def _view(
     changed = (tl.load(chosen + image, mask=chooses != 0, other=-1.0) < jitter_share).to(tl.float32)
     source, target = (first + place) * channels, (first + pixel) * channels
     if channels == 3:
-        red = _unit(raw, source, exists, offset, scale)
-        green = _unit(raw, source + 1, exists, offset, scale)
-        blue = _unit(raw, source + 2, exists, offset, scale)
+        red = _unit(raw, source, exists, offset, scale, right, below, right_share, below_share, resizes)
+        green = _unit(raw, source + 1, exists, offset, scale, right, below, right_share, below_share, resizes)
+        blue = _unit(raw, source + 2, exists, offset, scale, right, below, right_share, below_share, resizes)
         if colours != 0:
             if brightens:
                 factor = _factor(draws, colours, image, 0, numbers, brightness, changed, 1.0)
@@ -149,11 +195,11 @@ def _view(
         stretch = _factor(draws, colours, image, 1, numbers, contrast, changed, 1.0) if contrasts else 1.0
         total = tl.zeros((block,), tl.float32)
         for channel in tl.static_range(channels):
-            unit = _unit(raw, source + channel, exists, offset, scale)
+            unit = _unit(raw, source + channel, exists, offset, scale, right, below, right_share, below_share, resizes)
             total += _in_unit_range(unit * light) if brightens else unit
         centre = _mean_over(total / channels, inside)
         for channel in tl.static_range(channels):
-            unit = _unit(raw, source + channel, exists, offset, scale)
+            unit = _unit(raw, source + channel, exists, offset, scale, right, below, right_share, below_share, resizes)
             if colours != 0:
                 if brightens:
                     unit = _in_unit_range(unit * light)
@@ -188,12 +234,13 @@ def view(
     def strength(name: str) -> float:
         return float(strengths.get(name, 0.0))
 
-    flags = (int(name in draws) for name in ("row_shift", "mirrored", "factors", "chosen", "grey", "cut_row"))
+    flags = (int(name in draws) for name in ("row_shift", "mirrored", "part", "factors", "chosen", "grey", "cut_row"))
     _view[(count,)](
-        raw, output, of("row_shift"), of("column_shift"), of("mirrored"), of("factors"), of("chosen"), of("grey"),
-        of("cut_row"), of("cut_column"), mean, inverse_std, height, width, float(offset), float(scale),
+        raw, output, of("row_shift"), of("column_shift"), of("mirrored"), of("part"), of("factors"),
+        of("chosen"), of("grey"), of("cut_row"), of("cut_column"), mean, inverse_std, height, width, float(offset), float(scale),
         strength("brightness"), strength("contrast"), strength("saturation"), strength("hue"),
-        strength("jitter") if "chosen" in draws else 1.0, strength("grey"), int(strengths.get("cut_side", 0)), *flags,
+        strength("jitter") if "chosen" in draws else 1.0, strength("grey"), int(strengths.get("cut_side", 0)),
+        strength("resized_crop"), math.log(strengths.get("sides_ratio", 1.0)), *flags,
         channels=channels, brightens=strength("brightness") > 0, contrasts=strength("contrast") > 0,
         saturates=strength("saturation") > 0, turns_hue=strength("hue") > 0, block=block,
         num_warps=max(_WARPS, min(16, block // _PIXELS_A_WARP)),
