@@ -1,6 +1,7 @@
 """Our kernels against what they stand for: run on a GPU, or without one in Triton's interpreter."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import torch
@@ -17,7 +18,6 @@ from splitpu.kernels import (
     strided_gradient_triton,
     thin_convolution,
     trial,
-    views,
 )
 from splitpu.losses import (
     feature_consistency,
@@ -154,10 +154,11 @@ VIEWS = (
 
 def compare_views(device: str) -> None:
     """The same draws, sample by sample."""
-    views.fused_view_applies = lambda raw: True  # also where there is no GPU
-    import splitpu.views
+    with mock.patch("splitpu.views.fused_view_applies", return_value=True):  # also where there is no GPU
+        _compare_views(device)
 
-    splitpu.views.fused_view_applies = views.fused_view_applies
+
+def _compare_views(device: str) -> None:
     random = np.random.default_rng(0)
     for shape, kind in [((5, 9, 7, 3), np.uint8), ((4, 8, 8, 1), np.uint8), ((3, 6, 5, 4), np.float32)]:
         rows = random.integers(0, 256, shape).astype(kind)
@@ -234,13 +235,13 @@ def compare_student_steps(device: str) -> None:
             head = student.feature_predictor(networks[1].feature_dim).to(device)
             task = student.StudentTask(networks[1], head, teacher, 0.4, config)
             allow_kernels(task.module, fused)
-            for name in ("fused_terms_apply", "fused_consistency_applies"):
-                setattr(student, name, lambda *_, fused=fused: fused)  # also where there is no GPU
+            names = ("fused_terms_apply", "fused_consistency_applies")
+            forced = mock.patch.multiple(student, **dict.fromkeys(names, lambda *_, fused=fused: fused))
             groups = {"positives": [0, 1, 2], "easy": [5, 7, 9, 11, 13], "consistent": [20, 21, 22, 25]}
             numbers = {name: torch.tensor(group, device=device) for name, group in groups.items()}
             batch = {name: Batch(number, raw[number]) for name, number in numbers.items()}
             views_of_rows = Views(Preprocessing.fit(rows), ViewsConfig(), device)
-            with torch.backends.cudnn.flags(allow_tf32=False):
+            with torch.backends.cudnn.flags(allow_tf32=False), forced:  # also where there is no GPU
                 terms = task.step(batch, views_of_rows, torch.Generator(device).manual_seed(3))
                 terms["loss"].backward()
             found.append((terms, {name: p.grad for name, p in task.module.named_parameters()}))

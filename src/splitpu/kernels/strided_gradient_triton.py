@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_PIXELS, _STEP = 128, 32  # of a tile; gradient channels that are multiplied at a time
-_WARPS, _STAGES = 8, 3
+_PIXELS, _STEP = 64, 32  # of a tile; gradient channels that are multiplied at a time
+_WARPS, _STAGES = 4, 4
 
 
 @triton.jit(do_not_specialize=["rows", "columns", "pixels"])

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 _WARPS, _PIXELS_A_WARP = 4, 512
+_COLOURS = ("brightness", "contrast", "saturation", "hue")
 _FLAGS = ["moves", "flips", "resizes", "colours", "chooses", "greys", "cuts"]
 _REAL = ("part", "factors", "chosen", "grey")  # draws that are no integers
 
@@ -97,25 +98,13 @@ def _factor(draws, drawn, image, number: tl.constexpr, numbers: tl.constexpr, st
 
 
 # What differs between the views of one configuration is decided when the kernel runs, so that it is compiled once.
-@triton.jit(
-    do_not_specialize=[
-        "height",
-        "width",
-        "cut_side",
-        "moves",
-        "flips",
-        "resizes",
-        "colours",
-        "chooses",
-        "greys",
-        "cuts",
-    ]
-)
+@triton.jit(do_not_specialize=["height", "width", "cut_side", *_FLAGS])
 def _view(
     raw, output, row_shift, column_shift, mirrored, parts, draws, chosen, grey_draws, cut_row, cut_column,
-    mean, inverse_std, height, width, offset, scale, brightness, contrast, saturation, hue, jitter_share, grey_share, cut_side,
-    smallest_part, log_ratio, moves, flips, resizes, colours, chooses, greys, cuts,
-    channels: tl.constexpr, brightens: tl.constexpr, contrasts: tl.constexpr, saturates: tl.constexpr, turns_hue: tl.constexpr, block: tl.constexpr,
+    mean, inverse_std, height, width, offset, scale, brightness, contrast, saturation, hue,
+    jitter_share, grey_share, cut_side, smallest_part, log_ratio, moves, flips, resizes, colours, chooses, greys, cuts,
+    channels: tl.constexpr, brightens: tl.constexpr, contrasts: tl.constexpr, saturates: tl.constexpr,
+    turns_hue: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     image = tl.program_id(0)
     pixel = tl.arange(0, block)
@@ -237,8 +226,8 @@ def view(
     flags = (int(name in draws) for name in ("row_shift", "mirrored", "part", "factors", "chosen", "grey", "cut_row"))
     _view[(count,)](
         raw, output, of("row_shift"), of("column_shift"), of("mirrored"), of("part"), of("factors"),
-        of("chosen"), of("grey"), of("cut_row"), of("cut_column"), mean, inverse_std, height, width, float(offset), float(scale),
-        strength("brightness"), strength("contrast"), strength("saturation"), strength("hue"),
+        of("chosen"), of("grey"), of("cut_row"), of("cut_column"), mean, inverse_std, height, width,
+        float(offset), float(scale), *(strength(name) for name in _COLOURS),
         strength("jitter") if "chosen" in draws else 1.0, strength("grey"), int(strengths.get("cut_side", 0)),
         strength("resized_crop"), math.log(strengths.get("sides_ratio", 1.0)), *flags,
         channels=channels, brightens=strength("brightness") > 0, contrasts=strength("contrast") > 0,
