@@ -1,4 +1,4 @@
-"""Whether a family of kernels runs here: tried out once a device, with one warning for each that does not."""
+"""Whether a family of kernels runs here: tried out once a device, with one warning about those that do not."""
 
 import threading
 import warnings
@@ -45,10 +45,11 @@ def runs_on(device: torch.device, name: str) -> bool:
     """
     found = _tried(device)
     with _TRYING:
-        failed = [] if device in _SAID else [(other, reason) for other, reason in found.items() if reason]
+        failed = {} if device in _SAID else {other: reason for other, reason in found.items() if reason}
         _SAID.add(device)
-    for other, reason in failed:
-        message = f"the {other} kernels do not run here ({reason}); torch's own operations are used, a little slower."
+    if failed:
+        names, reasons = ", ".join(failed), "; ".join(dict.fromkeys(failed.values()))
+        message = f"kernels do not run here ({names}: {reasons}); torch's own operations are used, a little slower."
         warnings.warn(message, SplitPUWarning, stacklevel=3)
     return not found[name]
 
