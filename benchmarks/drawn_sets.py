@@ -49,16 +49,22 @@ def drawn(name: str, prior: float, seed: int) -> Drawn:
     """Drop positives or negatives until the share of positives is the wanted one, then hide all labels but some."""
     named, setting = load_named(_source(name)), SETTINGS[name]
     rng = np.random.default_rng([seed, round(100 * prior)])
-    rows = _with_share(named.truth_train, prior, setting.rows, rng)
-    truth = np.asarray(named.truth_train)[rows]
-    positives = np.flatnonzero(truth)
+    data, share = drawn_from(named.features_train, np.asarray(named.truth_train), setting, prior, rng)
+    test = _with_share(named.truth_test, prior, None, rng)
+    return Drawn(data, share, np.asarray(named.features_test[test]), np.asarray(named.truth_test)[test])
+
+
+def drawn_from(
+    features: np.ndarray, truth: np.ndarray, setting: Setting, prior: float, rng: np.random.Generator
+) -> tuple[PUData, float]:
+    """Rows of any set with the wanted share of positives, most labels hidden, and the share they came to have."""
+    rows = _with_share(truth, prior, setting.rows, rng)
+    positives = np.flatnonzero(truth[rows])
     # With few positives left, at most 60 % of them are labelled: the others are what is to be found.
     count = min(setting.labelled, int(0.6 * len(positives)))
     labelled = np.zeros(len(rows), dtype=bool)
     labelled[rng.choice(positives, count, replace=False)] = True
-    data = PUData.from_arrays(np.asarray(named.features_train[rows]), labelled, channels="last")
-    test = _with_share(named.truth_test, prior, None, rng)
-    return Drawn(data, float(truth.mean()), np.asarray(named.features_test[test]), np.asarray(named.truth_test)[test])
+    return PUData.from_arrays(np.asarray(features[rows]), labelled, channels="last"), float(truth[rows].mean())
 
 
 def _source(name: str) -> str:

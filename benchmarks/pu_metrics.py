@@ -25,6 +25,7 @@ from case_runner import Key, add_options, met, run_cases, table
 from machine import machine
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, precision_recall_fscore_support, roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from splitpu import PUStratifiedKFold, SplitPUClassifier, evaluate_pu, load_named
@@ -121,16 +122,14 @@ def cross_fitted(case: Key, rng: np.random.Generator, number: int) -> tuple[dict
     positives, negatives = np.flatnonzero(truth), np.flatnonzero(~truth)
     rows = np.concatenate([rng.choice(positives, known + hidden), rng.choice(negatives, others)])
     labels = (np.arange(len(rows)) < known).astype(int)
-    # The pool that the truth comes from is all rows: those drawn are a small part of it, and drawn again and again.
-    fresh = np.concatenate([rng.choice(positives, round(4000 * case["prior"])), rng.choice(negatives, 4000)])
-    fresh = fresh[: round(4000 * case["prior"]) + round(4000 * (1 - case["prior"]))]
     found, true = np.empty(len(rows)), []
     for training, held_out in PUStratifiedKFold(FOLDS, random_state=number).split(rows, labels):
         # A row that was drawn twice must not be trained on and judged.
         training = training[~np.isin(rows[training], rows[held_out])]
         model = _model(case, number).fit(features[rows[training]], labels[training])
         found[held_out] = decisions(model, features[rows[held_out]])
-        unseen = fresh[~np.isin(fresh, rows[training])]
+        # All rows that the model did not see: some thousands of them would leave the truth itself in doubt.
+        unseen = np.setdiff1d(np.arange(len(truth)), rows[training])
         true.append(_figures_at(truth[unseen], decisions(model, features[unseen]), case["prior"]))
     mean = {figure: float(np.mean([one[figure] for one in true])) for figure in JUDGED}
     return mean, found[labels == 1], found[labels == 0]
@@ -144,14 +143,21 @@ def _model(case: Key, seed: int) -> Any:
     )
 
 
-def _figures_at(truth: np.ndarray, decision: np.ndarray, prior: float) -> dict[str, Any]:
-    """True figures at the wanted prior, whatever share of positives is left among the rows: by drawing rows again."""
-    rng = np.random.default_rng(0)
-    positives, negatives = np.flatnonzero(truth), np.flatnonzero(~truth)
-    rows = np.concatenate(
-        [rng.choice(positives, round(20000 * prior)), rng.choice(negatives, round(20000 * (1 - prior)))]
+def _figures_at(truth: np.ndarray, decision: np.ndarray, prior: float) -> dict[str, float]:
+    """True figures at the wanted prior, whatever share of positives is among the rows: by weighing them."""
+    weight = np.where(truth, prior / truth.mean(), (1 - prior) / (1 - truth.mean()))
+    called = decision > 0
+    precision, recall, f1, _ = precision_recall_fscore_support(
+        truth, called, average="binary", sample_weight=weight, zero_division=0.0
     )
-    return evaluate_scores(truth[rows], decision[rows])
+    return {
+        "accuracy": float(np.average(called == truth, weights=weight)),
+        "roc_auc": float(roc_auc_score(truth, decision)),
+        "f1": float(f1),
+        "precision": float(precision),
+        "recall": float(recall),
+        "average_precision": float(average_precision_score(truth, decision, sample_weight=weight)),
+    }
 
 
 def counts_of(case: Key, rng: np.random.Generator) -> tuple[int, int, int]:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 
 from splitpu import InputError, SplitPUClassifier, SplitPUWarning, load_named, make_pu
 from splitpu.data import PUData, true_prior
+from splitpu.networks import build_network
 from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_share, resolve_prior, tice
-from splitpu.prior.learners import KernelLogistic, RandomTrees
-from splitpu.prior.network_scores import network_scores
-from splitpu.prior.scores import pu_scores
-from splitpu.prior.tedn import CrossFitted, alternate, without_likely_positives
+from splitpu.prior.network_scores import Mirrored, network_scores
+from splitpu.prior.scores import APART, classical_scores, pu_scores
+from splitpu.prior.tedn import CrossFitted, without_likely_positives
 
 Capture = pytest.CaptureFixture[str]
 
@@ -73,9 +74,7 @@ def test_held_out_scores_do_not_know_the_labels():
     """With nothing to learn, labelled and unlabelled rows must score alike, cleaned or not."""
     rng = np.random.default_rng(0)
     features, labelled = rng.normal(size=(400, 3)), np.arange(400) < 100
-    learners = [KernelLogistic.over(features, labelled, sharpness=1.0, seed=0), RandomTrees(features, labelled)]
-    found = alternate(labelled, learners, seed=0)
-    for scores in found:
+    for scores in classical_scores(features, labelled, images=False, seed=0):
         difference = scores[labelled].mean() - scores[~labelled].mean()
         assert abs(difference) < 4 * scores.std() / np.sqrt(80)
 
@@ -91,7 +90,22 @@ def test_consensus_and_its_interval(scenario):
         found.method == "consensus" and found.table[0].name == "consensus" and found.source == "estimated by consensus"
     )
     assert {row.name for row in found.table} == {"consensus", "bbe", "dedpul", "tedn", "tedn-dedpul", "penl1"}
+    said = {row.name: row.value for row in found.table}
+    assert found.value == np.median([said[name] for name in ("tedn", "tedn-dedpul", "penl1")])
     json.dumps(found.to_dict())
+
+
+def test_every_cross_fitting_has_folds_of_its_own(monkeypatch):
+    monkeypatch.setattr("splitpu.prior.learners.TREES", 10)
+    rng = np.random.default_rng(0)
+    labelled = np.arange(120) < 30
+    features = rng.normal(size=(120, 2)) + labelled[:, None]
+    one, two = (
+        classical_scores(features, labelled, images=False, seed=0, cross_fittings=count).cleaned for count in (1, 2)
+    )
+    other = classical_scores(features, labelled, images=False, seed=APART, cross_fittings=1).cleaned
+    assert not np.allclose(one, other)
+    np.testing.assert_allclose(two, (one + other) / 2)
 
 
 def test_intervals_cover_over_seeds():
@@ -128,6 +142,15 @@ def test_images_through_the_networks(monkeypatch):
     hidden, negative = found.cleaned[50:100], found.cleaned[100:]
     assert (hidden[:, None] > negative).mean() > 0.9
     assert pu_scores(data, how="network", device="cpu").how == "network"
+
+
+def test_images_are_scored_from_both_sides():
+    network = build_network("cnn-small", (8, 8, 1)).eval()
+    batch = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        sides = [Mirrored(network)(images).logit for images in (batch, batch.flip(-1))]
+        assert not torch.allclose(network(batch).logit, sides[0])
+    torch.testing.assert_close(sides[0], sides[1])
 
 
 def test_networks_need_no_copy_of_large_images(monkeypatch):

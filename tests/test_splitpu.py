@@ -211,3 +211,19 @@ def test_networks_are_fresh_for_every_place_and_the_same_for_the_same() -> None:
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in one.state_dict().items())
     assert not torch.equal(one.state_dict()["head.weight"], other.state_dict()["head.weight"])
     assert first.keys() == one.state_dict().keys()
+
+
+class TestStudentThatLearnsNothing:
+    """Positives alone, weighed heavily, pull every logit up to where the bounded easy loss has no gradient."""
+
+    ALL_POSITIVE = ("student.positive_weight=100", "student.positives_per_batch=16", "rounds=1")
+
+    def test_it_is_trained_again_with_smaller_steps_and_says_so(self) -> None:
+        data, _ = mixture()
+        config = configured("student.optimiser.rate=0.3", *self.ALL_POSITIVE)
+        with pytest.warns(SplitPUWarning, match=r"round1\.student: .* again with smaller steps .* = 0\.1\)"):
+            result = train(data, prior=0.5, config=config, device="cpu").result
+        assert {record.stage for record in result.history} >= {"round1.student", "round1.student.again1"}
+
+    def test_a_student_that_learns_its_labels_is_trained_once(self, usual) -> None:
+        assert not any("again" in record.stage for record in usual.history)

@@ -104,6 +104,7 @@ _METHOD_RANGES = {
 
 RANGES: dict[str, Range] = {
     "rounds": _COUNT_OR_NONE,  # 0 = the base model alone
+    "members": _COUNT,
     "warmup.epochs": _COUNT,
     "warmup.batch_size": _BATCH,
     "warmup.temperature": _POSITIVE,

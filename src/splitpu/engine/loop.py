@@ -254,7 +254,8 @@ def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """What to lower when nothing exact is left to try; smaller batches behind the user's back are another training."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    section = stage.name.rpartition(".")[2] if stage.name.startswith("round") else stage.name
+    parts = stage.name.split(".")  # round1.student.member2, say
+    section = parts[1] if stage.name.startswith("round") else parts[0]
     known = section in ("warmup", "base", "split", "student")
     setting = f"{section}.batch_size" if known else "this method's batch_size"
     return (

@@ -13,7 +13,9 @@ from splitpu.engine.stage import Batch, Stage
 from splitpu.kernels import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, upu_risk
 from splitpu.methods.context import Context, Teacher
+from splitpu.methods.members import train_members
 from splitpu.methods.registry import find_method
+from splitpu.networks import Backbone
 from splitpu.views import Views
 
 
@@ -90,18 +92,21 @@ def base_pools(context: Context) -> dict[str, Pool]:
 
 def _train_risk(context: Context) -> Teacher:
     config = context.config.base
-    network = context.fresh_network("base")
-    stage = Stage(
-        name="base",
-        task=BaseTask(network, context.known_prior, config),
-        pools=base_pools(context),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("base", "base", "views"),
-    )
-    key = context.train(stage, network)
-    return context.as_teacher(network, key)
+
+    def train_one(name: str) -> tuple[Backbone, str]:
+        network = context.fresh_network(name)
+        stage = Stage(
+            name=name,
+            task=BaseTask(network, context.known_prior, config),
+            pools=base_pools(context),
+            leading="population",
+            epochs=config.epochs,
+            optimiser=config.optimiser,
+            identity=context.identity(name, "base", "views"),
+        )
+        return network, context.train(stage, network)
+
+    return train_members(context, "base", train_one)
 
 
 def _with_risk(context: Context, risk: Literal["nnpu", "upu"]) -> Context:

@@ -95,7 +95,7 @@ class Context:
     def start_of(self, stage: str) -> WarmStart | None:
         """The weights that networks of this stage start from; None if they are drawn at random."""
         config = self.config.warmup
-        kind = stage.rpartition(".")[2] if stage.startswith("round") else "base"
+        kind = stage.split(".")[1] if stage.startswith("round") else "base"
         wanted = {"split": config.split, "student": config.student}.get(kind, config.base)
         return self.warm_start if wanted else None
 

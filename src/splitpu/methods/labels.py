@@ -15,7 +15,9 @@ from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import InputError
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
+from splitpu.methods.members import train_members
 from splitpu.methods.parts import labelled_as_numbers, seen
+from splitpu.networks import Backbone
 from splitpu.views import Views
 
 
@@ -49,17 +51,19 @@ def train_supervised(context: Context) -> Teacher:
 
 
 def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> Teacher:
-    config = context.config.base
-    network = context.fresh_network(name)
-    rows = context.data.taught
-    stage = Stage(
-        name=name,
-        task=LabelTask(network, labels, augment=config.augment),
-        pools={"rows": Pool(rows, max(2, min(config.batch_size, len(rows))))},
-        leading="rows",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity(name, "base", "views", **upstream),
-    )
-    key = context.train(stage, network)
-    return context.as_teacher(network, key)
+    config, rows = context.config.base, context.data.taught
+
+    def train_one(name: str) -> tuple[Backbone, str]:
+        network = context.fresh_network(name)
+        stage = Stage(
+            name=name,
+            task=LabelTask(network, labels, augment=config.augment),
+            pools={"rows": Pool(rows, max(2, min(config.batch_size, len(rows))))},
+            leading="rows",
+            epochs=config.epochs,
+            optimiser=config.optimiser,
+            identity=context.identity(name, "base", "views", **upstream),
+        )
+        return network, context.train(stage, network)
+
+    return train_members(context, name, train_one)

@@ -195,7 +195,8 @@ def sections_in_use(config: Config) -> tuple[str, ...]:
     ('method', 'threshold', 'vpu', 'selection', 'views')
     """
     warmed = () if config.warmup.name == "none" else ("warmup",)
+    several = () if config.members == 1 else ("members",)
     own = find_method(config.method).sections
     teacher = config.base.method
     taught_by = () if config.method != "split-pu" or teacher == "risk" else find_method(teacher).sections
-    return ("method", *warmed, *dict.fromkeys((*own, *taught_by)), "views")
+    return ("method", *several, *warmed, *dict.fromkeys((*own, *taught_by)), "views")

@@ -1,6 +1,9 @@
 """The student: learns easy samples from the teacher's labels, and hard ones without them."""
 
+import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +11,7 @@ from torch import Tensor, nn
 from splitpu.config.schema import StudentConfig
 from splitpu.engine.batches import Pool, proportional_count
 from splitpu.engine.stage import Batch, Stage
+from splitpu.errors import SplitPUWarning
 from splitpu.kernels import (
     feature_term,
     fused_consistency_applies,
@@ -25,12 +29,15 @@ from splitpu.losses import (
     soft_cross_entropy,
 )
 from splitpu.methods.context import Context, Teacher
+from splitpu.methods.members import train_members
 from splitpu.methods.split import SplitResult
 from splitpu.networks import Backbone
 from splitpu.networks.backbone import Outputs
 from splitpu.views import Views
 
 _PREDICTOR_WIDTH = 512
+_LEAST_AGREEMENT = 0.55  # mean over both labels; one half is what saying one thing of everything gives
+_MORE_ATTEMPTS, _SLOWER = 2, 3.0
 
 
 class StudentTask:
@@ -171,24 +178,64 @@ def feature_predictor(size: int) -> nn.Module:
 def train_student(context: Context, teacher: Teacher, split: SplitResult, number: int) -> Teacher:
     """Train a fresh network on the split; it can be the next round's teacher."""
     config = context.config.student
-    name = f"round{number}.student"
-    network = context.fresh_network(name)
-    predictor = context.fresh_head(lambda: feature_predictor(network.feature_dim), name)
     for parameter in teacher.network.parameters():
         parameter.requires_grad_(False)
     teacher.network.eval()
     pools = _pools(context, split)
-    stage = Stage(
-        name=name,
-        task=StudentTask(network, predictor, teacher, context.known_prior, config),
-        pools=pools,
-        leading=next(name for name in ("easy", "consistent", "positives") if name in pools),
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity(name, "student", "views", "threshold", teacher=teacher.key, split=split.key),
+
+    def train_once(name: str, slower: float, **again: Any) -> tuple[Backbone, str]:
+        network = context.fresh_network(name)
+        predictor = context.fresh_head(lambda: feature_predictor(network.feature_dim), name)
+        stage = Stage(
+            name=name,
+            task=StudentTask(network, predictor, teacher, context.known_prior, config),
+            pools=pools,
+            leading=next(group for group in ("easy", "consistent", "positives") if group in pools),
+            epochs=config.epochs,
+            optimiser=replace(config.optimiser, rate=config.optimiser.rate / slower),
+            identity=context.identity(
+                name, "student", "views", "threshold", teacher=teacher.key, split=split.key, **again
+            ),
+        )
+        return network, context.train(stage, network)
+
+    def train_one(name: str) -> tuple[Backbone, str]:
+        network, key = train_once(name, 1.0)
+        for attempt in range(1, _MORE_ATTEMPTS + 1):
+            if _learned(context, network, teacher, split):
+                break
+            slower = _SLOWER**attempt
+            warnings.warn(_nothing_learned(name, config.optimiser.rate / slower), SplitPUWarning, stacklevel=2)
+            network, key = train_once(f"{name}.again{attempt}", slower, again=attempt)
+        return network, key
+
+    return train_members(context, f"round{number}.student", train_one)
+
+
+def _learned(context: Context, network: Backbone, teacher: Teacher, split: SplitResult) -> bool:
+    """Whether the student tells its easy samples apart at all, as their labels do.
+
+    With few rows and large steps the labelled positives can pull every logit so far up that the easy loss, which is
+    bounded, has no gradient left to pull with. No true label is needed to see that: such a student says one thing of
+    everything.
+    """
+    easy = context.rows(split.easy_rows)
+    label = teacher.probabilities[easy] > 0.5
+    if not label.any() or label.all():
+        return True
+    share = float(label.double().mean())
+    if context.engine.history[-1].terms.get("agreement", 0.0) > max(share, 1 - share):
+        return True  # more than saying one thing can reach, so the rows need not be looked at again
+    decision = context.logits_of(network)[easy] > 0
+    recalled = [float((decision == label)[label == kind].double().mean()) for kind in (True, False)]
+    return sum(recalled) / 2 > _LEAST_AGREEMENT
+
+
+def _nothing_learned(name: str, rate: float) -> str:
+    return (
+        f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained again with "
+        f"smaller steps (student.optimiser.rate = {rate:g})."
     )
-    key = context.train(stage, network)
-    return context.as_teacher(network, key)
 
 
 def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:

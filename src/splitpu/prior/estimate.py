@@ -26,7 +26,8 @@ ON_SCORES: dict[str, tuple[Callable[[Floats, Floats], float], str]] = {
     "tedn": (bbe, "cleaned"),
     "tedn-dedpul": (dedpul, "cleaned"),
 }
-MEMBERS = (*ON_SCORES, "penl1")  # of the consensus
+QUICK = (*ON_SCORES, "penl1")
+MEMBERS = ("tedn", "tedn-dedpul", "penl1")  # of the consensus: all on the cleaned scores, which rank rows better
 SLOW: dict[str, Callable[[Floats, Floats, int], float]] = {"km2": km2, "tice": tice}
 
 _RESAMPLES, _SLOW_RESAMPLES = 60, 8
@@ -85,12 +86,13 @@ def estimate_prior(
 ) -> PriorEstimate:
     """Estimate the share of positives in the population from P and U alone.
 
-    `auto` is the consensus: the median of BBE and DEDPUL, each on the scores of P against U and again after the likely
-    positives were taken out of U (TEDn), and of PEN-L1 on the latter. `every` adds KM2 and TIcE, which are slower and
-    usually further off. All of them work on out-of-fold scores, one number a row, which keep what the features say
-    about the mixture and are far easier to estimate densities of. Every estimator measures the share among the
-    unlabelled rows, and `population_share` turns it into the prior. The interval comes from resampling P and U; that of
-    the consensus also covers the disagreement of its members.
+    `auto` is the consensus: the median of BBE (which makes it TEDn), DEDPUL and PEN-L1 on the scores of P against U
+    after the likely positives were taken out of U. The table also has the first two on the scores before that, which
+    are worse, and `every` adds KM2 and TIcE, which are slower and usually further off. All of them work on out-of-fold
+    scores, one number a row, which keep what the features say about the mixture and are far easier to estimate
+    densities of. Every estimator measures the share among the unlabelled rows, and `population_share` turns it into
+    the prior. The interval comes from resampling P and U; that of the consensus also covers the disagreement of its
+    members.
 
     >>> from splitpu.data import load_named, make_pu
     >>> data, _ = make_pu(load_named("breast-cancer"), 60, seed=0)
@@ -98,14 +100,14 @@ def estimate_prior(
     >>> estimate.interval[0] < 159 / 426 < estimate.interval[1]
     True
     """
-    known = {"auto", *MEMBERS, *SLOW}
+    known = {"auto", *QUICK, *SLOW}
     if method not in known:
         raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(sorted(known))}")
     found = pu_scores(data, seed=seed, how=scores, device=device)
     _must_separate(found)
     _must_overlap(found)
     rng = np.random.default_rng(seed)
-    shares = _shares_of_members(found, rng, seed)
+    shares = _quick_shares(found, rng, seed)
     shares |= {name: _share_slowly(found, SLOW[name], rng, seed) for name in SLOW if every or method == name}
     chosen = RECOMMENDED if method == "auto" else method
     table = tuple(_row(name, data, *shares[name]) for name in shares)
@@ -135,8 +137,8 @@ def population_share(data: PUData, among_unlabelled: float) -> float:
     return (among_unlabelled * len(data.unlabelled) + len(data.positives)) / len(data)
 
 
-def _shares_of_members(found: PUScores, rng: np.random.Generator, seed: int) -> dict[str, tuple[float, float]]:
-    """Share among the unlabelled and its standard error, by every member of the consensus and by the consensus."""
+def _quick_shares(found: PUScores, rng: np.random.Generator, seed: int) -> dict[str, tuple[float, float]]:
+    """Share among the unlabelled and its standard error, by the consensus and by every quick estimator."""
     columns = np.stack([found.plain, found.cleaned], axis=1)
     positive, unlabelled = columns[found.labelled], columns[~found.labelled]
     bumps = PenL1.fit(positive[:, 1:], unlabelled[:, 1:], seed)
@@ -145,11 +147,14 @@ def _shares_of_members(found: PUScores, rng: np.random.Generator, seed: int) -> 
     for number in range(_RESAMPLES):
         some, others = (rng.integers(len(rows), size=len(rows)) for rows in (positive, unlabelled))
         resampled[number] = [*_on_scores(positive[some], unlabelled[others]), bumps.share(some, others)]
-    error = math.hypot(float(np.median(resampled, axis=1).std()), float(values.std()))
-    shares = {RECOMMENDED: (float(np.median(values)), error)}
-    for name, value, own_error in zip(MEMBERS, values.tolist(), resampled.std(0).tolist(), strict=True):
-        shares[name] = value, own_error
-    return shares
+    agreeing = [QUICK.index(name) for name in MEMBERS]
+    shares = {RECOMMENDED: _consensus(values[agreeing], resampled[:, agreeing])}
+    return shares | dict(zip(QUICK, zip(values.tolist(), resampled.std(0).tolist(), strict=True), strict=True))
+
+
+def _consensus(values: Floats, resampled: Floats) -> tuple[float, float]:
+    """The members' median; its error is how it varies from draw to draw and how far the members lie apart."""
+    return float(np.median(values)), math.hypot(float(np.median(resampled, axis=1).std()), float(values.std()))
 
 
 def _on_scores(positive: Floats, unlabelled: Floats) -> list[float]:

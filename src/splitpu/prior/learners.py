@@ -11,7 +11,7 @@ Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
 LANDMARKS = 300
-TREES = 100
+TREES = 50  # in each of several cross-fittings
 _INNER_FOLDS = 3
 _LEAST_PROBABILITY = 1e-3
 

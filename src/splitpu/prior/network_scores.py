@@ -13,19 +13,21 @@ from splitpu.data.pudata import PUData
 from splitpu.engine.batches import Pool
 from splitpu.engine.stage import AfterEpoch, Batch, EpochRecord, Observer, Stage
 from splitpu.methods.context import Context
-from splitpu.networks import Backbone
+from splitpu.networks import Backbone, Outputs
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Floats, Rows
-from splitpu.prior.tedn import CrossFitted, without_likely_positives
+from splitpu.prior.tedn import CrossFitted, mean_scores, without_likely_positives
 from splitpu.training import open_context
 from splitpu.views import Views
 
-FOLDS = 2
+FOLDS = 2  # four, with half as many positives again to learn from, ranked no better
+CROSS_FITTINGS = 2  # every row is judged by so many networks, each trained on another half
 # Epochs of P against all of U, then against U without its likely positives; more of them where an epoch has few steps.
 WARM_UP, CLEANED = 10, 20
 FEWEST_STEPS = 1000  # of both together, as far as MOST_TIMES as many epochs allow
 MOST_TIMES = 4
 _BATCH, _SMALLEST_BATCH = 256, 16  # images a step; of volumes fewer, as each is many images
+_UNLABELLED_EACH = 8  # in a batch for every positive: the more often a network sees those, the more it learns by heart
 _OPTIMISER = OptimiserConfig(name="adamw", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.99)
 
 
@@ -45,24 +47,44 @@ class ContrastTask:
         return {"loss": softplus(-logit[:positives]).mean() + against}
 
 
+class Mirrored(nn.Module):
+    """A network that looks at every image, or slice, from both sides; for data whose views are mirrored as well."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.train(network.training)  # whoever scores with it puts that back afterwards
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """The mean of both logits; the features are those of the image as it is."""
+        as_it_is, turned = self.network(batch), self.network(batch.flip(-1))
+        return Outputs(as_it_is.low, as_it_is.high, (as_it_is.logit + turned.logit) / 2)
+
+
 def network_scores(
     data: PUData, *, seed: int, device: str = "auto", network: str = "auto", observer: Observer | None = None
 ) -> CrossFitted:
-    """Scores of every row by a network that was trained on the other half of the rows.
+    """Scores of every row by networks that were trained on another half of the rows.
 
-    A network learns the rows it is trained on by heart, so only the scores of the other half are worth anything.
+    A network learns the rows it is trained on by heart, so only the scores of the other half are worth anything. Two
+    networks on different halves rank better together than either alone.
     """
-    from sklearn.model_selection import StratifiedKFold
-
     context = open_context(
         data, prior=None, config=Config(), backbone=network, seed=seed, device=device, observer=observer
     )
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    plain, cleaned = np.empty(len(data)), np.empty(len(data))
-    for number, (training, held_out) in enumerate(splitter.split(np.zeros(len(data)), data.labelled), start=1):
-        found = _Fold(context, training, held_out, f"prior.fold{number}").scores()
-        plain[held_out], cleaned[held_out] = found
-    return CrossFitted(plain, cleaned)
+    return mean_scores([_cross_fitted(context, seed, number) for number in range(CROSS_FITTINGS)])
+
+
+def _cross_fitted(context: Context, seed: int, number: int) -> CrossFitted:
+    from sklearn.model_selection import StratifiedKFold
+
+    labelled = context.data.labelled
+    found = CrossFitted(np.empty(len(labelled)), np.empty(len(labelled)))
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed + 1000 * number)
+    for fold, (training, held_out) in enumerate(splitter.split(np.zeros(len(labelled)), labelled), start=1):
+        name = f"prior.fold{number * FOLDS + fold}"
+        found.plain[held_out], found.cleaned[held_out] = _Fold(context, training, held_out, name).scores()
+    return found
 
 
 class _Fold:
@@ -82,16 +104,17 @@ class _Fold:
         steps = -(-len(self.unlabelled) // min(self.batch, len(self.unlabelled)))
         times = min(max(1, math.ceil(FEWEST_STEPS / (steps * (WARM_UP + CLEANED)))), MOST_TIMES)
         self._train("plain", WARM_UP * times)
-        plain = self._clean()
+        plain = self._held_out_scores()
+        self._clean()
         self._train("cleaned", CLEANED * times, after_epoch=self._after_epoch)
-        return CrossFitted(self._held_out(plain), self._held_out(self._logits()))
+        return CrossFitted(plain, self._held_out_scores())
 
     def _train(self, part: str, epochs: int, after_epoch: AfterEpoch | None = None) -> None:
         stage = Stage(
             name=f"{self.name}.{part}",
             task=ContrastTask(self.network, self.kept),
             pools={
-                "positives": Pool(self.positives, min(self.batch // 2, len(self.positives))),
+                "positives": Pool(self.positives, min(self.batch // _UNLABELLED_EACH, len(self.positives))),
                 "unlabelled": Pool(self.unlabelled, min(self.batch, len(self.unlabelled))),
             },
             leading="unlabelled",
@@ -106,9 +129,9 @@ class _Fold:
         self._clean()
         return False
 
-    def _clean(self) -> Floats:
+    def _clean(self) -> None:
         """Take the likely positives out of U, as many as the held-out rows say there are."""
-        logits = self._logits()
+        logits = self._logits(self.network)
         labelled = self.context.data.labelled
         aside = labelled[self.held_out]
         share = bbe(logits[self.held_out][aside], logits[self.held_out][~aside])
@@ -117,15 +140,15 @@ class _Fold:
         self.kept[self.context.rows(self.training)] = torch.as_tensor(
             still, dtype=self.kept.dtype, device=self.kept.device
         )
+
+    def _logits(self, network: nn.Module) -> Floats:
+        logits: Floats = self.context.logits_of(network).double().cpu().numpy()
         return logits
 
-    def _logits(self) -> Floats:
-        logits: Floats = self.context.logits_of(self.network).double().cpu().numpy()
-        return logits
-
-    def _held_out(self, logits: Floats) -> Floats:
+    def _held_out_scores(self) -> Floats:
         """On the scale of the unlabelled rows among them, since the networks of two folds need not share one."""
-        own = logits[self.held_out]
+        mirrored = self.context.data.kind != "vectors" and self.context.config.views.flip
+        own = self._logits(Mirrored(self.network) if mirrored else self.network)[self.held_out]
         usual = own[~self.context.data.labelled[self.held_out]]
         scaled: Floats = (own - usual.mean()) / (usual.std() or 1.0)
         return scaled

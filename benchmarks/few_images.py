@@ -1,0 +1,141 @@
+"""Which settings suit few images: Split-PU on some hundred photographs and handwritten digits, by true test labels.
+
+python benchmarks/few_images.py --seeds 1 --only mnist                              minutes on one core
+python benchmarks/few_images.py --jobs 14 --minutes 9 --out few_images.jsonl        all of it
+
+The tasks are none of those that any table reports on, so the defaults for few images may be chosen by them. Accuracy is
+that of the base model and of every round, last epoch.
+"""
+
+import argparse
+import warnings
+from typing import Any
+
+import numpy as np
+from case_runner import Key, add_options, run_cases, table
+from machine import machine
+
+from splitpu import SplitPUClassifier, load_named
+from splitpu.data.cache import cache_folder
+
+LABELLED, TEST_ROWS = 40, 1600
+SEEDS = (100, 101, 102, 103, 104, 105)
+# Classes that count as positive, and as negative.
+TASKS = {
+    "mnist": ((0, 2, 4, 6, 9), (1, 3, 5, 7, 8)),
+    "mnist-low": ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)),
+    "cifar10": ((2, 3, 4), (0, 1, 9)),  # bird, cat, deer against plane, car, truck
+    "cifar10-far": ((5, 7), (8, 9)),  # dog, horse against ship, truck
+}
+ROWS = {"positive": 231, "negative": 164}
+LONGER = {"base.epochs": 100, "student.epochs": 100}
+AVERAGED = {"base.optimiser.average": 0.99, "student.optimiser.average": 0.99}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "longer": LONGER,
+    "averaged": AVERAGED,
+    "slower student": {"student.optimiser.rate": 3e-4},
+    "decay": {"student.optimiser.weight_decay": 5e-3, "base.optimiser.weight_decay": 5e-3},
+    "strong labels": {"student.label_views": "strong"},
+    "consistency on all": {"student.consistency": "all"},
+    "no split": {"split.enabled": False},
+    "warm-up": {"warmup.name": "simclr"},
+    "all three": {
+        **{
+            f"{stage}.optimiser.{key}": value
+            for stage in ("base", "student")
+            for key, value in (("weight_decay", 5e-3), ("average", 0.99))
+        },
+        "student.label_views": "strong",
+    },
+    "three members": {"members": 3},
+    "five members": {"members": 5},
+}
+
+
+def main() -> None:
+    options = _options()
+    tasks = options.only.split(",") if options.only else list(TASKS)
+    variants = options.variants.split(",") if options.variants else list(VARIANTS)
+    cases = [
+        {"task": task, "variant": variant, "seed": seed}
+        for seed in SEEDS[: options.seeds]
+        for task in tasks
+        for variant in variants
+    ]
+    show(run_cases(cases, trained, options), tasks, variants)
+
+
+def trained(case: Key) -> dict[str, Any]:
+    """Accuracy of base and students on test images, with the true prior."""
+    warnings.simplefilter("ignore")
+    features, truth, test_features, test_truth = drawn(case["task"], case["seed"])
+    labels = np.zeros(len(truth), dtype=int)
+    rng = np.random.default_rng([case["seed"], 1])
+    labels[rng.choice(np.flatnonzero(truth), LABELLED, replace=False)] = 1
+    model = SplitPUClassifier(
+        prior=float(truth.mean()),
+        config=VARIANTS[case["variant"]],
+        random_state=case["seed"],
+        device="cpu",
+        backbone="cnn-small",
+    ).fit(features, labels)
+    models = {"base": model.base_, "final": model}
+    found = {name: float((one.predict(test_features) == test_truth).mean()) for name, one in models.items()}
+    words = f"{100 * found['base']:.1f} -> {100 * found['final']:.1f} %"
+    return {"accuracy": found, "in_words": words, "machine": machine()}
+
+
+def drawn(task: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training and test images with their truth; training images are another draw for every seed."""
+    rng = np.random.default_rng(seed)
+    name = task.partition("-")[0]
+    if not (cache_folder() / name).is_dir():
+        load_named(name)  # so that it is in the cache, where its ten classes are
+    parts: list[np.ndarray] = []
+    for part, counts in (("train", ROWS), ("test", dict.fromkeys(ROWS, TEST_ROWS // 2))):
+        images, classes = (np.load(cache_folder() / name / f"{kind}_{part}.npy", mmap_mode="r") for kind in ("x", "y"))
+        rows = [
+            rng.choice(np.flatnonzero(np.isin(classes, wanted)), count, replace=False)
+            for wanted, count in zip(TASKS[task], counts.values(), strict=True)
+        ]
+        truth = np.arange(sum(map(len, rows))) < len(rows[0])
+        parts += [_halved(images[np.concatenate(rows)]), truth]
+    return parts[0], parts[1], parts[2], parts[3]
+
+
+def _halved(images: np.ndarray) -> np.ndarray:
+    """Half as high and as wide, so that a training takes seconds on a CPU."""
+    count, height, width = images.shape[:3]
+    blocks = images.reshape(count, height // 2, 2, width // 2, 2, -1)
+    return np.rint(blocks.mean(axis=(2, 4))).astype(np.uint8)
+
+
+def show(lines: list[dict[str, Any]], tasks: list[str], variants: list[str]) -> None:
+    """Mean over seeds, base -> final, a row a variant."""
+    rows = []
+    for variant in variants:
+        cells, finals = [], []
+        for task in tasks:
+            found = [li["accuracy"] for li in lines if li["case"]["task"] == task and li["case"]["variant"] == variant]
+            if not found:
+                cells.append("not run")
+                continue
+            base, final = (100 * np.mean([one[name] for one in found]) for name in ("base", "final"))
+            finals.append(final)
+            cells.append(f"{base:.1f} -> {final:.1f} ({len(found)})")
+        rows.append([variant, *cells, f"{np.mean(finals):.2f}" if finals else ""])
+    table("test accuracy of base -> second student, % (seeds)", ["variant", *tasks, "mean"], rows)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--only", help=f"names of tasks, with commas: {', '.join(TASKS)}")
+    parser.add_argument("--variants", help="names of variants, with commas")
+    add_options(parser)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

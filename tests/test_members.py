@@ -1,0 +1,72 @@
+"""Several networks in place of one: what they say together, what they are built of, and that they travel."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from splitpu import SplitPUClassifier
+from splitpu.config import Config, apply_overrides, preset
+from splitpu.data import PUData, load_named, make_pu, true_prior
+from splitpu.methods.registry import sections_in_use
+from splitpu.networks.ensemble import Ensemble
+from splitpu.training import Training, profile_of, train
+
+QUICK = ["base.epochs=2", "student.epochs=2", "split.max_epochs=2", "split.tau=0.01", "engine.threads=1", "rounds=1"]
+
+
+@pytest.fixture(scope="module")
+def digits() -> PUData:
+    return make_pu(load_named("digits"), 100, seed=0)[0]
+
+
+def config_with(data: PUData, *more: str) -> Config:
+    return apply_overrides(preset("default", profile_of(data)), [*QUICK, *more])
+
+
+def trained(data: PUData, *more: str, checkpoints: Path | None = None) -> Training:
+    prior = true_prior(load_named("digits"))
+    return train(data, prior=prior, config=config_with(data, *more), backbone="mlp", checkpoints=checkpoints)
+
+
+def test_members_differ_and_speak_with_their_mean_probability(digits: PUData) -> None:
+    base = trained(digits, "members=3").result.base
+    assert isinstance(base.network, Ensemble)
+    rows = torch.as_tensor(np.asarray(digits.features[:50]), dtype=torch.float32).flatten(1)
+    with torch.no_grad():
+        each = torch.stack([torch.sigmoid(member(rows).logit) for member in base.network.members])
+        together = torch.sigmoid(base.network(rows).logit)
+    assert torch.allclose(together, each.mean(0), atol=1e-6)
+    assert (each.std(0) > 1e-3).any()
+
+
+def test_the_first_member_is_the_network_of_a_run_with_one(digits: PUData, tmp_path: Path) -> None:
+    alone = trained(digits, "method=nnpu", checkpoints=tmp_path)
+    several = trained(digits, "method=nnpu", "members=2", checkpoints=tmp_path)
+    assert isinstance(several.result.final.network, Ensemble)
+    first = several.result.final.network.members[0].state_dict()
+    assert all(torch.equal(first[name], value) for name, value in alone.result.final.network.state_dict().items())
+
+
+@pytest.mark.parametrize("method", ["split-pu", "nnpu", "upu", "naive"])
+def test_methods_with_a_base_section_can_have_members(digits: PUData, method: str) -> None:
+    training = trained(digits, "members=2", f"method={method}")
+    for teacher in (training.result.base, training.result.final):
+        assert isinstance(teacher.network, Ensemble) and len(teacher.network.members) == 2
+
+
+def test_an_estimator_with_members_is_the_same_after_saving(digits: PUData, tmp_path: Path) -> None:
+    settings = dict(setting.split("=") for setting in QUICK if not setting.startswith("rounds"))
+    config = {name: float(value) if "." in value else int(value) for name, value in settings.items()}
+    model = SplitPUClassifier(prior=0.5, config={**config, "members": 2}, rounds=1, random_state=0, backbone="mlp")
+    model.fit(digits.features, digits.labelled.astype(int))
+    model.save(tmp_path / "model")
+    again = SplitPUClassifier.load(tmp_path / "model")
+    rows = digits.features[:20]
+    assert np.array_equal(model.predict_proba(rows), again.predict_proba(rows))
+
+
+def test_one_member_leaves_no_trace_in_what_names_a_run() -> None:
+    assert "members" not in sections_in_use(Config())
+    assert "members" in sections_in_use(Config(members=3))
