@@ -244,9 +244,14 @@ class Bench:
 
 
 def images(smoke: bool, datasets: Path | None) -> NamedSet:
-    """CIFAR-10 if it is at hand, else made-up pictures of its shape whose brightness tells a little of the class."""
+    """CIFAR-10 if it is at hand, else made-up pictures of its shape."""
     if not smoke and (cache_folder(datasets) / "cifar10").is_dir():
         return load_named("cifar10", datasets)
+    return made_up_images(smoke)
+
+
+def made_up_images(smoke: bool) -> NamedSet:
+    """Noise whose brightness tells a little of the class, in CIFAR-10's shape or, for a trial, tiny."""
     random = np.random.default_rng(0)
     rows, side = (400, 12) if smoke else (50_000, 32)
     parts: dict[str, Any] = {}

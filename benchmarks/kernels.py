@@ -9,11 +9,15 @@ from torch.profiler import ProfilerActivity, profile
 
 from splitpu.engine.stage import Observer, Stage
 
-# The first group whose word is in a kernel's name has it; names are those of torch, cuDNN and cuBLAS.
+# The first group whose word is in a kernel's name has it; names are those of torch, cuDNN and cuBLAS, and our own.
 GROUPS = {
     "optimiser": ("multi_tensor", "adam", "sgd", "foreach"),
-    "batch-norm": ("batch_norm", "batchnorm", "bn_fw", "bn_bw", "_bn_"),
+    "batch-norm": ("batch_norm", "batchnorm", "bn_fw", "bn_bw", "_bn_", "_add_up_", "_finish_", "_apply"),
+    "our views": ("_view",),
+    "our losses": ("_label_", "_pu_risk", "_cosines", "_squared_difference", "_difference_gradient"),
     "convolution": (
+        "_strided_gradient",
+        "_patch_values",
         "conv",
         "cudnn",
         "wgrad",
@@ -47,8 +51,8 @@ def group_of(kernel: str) -> str:
 class ProfiledSteps(Observer):
     """Profiles some steps of each named stage, after some that are not counted."""
 
-    def __init__(self, stages: tuple[str, ...], skip: int, steps: int, device: torch.device) -> None:
-        self.stages, self.skip, self.steps, self.device = stages, skip, steps, device
+    def __init__(self, stages: tuple[str, ...], skip: int, steps: int, device: torch.device, shown: int = 15) -> None:
+        self.stages, self.skip, self.steps, self.device, self.shown = stages, skip, steps, device, shown
         self.found: dict[str, dict[str, Any]] = {}
         self._profiler: profile | None = None
         self._started = 0.0
@@ -79,6 +83,7 @@ class ProfiledSteps(Observer):
         wanted = DeviceType.CUDA if self.device.type == "cuda" else DeviceType.CPU
         totals: dict[str, float] = {}
         names: dict[str, float] = {}
+        counts: dict[str, float] = {}
         for event in seen.key_averages():
             if event.device_type != wanted:
                 continue
@@ -86,13 +91,15 @@ class ProfiledSteps(Observer):
             milliseconds = spent / 1e3 / steps
             totals[group_of(event.key)] = totals.get(group_of(event.key), 0.0) + milliseconds
             names[event.key[:100]] = names.get(event.key[:100], 0.0) + milliseconds
-        largest = dict(sorted(names.items(), key=lambda entry: -entry[1])[:15])
+            counts[event.key[:100]] = counts.get(event.key[:100], 0.0) + event.count / steps
+        largest = sorted(names, key=lambda name: -names[name])[: self.shown]
         return {
             "steps": steps,
             "wall_ms_a_step": 1e3 * wall / steps,
             "kernel_ms_a_step": sum(totals.values()),
             "ms_a_step": dict(sorted(totals.items(), key=lambda entry: -entry[1])),
-            "largest": largest,
+            "kernels_a_step": sum(counts.values()),
+            "largest": {f"{round(counts[name])} x {name}": names[name] for name in largest},
         }
 
     def _wait(self) -> None:

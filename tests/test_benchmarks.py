@@ -44,6 +44,10 @@ def test_kernels_by_group() -> None:
         "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>": "optimiser",
         "void at::native::vectorized_elementwise_kernel<4, MulFunctor>": "element-wise",
         "void at::native::indexSelectLargeIndex": "gather, views' draws",
+        "_add_up_gradients": "batch-norm",
+        "_view": "our views",
+        "_label_terms": "our losses",
+        "_patch_values": "convolution",
         "Memcpy DtoD": "copies",
         "something new": "other",
     }
@@ -61,3 +65,13 @@ def test_figures_are_written_as_they_come_and_not_measured_again(tmp_path: Path)
     assert found["plain"]["ratio"] > 0 and found["machine"]["torch"]
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "... ours" in first.stderr and "..." not in again.stderr and again.stdout == first.stdout
+
+
+def test_step_times_of_every_stage(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "step_times.py"), "--smoke", "--out", str(tmp_path / "steps.json")]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads((tmp_path / "steps.json").read_text())
+    assert set(found["first"]["stages"]) == {"base", "round1.split", "round1.student"}
+    assert found["again"]["stages"]["base"]["ms_a_step"] > 0
+    student = found["profile"]["round1.student"]
+    assert student["kernels_a_step"] > 10 and len(student["largest"]) == 40

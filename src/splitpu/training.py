@@ -25,6 +25,7 @@ from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
+from splitpu.kernels import prepare
 from splitpu.methods.choosing import RowsAside
 from splitpu.methods.context import Context, NetworkRecipe, Teacher, WarmStart
 from splitpu.methods.registry import find_method, sections_in_use
@@ -142,10 +143,12 @@ def open_context(
     """Set up everything that stages need, without training any."""
     data, aside = without_rows_aside(data, config, seed)
     hardware = Hardware.choose(device, config.engine).within(world or World())
+    if hardware.kernels:
+        prepare(hardware.device)
     rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
     engine = engine_type(
         rows,
-        Views(preprocessing, config.views, hardware.device),
+        Views(preprocessing, config.views, hardware.device, kernels=hardware.kernels),
         hardware,
         seed=seed,
         store=CheckpointStore(checkpoints, writes=hardware.world.writes),

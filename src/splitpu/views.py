@@ -12,6 +12,7 @@ that is 1 where the slice is there and 0 where it only fills up a shorter volume
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Generator, Tensor
@@ -30,10 +31,13 @@ from splitpu.effects import (
     turning,
     without_colour,
 )
+from splitpu.kernels.views import fused_view, fused_view_applies
+from splitpu.view_draws import COLOUR_STRENGTHS, ViewDraws
 
 _SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
 _BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose
 _LARGEST_BLUR = 2.0  # standard deviation, in pixels
+_STRENGTHS = (*COLOUR_STRENGTHS, "resized_crop", "jitter", "grey")
 _NO_BLUR = 0.01  # one that leaves every pixel alone
 
 
@@ -45,9 +49,19 @@ class Views:
     of the raw batch, which must be the one given here.
     """
 
-    def __init__(self, preprocessing: Preprocessing, config: ViewsConfig, device: torch.device | str) -> None:
-        """Put every constant on the device, so that the views themselves copy nothing to it."""
-        self._config = config
+    def __init__(
+        self,
+        preprocessing: Preprocessing,
+        config: ViewsConfig,
+        device: torch.device | str,
+        *,
+        kernels: bool = False,
+    ) -> None:
+        """Put every constant on the device, so that the views themselves copy nothing to it.
+
+        With `kernels`, views that there is a kernel for are made by it on a GPU, from the same draws.
+        """
+        self._config, self._kernels = config, kernels
         self._is_image = preprocessing.kind != "vectors"
         self._is_volume = preprocessing.kind == "volumes"
         self._slices = preprocessing.shape[0] if self._is_volume else 1  # images that share their draws
@@ -64,12 +78,16 @@ class Views:
         """Return the batch as it is, scaled and normalised: what inference sees."""
         if not self._is_image:
             return self._normalised(raw.to(torch.float32))
+        if self._fuses(raw):
+            return self._fused(raw, {})
         return self._finished(self._unit(self._images(raw)), None, raw)
 
     def weak(self, raw: Tensor, generator: Generator) -> Tensor:
         """Return a view that hardly anybody would call different: cropped and mirrored, or a little noisy."""
         if not self._is_image:
             return self._noisy(raw, generator)
+        if not self._turns and self._fuses(raw):
+            return self._fused(raw, self._draws.motion(len(raw), generator, crop=True))
         shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=True)
         return self._finished(self._turned(self._unit(shifted), generator, crop=False), inside, raw)
 
@@ -81,9 +99,10 @@ class Views:
         """
         if not self._is_image:
             return self._with_missing_features(self._noisy(raw, generator), generator)
-        resizes = self._config.resized_crop < 1
-        shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=not resizes)
-        unit = self._turned(self._unit(shifted), generator, crop=resizes)
+        if not self._turns and not self._blurs and self._fuses(raw):
+            return self._fused(raw, self._draws.strong(len(raw), generator))
+        shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=not self._draws.resizes)
+        unit = self._turned(self._unit(shifted), generator, crop=self._draws.resizes)
         unit = self._blurred(self._without_colour(self._jitter(unit, inside, generator), generator), generator)
         return self._finished(unit, self._cut_out(inside, len(shifted), generator), raw)
 
@@ -96,16 +115,13 @@ class Views:
         config = self._config
         self._rows = torch.arange(height, device=self._device)
         self._columns = torch.arange(width, device=self._device)
-        self._row_padding = _padding(config.crop_padding, height)
-        self._column_padding = _padding(config.crop_padding, width)
-        self._cutout_side = round(config.cutout * min(height, width))
+        self._draws = ViewDraws((height, width, channels), config, self._device, self._slices)
+        self._turns = config.rotation > 0 or config.zoom > 0
+        self._blurs = config.blur > 0 and min(height, width) >= _BLURRED_FROM
         self._is_colour = channels == 3
         # Brightness, contrast and saturation are factors around 1, hue is a turn around 0.
-        usual = (1.0, 1.0, 1.0, 0.0) if self._is_colour else (1.0, 1.0)
-        strengths = (config.brightness, config.contrast, config.saturation, config.hue)[: len(usual)]
-        self._jitters = any(strength > 0 for strength in strengths)
-        self._usual_factors = self._constant(usual)
-        self._factor_strengths = self._constant(strengths)
+        self._usual_factors = self._constant((1.0, 1.0, 1.0, 0.0) if self._is_colour else (1.0, 1.0))
+        self._factor_strengths = self._constant(self._draws.strengths)
 
     # --- scaling ---
 
@@ -132,6 +148,17 @@ class Views:
         """The batch as images (B, H, W, C), the slices of volumes one after the other."""
         return raw.flatten(0, 1) if self._is_volume else raw
 
+    def _fuses(self, raw: Tensor) -> bool:
+        return self._kernels and not self._is_volume and fused_view_applies(raw)
+
+    def _fused(self, raw: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
+        """The same, in one kernel."""
+        config = self._config
+        strengths = {name: getattr(config, name) for name in _STRENGTHS}
+        strengths |= {"cut_side": self._draws.cut_side, "sides_ratio": _SIDES_RATIO}
+        how = {"offset": self._offset, "scale": self._scale}
+        return fused_view(raw, self._mean, self._inverse_std, draws=draws, strengths=strengths, **how)
+
     # --- images ---
 
     def _crop_and_flip(self, raw: Tensor, generator: Generator, *, crop: bool) -> tuple[Tensor, Tensor | None]:
@@ -139,21 +166,20 @@ class Views:
 
         One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of floats.
         """
-        crops = crop and (self._row_padding > 0 or self._column_padding > 0)
-        if not crops and not self._config.flip:
+        draws = self._draws.motion(len(raw), generator, crop=crop)
+        if not draws:
             return raw, None
-        rows = self._rows + self._draw_shifts(len(raw), self._row_padding if crops else 0, generator)
-        columns = self._columns + self._draw_shifts(len(raw), self._column_padding if crops else 0, generator)
-        if self._config.flip:
-            mirrored = self._draw_integers(len(raw), 0, 2, generator).bool()
-            columns = torch.where(mirrored, columns.flip(1), columns)
+        rows, columns = self._rows + draws["row_shift"], self._columns + draws["column_shift"]
+        if "mirrored" in draws:
+            columns = torch.where(draws["mirrored"].bool(), columns.flip(1), columns)
         last_row, last_column = len(self._rows) - 1, len(self._columns) - 1
         nearest_rows, nearest_columns = rows.clamp(0, last_row), columns.clamp(0, last_column)
         # Every pixel's number when those of the whole batch are counted through: far faster to select by on a CPU.
         first_rows = torch.arange(len(raw), device=raw.device)[:, None] * len(self._rows)
         pixels = (first_rows + nearest_rows)[:, :, None] * len(self._columns) + nearest_columns[:, None, :]
         shifted = raw.flatten(0, 2).index_select(0, pixels.flatten()).view(raw.shape)
-        return shifted, _rectangles(rows == nearest_rows, columns == nearest_columns) if crops else None
+        inside = _rectangles(rows == nearest_rows, columns == nearest_columns)
+        return shifted, inside if crop and self._draws.crops else None
 
     def _turned(self, unit: Tensor, generator: Generator, *, crop: bool) -> Tensor:
         """Turn and zoom each image about its centre, and enlarge a part of it, by its own draw.
@@ -161,13 +187,13 @@ class Views:
         What turning brings in from outside is the channel mean; a part lies inside and brings in nothing.
         """
         config, motion = self._config, None
-        if config.rotation > 0 or config.zoom > 0:
-            draws = self._draw_columns(2, len(unit), generator) * 2 - 1
+        if self._turns:
+            draws = self._draws.columns(2, len(unit), generator) * 2 - 1
             angle, factor = draws[0] * math.radians(config.rotation), 1 + draws[1] * config.zoom
             motion = turning(angle, factor, *unit.shape[1:3])
         beyond = "border" if motion is None else "zeros"
         if crop:
-            area, ratio, across, down = self._draw_columns(4, len(unit), generator)
+            area, ratio, across, down = self._draws.part(len(unit), generator)["part"]
             part = cropping(
                 config.resized_crop + area * (1 - config.resized_crop),
                 torch.exp((2 * ratio - 1) * math.log(_SIDES_RATIO)),
@@ -178,12 +204,12 @@ class Views:
 
     def _jitter(self, unit: Tensor, inside: Tensor | None, generator: Generator) -> Tensor:
         """Brightness, contrast, saturation, hue, always in this order, each image with its own factors."""
-        if not self._jitters:
+        if not self._draws.jitters:
             return unit
-        config = self._config
-        draws = self._draw_evenly(len(unit), len(self._usual_factors), generator) * 2.0 - 1.0
-        if config.jitter < 1:
-            draws = draws * (self._draw_evenly(len(unit), 1, generator) < config.jitter)
+        config, drawn = self._config, self._draws.jitter(len(unit), generator)
+        draws = drawn["factors"] * 2.0 - 1.0
+        if "chosen" in drawn:
+            draws = draws * (drawn["chosen"] < config.jitter)
         factors = (self._usual_factors + draws * self._factor_strengths)[:, None, None, :]
         if config.brightness > 0:
             unit = adjust_brightness(unit, factors[..., 0:1])
@@ -196,53 +222,27 @@ class Views:
         return unit
 
     def _without_colour(self, unit: Tensor, generator: Generator) -> Tensor:
-        if not self._is_colour or self._config.grey == 0:
-            return unit
-        return without_colour(unit, self._draw_columns(1, len(unit), generator)[0] < self._config.grey)
+        draws = self._draws.grey(len(unit), generator)
+        return without_colour(unit, draws["grey"] < self._config.grey) if draws else unit
 
     def _blurred(self, unit: Tensor, generator: Generator) -> Tensor:
-        if self._config.blur == 0 or min(unit.shape[1:3]) < _BLURRED_FROM:
+        if not self._blurs:
             return unit
-        chosen, spread = self._draw_columns(2, len(unit), generator)
+        chosen, spread = self._draws.columns(2, len(unit), generator)
         spread = spread * (chosen < self._config.blur) * _LARGEST_BLUR
         return blurred(unit, spread + _NO_BLUR, _LARGEST_BLUR)
 
     def _cut_out(self, inside: Tensor | None, count: int, generator: Generator) -> Tensor | None:
         """Take a square around a random pixel of each image out of what is visible."""
-        if self._cutout_side == 0:
+        draws = self._draws.cut(count, generator)
+        if not draws:
             return inside
-        first_row = self._draw_integers(count, 0, len(self._rows), generator) - self._cutout_side // 2
-        first_column = self._draw_integers(count, 0, len(self._columns), generator) - self._cutout_side // 2
+        first_row, first_column = (draws[name] - self._draws.cut_side // 2 for name in ("cut_row", "cut_column"))
         kept = ~_rectangles(self._covers(self._rows - first_row), self._covers(self._columns - first_column))
         return kept if inside is None else inside & kept
 
     def _covers(self, distance: Tensor) -> Tensor:
-        return (distance >= 0) & (distance < self._cutout_side)
-
-    def _draw_shifts(self, count: int, padding: int, generator: Generator) -> Tensor:
-        return self._draw_integers(count, -padding, padding + 1, generator)
-
-    def _draw_evenly(self, images: int, numbers: int, generator: Generator) -> Tensor:
-        """Numbers from 0 to 1 for each of so many images, a row (images, numbers) each."""
-        shape = (images // self._slices, numbers)
-        return self._for_all_slices(torch.rand(shape, generator=generator, device=self._device, dtype=torch.float32))
-
-    def _draw_columns(self, numbers: int, images: int, generator: Generator) -> Tensor:
-        """The same the other way round, (numbers, images)."""
-        shape = (numbers, images // self._slices)
-        draws = torch.rand(shape, generator=generator, device=self._device, dtype=torch.float32)
-        return self._for_all_slices(draws.T).T
-
-    def _draw_integers(self, count: int, first: int, end: int, generator: Generator) -> Tensor:
-        """An integer for each of `count` images, from `first` to `end - 1`, as a column (count, 1)."""
-        shape = (count // self._slices, 1)
-        return self._for_all_slices(torch.randint(first, end, shape, generator=generator, device=self._device))
-
-    def _for_all_slices(self, draws: Tensor) -> Tensor:
-        """One draw a sample -> one an image: all slices of a volume are moved, coloured and cut in the same way."""
-        if self._slices == 1:
-            return draws
-        return draws[:, None].expand(-1, self._slices, *draws.shape[1:]).flatten(0, 1)
+        return (distance >= 0) & (distance < self._draws.cut_side)
 
     # --- vectors ---
 
@@ -283,7 +283,3 @@ def _channels_first(image: Tensor) -> Tensor:
 def _rectangles(rows: Tensor, columns: Tensor) -> Tensor:
     """The pixels (B, H, W, 1) whose row (B, H) and whose column (B, W) are both marked."""
     return (rows[:, :, None] & columns[:, None, :]).unsqueeze(-1)
-
-
-def _padding(share: float, side: int) -> int:
-    return min(round(share * side), side - 1)  # so that some of the image always stays in sight

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from splitpu.engine.fused_optimiser import Optimiser
 from splitpu.engine.optimise import WeightAverage
 from splitpu.engine.stage import EpochRecord, Stage
 from splitpu.files import replacing
@@ -108,9 +109,7 @@ def module_tensors(module: nn.Module, prefix: str = "module") -> dict[str, Tenso
     return {f"{prefix}/{name}": tensor for name, tensor in module.state_dict().items()}
 
 
-def training_tensors(
-    module: nn.Module, optimiser: torch.optim.Optimizer, average: WeightAverage | None
-) -> dict[str, Tensor]:
+def training_tensors(module: nn.Module, optimiser: Optimiser, average: WeightAverage | None) -> dict[str, Tensor]:
     """Everything that a step changes."""
     tensors = module_tensors(module)
     for number, entries in optimiser.state_dict()["state"].items():

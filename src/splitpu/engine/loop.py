@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -30,6 +31,19 @@ from splitpu.views import Views
 _HOST = torch.device("cpu")
 
 
+@dataclass(frozen=True)
+class _Course:
+    """What the steps of one epoch are given."""
+
+    stage: Stage
+    epoch: int
+    plan: Mapping[str, Tensor]  # row numbers, in host memory
+    on_device: Mapping[str, Tensor]
+    rates: list[float]
+    rate_tensor: Tensor
+    averages: Tensor  # how far the average of weights moves
+
+
 class Engine:
     """Runs stages over one set of rows; remembers finished ones and goes on with unfinished ones."""
 
@@ -51,6 +65,7 @@ class Engine:
         self.pieces = pieces  # 0 = one, and more where memory runs out
         self.lighter_steps: list[LighterForward] = []  # of the stages that had to take less memory
         self.captured_stages: list[bool] = []
+        self._ahead: _Course | None = None  # the next epoch's
         self.history: list[EpochRecord] = []  # of every stage so far, replayed ones included
 
     def run(self, stage: Stage) -> StageOutcome:
@@ -135,10 +150,11 @@ class Engine:
 
     def _epoch_that_fits(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
         """An epoch; where memory runs out, the same epoch from its start in a way that needs less."""
-        before = copied(step.live_tensors())
+        # Once captured, a step has all the memory it will ever need, and there is nothing to go back for.
+        before = {} if step.captured else copied(step.live_tensors())
         record, way = self._attempt(stage, step, epoch), step.lighter
         while record is None:
-            if not step.lighten(before):
+            if step.captured or not step.lighten(before):
                 raise InputError(_out_of_memory(stage, self.hardware))
             record = self._attempt(stage, step, epoch)
         if step.lighter is not None and step.lighter is not way:
@@ -160,33 +176,51 @@ class Engine:
 
     def _epoch(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
         started = time.perf_counter()
-        steps = steps_per_epoch(stage.pools, stage.leading)
-        device = self.hardware.device
-        plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
+        ahead, self._ahead = self._ahead, None
+        known = ahead is not None and ahead.stage is stage and ahead.epoch == epoch
+        course = ahead if ahead is not None and known else self._course(stage, epoch)
         step.generator.manual_seed(derive_seed(self.seed, stage.name, epoch, "views"))
         step.draws.seed(derive_seed(self.seed, stage.name, epoch, "module"))
-        first, total = epoch * steps, stage.epochs * steps
-        rates = [rate_at(stage.optimiser, first + i, total) for i in range(steps)]
-        rate_tensor = torch.tensor(rates, dtype=torch.float64).to(device, torch.float32)
-        averages = _tensor(lambda i: average_weight_at(stage.optimiser.average, first + i), steps, device)
-        for i, (rows, raw) in enumerate(self._batches(plan)):
-            step.run(rows, rate_tensor[i], averages[i], raw)
+        steps = len(course.rates)
+        for i, (rows, raw) in enumerate(self._batches(course.plan, course.on_device)):
+            step.run(rows, course.rate_tensor[i], course.averages[i], raw)
             self.observer.step_done(stage, epoch, i, steps)
             if self.hardware.world.any(self.observer.should_stop()):
                 raise Interrupted(f"stopped during {stage.name}, epoch {epoch + 1}; the epochs before it are saved.")
+        if epoch + 1 < stage.epochs and self.rows.resident:
+            self._ahead = self._course(stage, epoch + 1)  # while a GPU is still busy with the steps it was given
         terms = step.take_means(steps)
         return EpochRecord(
             stage=stage.name,
             epoch=epoch + 1,
             epochs=stage.epochs,
             seconds=round(time.perf_counter() - started, 4),
-            rate=rates[-1],
+            rate=course.rates[-1],
             terms=terms,
         )
 
-    def _batches(self, plan: Mapping[str, Tensor]) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    def _course(self, stage: Stage, epoch: int) -> "_Course":
+        steps, device = steps_per_epoch(stage.pools, stage.leading), self.hardware.device
+        plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
+        first, total = epoch * steps, stage.epochs * steps
+        rates = [rate_at(stage.optimiser, first + i, total) for i in range(steps)]
+        return _Course(
+            stage=stage,
+            epoch=epoch,
+            plan=plan,
+            on_device=self._on_device_plan(plan),
+            rates=rates,
+            rate_tensor=torch.tensor(rates, dtype=torch.float64).to(device, torch.float32),
+            averages=_tensor(lambda i: average_weight_at(stage.optimiser.average, first + i), steps, device),
+        )
+
+    def _on_device_plan(self, plan: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: rows.to(self.hardware.device) for name, rows in plan.items()}
+
+    def _batches(
+        self, plan: Mapping[str, Tensor], on_device: Mapping[str, Tensor]
+    ) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
         """Row numbers on the device, step by step, and the rows themselves where they have to be read ahead."""
-        on_device = {name: rows.to(self.hardware.device) for name, rows in plan.items()}
         for i, raw in enumerate(self.rows.stream(plan)):
             yield {name: rows[i] for name, rows in on_device.items()}, raw
 
@@ -202,7 +236,7 @@ class Engine:
         seed = derive_seed(self.seed, stage.name, "batch-norm")
         plan = epoch_plan(stage.pools, steps, seed, _HOST)
         step.generator.manual_seed(seed)
-        for number, (rows, raw) in enumerate(self._batches(plan), start=1):
+        for number, (rows, raw) in enumerate(self._batches(plan, self._on_device_plan(plan)), start=1):
             for layer in layers:
                 layer.momentum = 1 / number  # a plain mean over all batches, without asking the device for their number
             step.forward_only(rows, raw)

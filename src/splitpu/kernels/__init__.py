@@ -1,12 +1,28 @@
-"""Layers of the networks that a GPU computes faster when they are written for it; everywhere else torch's own run.
+"""Layers, views and losses that a GPU computes faster when they are written for it; everywhere else torch's own run.
 
-Each function takes the layer's module, computes what that module would, and falls back to it where it has to. Weights,
-names and checkpoints know nothing of it.
+Each function computes what torch's operations would, and its caller falls back to them where it does not apply.
+Weights, names and checkpoints know nothing of it.
 """
 
+from splitpu.kernels.consistency import feature_term, fused_consistency_applies, low_level_term
+from splitpu.kernels.logit_terms import fused_terms_apply, label_terms, pu_risk
 from splitpu.kernels.norm_relu import normalise
 from splitpu.kernels.switch import allow_kernels, kernels_allowed
 from splitpu.kernels.tail import last_rows
 from splitpu.kernels.thin_convolution import convolve
+from splitpu.kernels.trial import prepare
 
-__all__ = ["allow_kernels", "convolve", "kernels_allowed", "last_rows", "normalise"]
+__all__ = [
+    "allow_kernels",
+    "convolve",
+    "feature_term",
+    "fused_consistency_applies",
+    "fused_terms_apply",
+    "kernels_allowed",
+    "label_terms",
+    "last_rows",
+    "low_level_term",
+    "normalise",
+    "prepare",
+    "pu_risk",
+]

@@ -3,21 +3,23 @@
 On a GPU these layers cost memory traffic only, and in a convolutional network as much time as half the convolutions.
 """
 
-import warnings
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from splitpu.errors import SplitPUWarning
 from splitpu.kernels.switch import kernels_allowed
+from splitpu.kernels.trial import family, runs_on
 
 
 def normalise(layer: nn.Module, batch: Tensor, *, added: Tensor | None = None, relu: bool = True) -> Tensor:
-    """`relu(layer(batch) + added)`, in one kernel where the layer is a batch norm in training on a GPU."""
+    """`relu(layer(batch) + added)`, on a GPU in one kernel: in training, and where nothing is to be learned."""
     if isinstance(layer, nn.BatchNorm2d) and _fused_applies(layer, batch, added):
+        if not layer.training:
+            from splitpu.kernels import norm_relu_triton as kernels
+
+            return kernels.normalised_by_running(batch, layer, added, relu)
         output: Tensor = _FusedNormalise.apply(  # type: ignore[no-untyped-call]
             batch, layer.weight, layer.bias, added, layer, relu
         )
@@ -33,7 +35,7 @@ def normalise(layer: nn.Module, batch: Tensor, *, added: Tensor | None = None, r
 def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -> bool:
     return (
         batch.is_cuda
-        and layer.training
+        and (layer.training or not torch.is_grad_enabled())
         and kernels_allowed(layer)
         and type(layer) is nn.BatchNorm2d  # among several processes the layer is of another class
         and layer.weight is not None
@@ -43,7 +45,8 @@ def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -
         and batch.is_contiguous(memory_format=torch.channels_last)
         and (added is None or _alike(batch, added))
         and not layer._forward_hooks
-        and _kernels_work(batch.device)
+        and runs_on(batch.device, "batch-norm")
+        and runs_on(batch.device, "batch-norm gradient")
     )
 
 
@@ -79,23 +82,31 @@ class _FusedNormalise(torch.autograd.Function):
         return for_batch, sums[1], sums[0], for_added, None, None
 
 
-@cache
-def _kernels_work(device: torch.device) -> bool:
-    """Try a tiny case once: the compiler behind the kernels may be missing, or too old for the device.
+@family("batch-norm")
+def _attempt(device: torch.device) -> bool:
+    from splitpu.kernels import norm_relu_triton as kernels
 
-    A step is taken a few times before it is captured, so this never happens inside a capture.
-    """
-    layer, images = nn.BatchNorm2d(4).to(device), torch.randn(2, 4, 3, 3, device=device)
-    images = images.to(memory_format=torch.channels_last)
-    try:
-        fused = _FusedNormalise.apply(images, layer.weight, layer.bias, None, layer, True)  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize(device)
-        expected = functional.relu(functional.batch_norm(images, None, None, training=True))
-        return bool(torch.allclose(fused, expected, atol=1e-4))
-    except Exception as error:  # whatever a compiler may raise: the plain layers are always there
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        message = (
-            f"the fused batch-norm kernels do not run here ({reason}); torch's own layers are used, a little slower."
-        )
-        warnings.warn(message, SplitPUWarning, stacklevel=2)
-        return False
+    layer, images = nn.BatchNorm2d(128).to(device), _some_images(device)
+    output = kernels.normalised(images, kernels.statistics(images, layer), None, relu=True)
+    expected = functional.relu(functional.batch_norm(images.float(), None, None, training=True))
+    return torch.allclose(output.float(), expected, atol=2e-2, rtol=1e-2)
+
+
+@family("batch-norm gradient")
+def _attempt_gradient(device: torch.device) -> bool:
+    """With the statistics of a layer that changes nothing: a gradient of 1 adds up to the pixels above zero."""
+    from splitpu.kernels import norm_relu_triton as kernels
+
+    images = _some_images(device)
+    statistics = torch.tensor([[0.0], [1.0], [1.0], [0.0]], device=device).expand(4, 128).contiguous()
+    sums = kernels.gradient_sums(images, torch.ones_like(images), None, statistics, relu=True)
+    gradient, _ = kernels.gradients(
+        images, torch.ones_like(images), None, statistics, torch.zeros_like(sums), relu=True, with_added=False
+    )
+    passed = (images > 0).float()
+    return torch.equal(sums[0], passed.sum(dim=(0, 2, 3))) and torch.equal(gradient.float(), passed)
+
+
+def _some_images(device: torch.device) -> Tensor:
+    images = torch.arange(4.0 * 128 * 64, device=device).sin().view(4, 128, 8, 8)
+    return images.to(torch.bfloat16, memory_format=torch.channels_last)

@@ -7,7 +7,9 @@ _KINDS = (nn.BatchNorm2d, nn.Conv2d)
 
 
 def allow_kernels(module: nn.Module, allowed: bool) -> None:
-    """Mark every layer that there is a kernel for; layers without the mark are computed by torch.
+    """Mark every layer that there is a kernel for, and the module itself, for what is done with its outputs.
+
+    What has no mark is computed by torch.
 
     >>> layer = nn.BatchNorm2d(3)
     >>> allow_kernels(layer, True)
@@ -15,10 +17,10 @@ def allow_kernels(module: nn.Module, allowed: bool) -> None:
     True
     """
     for layer in module.modules():
-        if isinstance(layer, _KINDS):
+        if layer is module or isinstance(layer, _KINDS):
             layer.__dict__[_MARK] = allowed
 
 
 def kernels_allowed(layer: nn.Module) -> bool:
-    """Whether this layer has been marked."""
+    """Whether this layer, or a module as a whole, has been marked."""
     return bool(layer.__dict__.get(_MARK, False))

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from splitpu.kernels.strided_gradient import slow_gradient, strided_convolution
 from splitpu.kernels.switch import kernels_allowed
+from splitpu.kernels.trial import family, runs_on
 
 _MOST_PATCH_VALUES = 64  # beyond this, patches need more memory traffic than they save
 _ALIGNMENT = 8  # values: rows of a half-precision matrix must start at multiples of 16 bytes
@@ -22,21 +24,29 @@ def convolve(layer: nn.Conv2d, batch: Tensor) -> Tensor:
     if not (batch.is_cuda and kernels_allowed(layer) and torch.is_autocast_enabled("cuda") and _is_plain(layer)):
         output: Tensor = layer(batch)
         return output
+    if slow_gradient(layer, batch):
+        return strided_convolution(batch, layer.weight)
     stride, padding = layer.stride[0], int(layer.padding[0])
     few_inputs = layer.weight[0].numel() <= _MOST_PATCH_VALUES and not batch.requires_grad
     few_outputs = layer.out_channels % _ALIGNMENT != 0 and layer.kernel_size == (1, 1) and (stride, padding) == (1, 0)
     if not few_inputs and not few_outputs:
         output = layer(batch)
         return output
-    batch = batch.to(torch.get_autocast_dtype("cuda"))
     with torch.autocast("cuda", enabled=False):
-        return matrix_convolution(batch, layer.weight, stride, padding)
+        return matrix_convolution(batch, layer.weight, stride, padding, torch.get_autocast_dtype("cuda"))
 
 
-def matrix_convolution(batch: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
-    """The convolution of (B, C, H, W) with a square weight (O, C, K, K), computed in the batch's precision."""
-    side = weight.shape[-1]
-    pixels = batch.permute(0, 2, 3, 1) if side == 1 and stride == 1 else _patches(batch, side, stride, padding)
+def matrix_convolution(
+    batch: Tensor, weight: Tensor, stride: int, padding: int, dtype: torch.dtype | None = None
+) -> Tensor:
+    """The convolution of (B, C, H, W) with a square weight (O, C, K, K), in this precision or in the batch's."""
+    side, dtype = weight.shape[-1], dtype or batch.dtype
+    if side == 1 and stride == 1:
+        pixels = batch.to(dtype).permute(0, 2, 3, 1)
+    elif _fused_patches_apply(batch):
+        pixels = fused_patches(batch, side, stride, padding, dtype)
+    else:
+        pixels = _patches(batch.to(dtype), side, stride, padding)
     product: Tensor = _RowProduct.apply(pixels.flatten(0, 2), weight.flatten(1))  # type: ignore[no-untyped-call]
     return product.view(*pixels.shape[:3], -1).permute(0, 3, 1, 2)
 
@@ -86,6 +96,31 @@ def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
 
 def _lack(count: int) -> int:
     return -count % _ALIGNMENT
+
+
+def _fused_patches_apply(batch: Tensor) -> bool:
+    """Only for images: a gradient does not find its way through the kernel."""
+    return (
+        batch.is_cuda
+        and not batch.requires_grad
+        and batch.permute(0, 2, 3, 1).is_contiguous()
+        and runs_on(batch.device, "patch")
+    )
+
+
+def fused_patches(batch: Tensor, side: int, stride: int, padding: int, dtype: torch.dtype) -> Tensor:
+    """What `_patches` gives, in one kernel."""
+    from splitpu.kernels import patches_triton
+
+    values = batch.shape[1] * side * side
+    return patches_triton.patches(batch.permute(0, 2, 3, 1), side, stride, padding, values + _lack(values), dtype)
+
+
+@family("patch")
+def _attempt(device: torch.device) -> bool:
+    images = torch.arange(24.0, device=device).view(1, 4, 2, 3).permute(0, 3, 1, 2)
+    how = {"side": 3, "stride": 1, "padding": 1}
+    return torch.equal(fused_patches(images, dtype=torch.bfloat16, **how), _patches(images.bfloat16(), **how))
 
 
 def _patches(batch: Tensor, side: int, stride: int, padding: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from splitpu.config.schema import BaseConfig
 from splitpu.engine.batches import Pool, Rows, proportional_count
 from splitpu.engine.stage import Batch, Stage
+from splitpu.kernels import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, upu_risk
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
@@ -31,7 +32,10 @@ class BaseTask:
         positives = len(batch["positives"].rows)
         raw = torch.cat([batch["positives"].raw, batch["population"].raw])
         inputs = views.weak(raw, generator) if self.config.augment else views.plain(raw)
-        logit = self.module(inputs).logit.float()
+        logit = self.module(inputs).logit
+        if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):
+            return self._fused_terms(logit, positives)
+        logit = logit.float()
         if self.config.risk == "upu":
             risk = upu_risk(logit[:positives], logit[positives:], self.prior)
         else:
@@ -51,6 +55,14 @@ class BaseTask:
             "negative": risk.negative,
             "recall": recall,
         }
+
+    def _fused_terms(self, logit: Tensor, positives: int) -> dict[str, Tensor]:
+        """The same, in one kernel."""
+        config = self.config
+        beta = None if config.risk == "upu" else config.nn_beta
+        risk = pu_risk(logit, positives, self.prior, beta=beta, gamma=config.nn_gamma)
+        terms = {"loss": risk.objective, "risk": risk.value, "positive": risk.positive, "negative": risk.negative}
+        return terms | {"recall": risk.recall}
 
 
 def train_base(context: Context) -> Teacher:

@@ -15,6 +15,7 @@ from splitpu.engine.batches import Pool
 from splitpu.engine.inference import training_logits
 from splitpu.engine.stage import Batch, EpochRecord, Stage
 from splitpu.errors import SplitPUWarning
+from splitpu.kernels import fused_terms_apply, label_terms
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
 from splitpu.views import Views
@@ -63,7 +64,10 @@ class SplitTask:
         """Cross-entropy against the teacher's labels."""
         rows, raw = batch["rows"]
         inputs = views.weak(raw, generator) if self.config.augment else views.plain(raw)
-        return {"loss": soft_cross_entropy(self.module(inputs).logit, self.labels[rows])}
+        logit = self.module(inputs).logit
+        if fused_terms_apply(self.module, logit):
+            return {"loss": label_terms(logit, self.labels, rows, (len(rows), 0, 0), rho=None)["easy"]}
+        return {"loss": soft_cross_entropy(logit, self.labels[rows])}
 
 
 def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitResult:

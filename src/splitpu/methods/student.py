@@ -1,7 +1,7 @@
 """The student: learns easy samples from the teacher's labels, and hard ones without them."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,14 @@ from splitpu.config.schema import StudentConfig
 from splitpu.engine.batches import Pool, proportional_count
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUWarning
-from splitpu.kernels import last_rows
+from splitpu.kernels import (
+    feature_term,
+    fused_consistency_applies,
+    fused_terms_apply,
+    label_terms,
+    last_rows,
+    low_level_term,
+)
 from splitpu.losses import (
     feature_consistency,
     generalised_jensen_shannon,
@@ -25,6 +32,7 @@ from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
 from splitpu.methods.split import SplitResult
 from splitpu.networks import Backbone
+from splitpu.networks.backbone import Outputs
 from splitpu.views import Views
 
 _PREDICTOR_WIDTH = 512
@@ -50,6 +58,7 @@ class StudentTask:
             "prediction": config.alpha,
             "feature": config.beta,
         }
+        self._weights: Tensor | None = None
         q = teacher.probabilities.float()
         self.labels = q if config.labels == "soft" else (q > 0.5).float()
 
@@ -58,17 +67,12 @@ class StudentTask:
         groups = [name for name in ("easy", "positives", "consistent") if name in batch]
         seen = self._seen(batch, groups, views, generator)
         outputs = self.network(seen)
-        sizes = [len(batch[name].rows) for name in groups]
+        terms = self._label_terms(batch, outputs.logit, groups)
         if "consistent" in batch:
-            sizes.append(sizes[-1])
-        logits = dict(zip([*groups, "strong"], outputs.logit.float().split(sizes), strict=False))
-        terms = self._label_terms(batch, logits)
-        if "consistent" in batch:
-            count = sizes[-1]
-            low, high = last_rows(outputs.low, 2 * count), outputs.high[-2 * count :]
-            terms |= self._hard_terms(logits, seen[-2 * count :], low, high)
-        loss = torch.stack([self.weights[name] * terms[name] for name in self.weights if name in terms]).sum()
-        return {"loss": loss, **terms}
+            terms |= self._feature_terms(outputs, seen, len(batch["consistent"].rows))
+        names = [name for name in self.weights if name in terms]
+        stacked = torch.stack([terms[name] for name in names])
+        return {"loss": (stacked * self._weights_of(names, like=stacked)).sum(), **terms}
 
     def _seen(self, batch: Mapping[str, Batch], groups: list[str], views: Views, generator: torch.Generator) -> Tensor:
         """The groups in their order, and at the end the consistent rows once more, in strong views."""
@@ -83,35 +87,82 @@ class StudentTask:
             seen.append(views.strong(batch["consistent"].raw, generator))
         return torch.cat(seen)
 
-    def _label_terms(self, batch: Mapping[str, Batch], logits: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        terms = {"positive": soft_cross_entropy(logits["positives"], torch.ones_like(logits["positives"]))}
-        if "easy" in batch:
-            target = self.labels[batch["easy"].rows]
-            if self.config.easy_loss == "js":
-                terms["easy"] = generalised_jensen_shannon(logits["easy"], target, self.config.rho)
-            else:
-                terms["easy"] = soft_cross_entropy(logits["easy"], target)
-            # How many easy samples the student already decides as their label says.
-            terms["agreement"] = ((logits["easy"] > 0) == (target > 0.5)).float().mean()
-        return terms
+    def _label_terms(self, batch: Mapping[str, Batch], logit: Tensor, groups: list[str]) -> dict[str, Tensor]:
+        """What depends on logits alone: the losses of labels, and the consistency of predictions."""
+        sizes = {name: len(batch[name].rows) for name in groups}
+        consistent = sizes.get("consistent", 0)
+        sizes |= {"strong": consistent} if consistent else {}
+        kind, config = self.config.hard_loss, self.config
+        fused: Mapping[str, Tensor] = {}
+        if fused_terms_apply(self.module, logit):
+            taught = batch["easy"].rows if "easy" in batch else batch["positives"].rows[:0]
+            rho = config.rho if config.easy_loss == "js" else None
+            counts = (len(taught), sizes["positives"], consistent)
+            fused = label_terms(logit, self.labels, taught, counts, rho=rho, confidence=config.confidence)
+        else:
+            logit = logit.float()
+        logits = dict(zip(sizes, torch.split(logit, list(sizes.values())), strict=True))
 
-    def _hard_terms(self, logits: Mapping[str, Tensor], inputs: Tensor, low: Tensor, high: Tensor) -> dict[str, Tensor]:
-        kind = self.config.hard_loss
-        terms: dict[str, Tensor] = {}
-        if kind == "nnpu":
+        def term(name: str, computed: Callable[[], Tensor]) -> dict[str, Tensor]:
+            return {name: fused[name] if name in fused else computed()}
+
+        terms = term("positive", lambda: _certain(logits["positives"]))
+        if "easy" in batch:
+            terms |= term("easy", lambda: self._easy_loss(logits["easy"], batch["easy"].rows))
+            terms |= term("agreement", lambda: self._agreement(logits["easy"], batch["easy"].rows))
+        if consistent and kind == "nnpu":
             risk = nnpu_risk(logits["positives"], logits["consistent"], self.prior)
             terms |= {"nnpu_objective": risk.objective, "nnpu": risk.value}
+        if consistent and kind in ("self", "dual"):
+            views = logits["consistent"], logits["strong"]
+            terms |= term("prediction", lambda: prediction_consistency(*views, confidence=config.confidence))
+        return terms
+
+    def _easy_loss(self, logit: Tensor, rows: Tensor) -> Tensor:
+        if self.config.easy_loss == "js":
+            return generalised_jensen_shannon(logit, self.labels[rows], self.config.rho)
+        return soft_cross_entropy(logit, self.labels[rows])
+
+    def _agreement(self, logit: Tensor, rows: Tensor) -> Tensor:
+        """How many easy samples the student already decides as their label says."""
+        return ((logit > 0) == (self.labels[rows] > 0.5)).float().mean()
+
+    def _feature_terms(self, outputs: Outputs, seen: Tensor, count: int) -> dict[str, Tensor]:
+        """What depends on features of the consistent rows, the last of the batch in both views."""
+        kind = self.config.hard_loss
+        terms: dict[str, Tensor] = {}
         if kind in ("cross", "dual"):
             with torch.no_grad():
-                teacher_low = self.teacher.low_features(inputs)
-            terms["low"] = low_level_consistency(low, teacher_low)
+                teacher_low = self.teacher.low_features(seen[-2 * count :])
+            terms["low"] = self._low_term(outputs, teacher_low)
         if kind in ("self", "dual"):
-            weak_logit, strong_logit = logits["consistent"], logits["strong"]
-            terms["prediction"] = prediction_consistency(weak_logit, strong_logit, confidence=self.config.confidence)
-            predicted_weak, predicted_strong = self.predictor(high).chunk(2)
-            weak, strong = high.chunk(2)
-            terms["feature"] = feature_consistency(predicted_weak, predicted_strong, weak, strong)
+            terms["feature"] = self._feature_term(outputs.high[-2 * count :])
         return terms
+
+    def _low_term(self, outputs: Outputs, teacher_low: Tensor) -> Tensor:
+        fused = None
+        if fused_consistency_applies(self.module, outputs.low, teacher_low):
+            # Not where outputs were gathered from elsewhere: then nothing but this term moves them.
+            own = self.network.low_gradient_is_own and isinstance(outputs, Outputs)
+            fused = low_level_term(outputs.low, teacher_low, own_gradient=own)
+        return low_level_consistency(last_rows(outputs.low, len(teacher_low)), teacher_low) if fused is None else fused
+
+    def _feature_term(self, high: Tensor) -> Tensor:
+        predicted, fused = self.predictor(high), None
+        if fused_consistency_applies(self.module, predicted, high):
+            fused = feature_term(predicted, high)
+        return feature_consistency(*predicted.chunk(2), *high.chunk(2)) if fused is None else fused
+
+    def _weights_of(self, names: list[str], like: Tensor) -> Tensor:
+        """On the device from the first step on: a captured step must not copy anything to it."""
+        if self._weights is None:
+            self._weights = like.new_tensor([self.weights[name] for name in names])
+        return self._weights
+
+
+def _certain(logit: Tensor) -> Tensor:
+    """The cross-entropy of rows that are known to be positive."""
+    return soft_cross_entropy(logit, torch.ones_like(logit))
 
 
 def feature_predictor(size: int) -> nn.Module:

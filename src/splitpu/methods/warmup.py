@@ -59,7 +59,7 @@ def warmed_up(context: Context) -> Context:
         task=ContrastiveTask(
             network,
             context.fresh_head(lambda: projection_head(network.feature_dim, config.projection), STAGE),
-            Views(context.preprocessing, views, engine.hardware.device),
+            Views(context.preprocessing, views, engine.hardware.device, kernels=engine.hardware.kernels),
             config,
         ),
         pools={"rows": Pool(rows, min(config.batch_size, len(rows)))},

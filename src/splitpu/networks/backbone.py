@@ -18,6 +18,9 @@ class Backbone(nn.Module):
     """A network whose `forward` returns `Outputs` and whose `high` is `feature_dim` wide."""
 
     feature_dim: int
+    # Whether the gradient that `forward` sends back to `low` is a tensor that no other layer is given, too. It is where
+    # `low` goes into a convolution, or into several layers; not where it is only added to something.
+    low_gradient_is_own = False
 
     def low_features(self, batch: Tensor) -> Tensor:
         """The `low` output alone. Networks that can stop after their first block override this."""

@@ -9,6 +9,8 @@ from splitpu.networks.backbone import Backbone, Outputs
 class PlainCNN(Backbone):
     """Convolutions one after the other, then hidden layers on the flattened map; low = the first block."""
 
+    low_gradient_is_own = True
+
     first: nn.Module
     rest: nn.Module
     hidden: nn.Module

@@ -1,0 +1,83 @@
+"""Whether a family of kernels runs here: tried out once a device, with one warning about those that do not."""
+
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import torch
+
+from splitpu.errors import SplitPUWarning
+
+Attempt = Callable[[torch.device], bool]
+
+_FAMILIES: dict[str, Attempt] = {}
+_TRYING = threading.Lock()
+_FOUND: dict[torch.device, dict[str, str]] = {}  # why a family does not run; nothing if it does
+_SAID: set[torch.device] = set()
+
+
+def family(name: str) -> Callable[[Attempt], Attempt]:
+    """Register a tiny case, which says whether the kernels of that name came out right.
+
+    It should take the kernels as training does, in half precision: then nothing is compiled for it alone. It must not
+    draw from torch's own generators, which belong to whoever trains meanwhile.
+    """
+
+    def register(attempt: Attempt) -> Attempt:
+        _FAMILIES[name] = attempt
+        return attempt
+
+    return register
+
+
+def prepare(device: torch.device) -> None:
+    """Begin to try out all families on a GPU, in a thread: meanwhile rows can be read and networks be built."""
+    threading.Thread(target=_tried_ahead, args=(_numbered(device),), name="kernels", daemon=True).start()
+
+
+def runs_on(device: torch.device, name: str) -> bool:
+    """Whether that family runs on this device: the compiler may be missing, or too old for it.
+
+    All are tried when the first is asked for, unless that has begun before. A step is taken a few times before it is
+    captured, so this never happens inside a capture.
+    """
+    found = _tried(device)
+    with _TRYING:
+        failed = {} if device in _SAID else {other: reason for other, reason in found.items() if reason}
+        _SAID.add(device)
+    if failed:
+        names, reasons = ", ".join(failed), "; ".join(dict.fromkeys(failed.values()))
+        message = f"kernels do not run here ({names}: {reasons}); torch's own operations are used, a little slower."
+        warnings.warn(message, SplitPUWarning, stacklevel=3)
+    return not found[name]
+
+
+def _tried_ahead(device: torch.device) -> None:
+    with suppress(RuntimeError):  # the process may end before it has begun
+        _tried(device)
+
+
+def _tried(device: torch.device) -> dict[str, str]:
+    """Side by side, because most of a compiler's work is done by other processes."""
+    with _TRYING:
+        if device not in _FOUND:
+            with ThreadPoolExecutor(len(_FAMILIES), thread_name_prefix="kernels") as threads:
+                reasons = threads.map(lambda attempt: _failure(device, attempt), _FAMILIES.values())
+            _FOUND[device] = dict(zip(_FAMILIES, reasons, strict=True))
+        return _FOUND[device]
+
+
+def _numbered(device: torch.device) -> torch.device:
+    """As tensors say it: with the number of the GPU."""
+    return device if device.index is not None else torch.device(device.type, torch.cuda.current_device())
+
+
+def _failure(device: torch.device, attempt: Attempt) -> str:
+    try:
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        return "" if attempt(device) else "their results are wrong"
+    except Exception as error:  # whatever a compiler may raise: torch's own operations are always there
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
