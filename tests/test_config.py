@@ -93,7 +93,9 @@ class TestFromDict:
             "unknown key 'engine.zzzzzzzzz'; the keys of 'engine' are "
             "'precision', 'capture', 'kernels', 'residence', 'threads', 'pieces', 'checkpoint_every'"
         )
-        assert "the top-level keys are 'method', 'rounds', 'members', 'threshold', 'base'" in message_of({"qqqqqqqqqqqqq": {}})
+        assert "the top-level keys are 'method', 'rounds', 'members', 'threshold', 'base'" in message_of(
+            {"qqqqqqqqqqqqq": {}}
+        )
 
     def test_section_given_a_scalar(self) -> None:
         message = message_of({"student": 3})
@@ -183,7 +185,9 @@ class TestToml:
 
     def test_sections_are_tables(self) -> None:
         text = config_to_toml(Config())
-        assert text.startswith('method = "split-pu"\nrounds = 2\nmembers = 1\nthreshold = "prior"\n\n[base]\nmethod = "risk"\n')
+        assert text.startswith(
+            'method = "split-pu"\nrounds = 2\nmembers = 1\nthreshold = "prior"\n\n[base]\nmethod = "risk"\n'
+        )
         assert "\n[student.optimiser]\n" in text
         assert text.endswith("\n")
 
