@@ -135,7 +135,7 @@ class WarmupConfig:
 class EngineConfig:
     """How the arithmetic is done; never what is computed."""
 
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU that has it
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 on a GPU, and for images on a CPU, that has it
     capture: Literal["auto", "off"] = "auto"  # auto: the whole step as one CUDA graph
     kernels: Literal["auto", "off"] = "auto"  # auto: on a GPU, layers in kernels of our own where they are faster
     residence: Literal["auto", "device", "host"] = "auto"  # where the training rows are kept

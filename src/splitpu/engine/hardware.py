@@ -33,11 +33,15 @@ class Hardware:
     world: World = field(default_factory=World)
 
     @classmethod
-    def choose(cls, device: str, config: EngineConfig) -> "Hardware":
-        """Take the fastest correct choice this machine offers, unless the configuration forbids it."""
+    def choose(cls, device: str, config: EngineConfig, *, trains_images: bool = False) -> "Hardware":
+        """Take the fastest correct choice this machine offers, unless the configuration forbids it.
+
+        On a CPU only convolutions gain from half the digits, and scores of a finished model are worth all of them.
+        """
         chosen = _device(device)
         on_gpu = chosen.type == "cuda"
-        bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu and torch.cuda.is_bf16_supported())
+        has_bf16 = torch.cuda.is_bf16_supported() if on_gpu else trains_images and _cpu_has_bf16()
+        bf16 = config.precision == "bf16" or (config.precision == "auto" and has_bf16)
         return cls(
             device=chosen,
             bf16=bf16,
@@ -114,6 +118,12 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device {name!r} was asked for but torch sees no GPU here; use device='cpu' or 'auto'.")
     return device
+
+
+def _cpu_has_bf16() -> bool:
+    """Whether there are instructions for it: without them it is far slower than float32."""
+    supported = [getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile")]
+    return any(ask() for ask in supported if ask is not None)
 
 
 def _sensible_threads() -> int:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,9 @@ def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
 def _forward_at_once(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
     was_training = network.training
     network.eval()
-    with hardware.autocast(), hardware.thread_limit():
+    # On a CPU scores are computed in full: a row's score is then the same while training and afterwards.
+    precision = hardware.autocast() if hardware.device.type == "cuda" else nullcontext()
+    with precision, hardware.thread_limit():
         logit: Tensor = network(inputs).logit
     network.train(was_training)
     return logit if logit.dtype == torch.float64 else logit.float()
