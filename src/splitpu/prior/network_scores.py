@@ -27,7 +27,7 @@ WARM_UP, CLEANED = 10, 20
 FEWEST_STEPS = 1000  # of both together, as far as MOST_TIMES as many epochs allow
 MOST_TIMES = 4
 _BATCH, _SMALLEST_BATCH = 256, 16  # images a step; of volumes fewer, as each is many images
-_UNLABELLED_EACH = 8  # in a batch for every positive: the more often a network sees those, the more it learns by heart
+_UNLABELLED_EACH = 8  # in a batch for every positive: seen less often, those are less learned by heart
 _OPTIMISER = OptimiserConfig(name="adamw", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.99)
 
 
