@@ -24,7 +24,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs tri
 def test_every_kernel_in_the_interpreter() -> None:
     places = [str(Path(__file__).parent), *sys.path]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(places)}
-    code = "import fused_cases; fused_cases.compare_all('cpu')"
+    code = "import fused_cases_triton; fused_cases_triton.compare_all('cpu')"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -32,9 +32,9 @@ def test_every_kernel_in_the_interpreter() -> None:
 @needs_cuda
 @needs_triton
 def test_every_kernel_on_cuda() -> None:
-    import fused_cases
+    import fused_cases_triton
 
-    fused_cases.compare_all("cuda")
+    fused_cases_triton.compare_all("cuda")
 
 
 class TestTrial:
