@@ -12,10 +12,10 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 
 # Runs the command line as it is, but stops at the first step and says when that was.
 _UNTIL_FIRST_STEP = """
-import json, os, sys, time
-from splitpu.cli import main, quick_start
+import gc, json, os, sys, time
+from splitpu.cli import main
 
-prepared = quick_start.keep_compiler_out
+freeze = gc.freeze  # what a command calls when it has imported everything
 
 def say_and_stop(*_):
     with open("/proc/self/schedstat") as file:
@@ -24,12 +24,12 @@ def say_and_stop(*_):
     os._exit(0)
 
 def prepare():
-    prepared()
+    freeze()
     from splitpu.engine.steps import Step
     Step.run = say_and_stop
 
 if __name__ == "__main__":  # not in the processes that decode images
-    quick_start.keep_compiler_out = prepare
+    gc.freeze = prepare
     main()
 """
 
