@@ -93,15 +93,15 @@ def test_keys_are_the_same_on_every_machine() -> None:
     (unit,) = [u for u in units_of("rho", recipe="paper", positives=[500], seeds=[3]) if "0.4" in str(u)]
     assert unit.key == (
         '{"experiment": "rho", "method": "split-pu", "positives": 500, "recipe": "paper", "seed": 3, '
-        '"setting": {"student.rho": 0.4}}'
+        '"setting": {"rounds": 1, "student.rho": 0.4}}'
     )
 
 
-def test_a_row_that_repeats_the_recipe_is_the_recipes_own_run() -> None:
+def test_rows_that_repeat_the_recipe_are_one_run() -> None:
     chosen = units_of("main,rho,early-stop,alpha", recipe="paper", positives=[1000], seeds=[0])
-    own = [unit for unit in chosen if not unit.setting]
-    assert [unit.experiment.name for unit in own] == ["main"]  # rho 0.7, alpha 0.3 and "with" are that run
-    assert len(chosen) == 1 + 6 + 1 + 8
+    own = [unit for unit in chosen if unit.setting in ({}, {"rounds": 1})]
+    assert [unit.experiment.name for unit in own] == ["main", "rho"]  # alpha 0.3 and "with" are rho 0.7 as well
+    assert len(chosen) == 1 + 2 + 6 + 8
 
 
 def test_one_run_gives_all_rounds() -> None:
@@ -381,8 +381,11 @@ def test_partial_results_are_rendered(tmp_path: Path) -> None:
     for unit in units_of("main", recipe="paper", positives=[1000], seeds=[0, 1]):
         store.add(unit, made_up(unit, 90.0 + unit.seed, base=88.0))
     of_rho = units_of("rho", recipe="paper", positives=[1000], seeds=[0])
-    (half,) = [unit for unit in of_rho if unit.setting == {"student.rho": 0.5}]
+    (half,) = [unit for unit in of_rho if unit.setting == {"rounds": 1, "student.rho": 0.5}]
     store.add(half, made_up(half, 89.0))
+    of_alpha = units_of("alpha", recipe="paper", positives=[1000], seeds=[0])
+    (usual,) = [unit for unit in of_alpha if unit.setting == {"rounds": 1}]
+    store.add(usual, made_up(usual, 90.25))
     store = ResultStore(tmp_path / "results")
     render(store, tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
@@ -390,9 +393,9 @@ def test_partial_results_are_rendered(tmp_path: Path) -> None:
     assert "| base model (nnPU) | 1000 | 89.02 ± 0.39 | 88.00 ± 0.00 (n = 2) | -1.02 |" in text
     assert "| student over its own base | 1000 | \N{EN DASH} | +2.50 ± 0.71 (n = 2) |" in text
     assert "| 0.5 | 1000 | 90.02 | 89.00 (n = 1) | -1.02 |" in text
-    assert "| 0.7 | 1000 | 90.51 | 90.50 ± 0.71 (n = 2) |" in text  # the recipe's own run serves this row, too
+    assert "| 0.7 | 1000 | 90.51 | 90.25 (n = 1) |" in text  # the run of another table's row serves this one, too
     assert "| 0.6 | 1000 | 90.24 | not run |" in text
-    assert "3 results are shown." in text
+    assert "4 results are shown." in text
     html = (tmp_path / "results.html").read_text()
     assert 'data-name="ours, paper"' in html and 'data-name="paper"' in html
 
