@@ -8,15 +8,15 @@ A network that mixes rows, as batch norm does, or that draws, as dropout does, w
 It keeps its whole batch, and its activations wait in host memory until the way back needs them.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from splitpu.engine.outputs import LazyOutputs, networks_in
+from splitpu.engine.outputs import LazyOutputs, called_through, networks_in
 from splitpu.networks.backbone import Backbone, Outputs
 
 _TRIED_ROWS = 4  # enough to see whether a row's outputs depend on its neighbours
@@ -41,17 +41,12 @@ class LighterForward:
         """Whether twice the pieces of so many rows would be smaller ones."""
         return 1 < self.pieces < rows
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Inside the block every network takes this way; its weights, names and whoever holds it stay as they are."""
-        with ExitStack() as stack:
-            for network in self._networks:
-                whole = network.forward
-                lighter = _in_pieces(whole, self.pieces) if self.pieces > 1 else _kept_on_host(whole)
-                # On the object, not its class: found before the class's own method, and gone with the block.
-                network.__dict__["forward"] = lighter
-                stack.callback(network.__dict__.pop, "forward")
-            yield
+    def active(self) -> AbstractContextManager[None]:
+        """Inside the block every network takes this way."""
+        return called_through(
+            self._networks,
+            lambda _, whole: _in_pieces(whole, self.pieces) if self.pieces > 1 else _kept_on_host(whole),
+        )
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
+from splitpu.engine.half_weights import HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
 from splitpu.engine.parallel import add_gradients
@@ -32,6 +33,9 @@ class Step:
         allow_kernels(self.module, hardware.kernels)
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
+        # Several processes add up gradients of their own accord, in whatever they were computed.
+        halves = hardware.kernels and hardware.bf16 and hardware.world.size == 1
+        self._half = HalfWeights(self.module) if halves else None
         self.generator = torch.Generator(hardware.device)
         self.draws = StageDraws(hardware.device)
         # Inputs and sums sit at fixed addresses, which is what a captured graph reads and writes.
@@ -121,7 +125,8 @@ class Step:
 
     def _terms(self, indices: Mapping[str, Tensor]) -> dict[str, Tensor]:
         lighter = nullcontext() if self.lighter is None else self.lighter.active()
-        with self.hardware.autocast(), lighter:
+        half = nullcontext() if self._half is None else self._half.active()
+        with self.hardware.autocast(), half, lighter:
             return self.stage.task.step(self._batch(indices), self.views, self.generator)
 
     def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:

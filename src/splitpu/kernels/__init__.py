@@ -9,7 +9,7 @@ from splitpu.kernels.logit_terms import fused_terms_apply, label_terms, pu_risk
 from splitpu.kernels.norm_relu import normalise
 from splitpu.kernels.switch import allow_kernels, kernels_allowed
 from splitpu.kernels.tail import last_rows
-from splitpu.kernels.thin_convolution import convolve
+from splitpu.kernels.thin_convolution import convolve, is_thin
 from splitpu.kernels.trial import prepare
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "feature_term",
     "fused_consistency_applies",
     "fused_terms_apply",
+    "is_thin",
     "kernels_allowed",
     "label_terms",
     "last_rows",

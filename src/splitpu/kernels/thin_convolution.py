@@ -26,14 +26,30 @@ def convolve(layer: nn.Conv2d, batch: Tensor) -> Tensor:
         return output
     if slow_gradient(layer, batch):
         return strided_convolution(batch, layer.weight)
-    stride, padding = layer.stride[0], int(layer.padding[0])
-    few_inputs = layer.weight[0].numel() <= _MOST_PATCH_VALUES and not batch.requires_grad
-    few_outputs = layer.out_channels % _ALIGNMENT != 0 and layer.kernel_size == (1, 1) and (stride, padding) == (1, 0)
-    if not few_inputs and not few_outputs:
+    if not (_has_few_outputs(layer) or (_has_few_inputs(layer) and not batch.requires_grad)):
         output = layer(batch)
         return output
+    stride, padding = layer.stride[0], int(layer.padding[0])
     with torch.autocast("cuda", enabled=False):
         return matrix_convolution(batch, layer.weight, stride, padding, torch.get_autocast_dtype("cuda"))
+
+
+def is_thin(layer: nn.Conv2d) -> bool:
+    """Whether this may become a matrix product, which wants its weights in full: so their gradient is not rounded.
+
+    >>> [is_thin(nn.Conv2d(*sizes, bias=False)) for sizes in ((3, 96, 3), (96, 96, 3), (192, 10, 1))]
+    [True, False, True]
+    """
+    return _is_plain(layer) and (_has_few_inputs(layer) or _has_few_outputs(layer))
+
+
+def _has_few_inputs(layer: nn.Conv2d) -> bool:
+    return layer.weight[0].numel() <= _MOST_PATCH_VALUES
+
+
+def _has_few_outputs(layer: nn.Conv2d) -> bool:
+    plain = layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.padding == (0, 0)
+    return plain and layer.out_channels % _ALIGNMENT != 0
 
 
 def matrix_convolution(

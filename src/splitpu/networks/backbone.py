@@ -21,6 +21,9 @@ class Backbone(nn.Module):
     # Whether the gradient that `forward` sends back to `low` is a tensor that no other layer is given, too. It is where
     # `low` goes into a convolution, or into several layers; not where it is only added to something.
     low_gradient_is_own = False
+    # Whether its convolutions and linear layers look at their weights only when they are called: then copies in half
+    # precision can stand in for them during `forward`.
+    reads_weights_when_called = False
 
     def low_features(self, batch: Tensor) -> Tensor:
         """The `low` output alone. Networks that can stop after their first block override this."""

@@ -10,6 +10,7 @@ class PlainCNN(Backbone):
     """Convolutions one after the other, then hidden layers on the flattened map; low = the first block."""
 
     low_gradient_is_own = True
+    reads_weights_when_called = True
 
     first: nn.Module
     rest: nn.Module

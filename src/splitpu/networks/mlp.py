@@ -10,6 +10,8 @@ WIDTH = 256
 class MLP(Backbone):
     """Three hidden layers of one width, each with batch normalisation; low = the first, high = the last."""
 
+    reads_weights_when_called = True
+
     def __init__(self, input_shape: tuple[int, ...]) -> None:
         """Build for samples of this shape."""
         super().__init__()

@@ -12,6 +12,7 @@ class ResNet18(Backbone):
     """Eight residual blocks in four layers; low = the first convolution's block, high = the pooled 512 channels."""
 
     low_gradient_is_own = True
+    reads_weights_when_called = True
 
     def __init__(self, input_shape: tuple[int, ...], *, quiet_blocks: bool = False) -> None:
         """Build for images of shape (H, W, C); small ones keep their resolution through the stem.
