@@ -235,6 +235,16 @@ def test_image_statistics_match_numpy_in_chunks(tiny_chunks, images, offset, sca
     np.testing.assert_allclose(fitted.std, unit.std((0, 1, 2)), rtol=1e-9)
 
 
+def test_bytes_are_counted_exactly():
+    # Nearly all at 255 in nearly a thousand rows: a sum that loses a one anywhere gives another deviation.
+    images = np.full((997, 2, 3, 2), 255, np.uint8)
+    images[5, 1, 2, 0], images[990, 0, 0, 1] = 254, 0
+    fitted, count = Preprocessing.fit(images), 997 * 6
+    expected = [((1 / count) * (1 - 1 / count)) ** 0.5 * step / 255 for step in (1, 255)]
+    np.testing.assert_allclose(fitted.std, expected, rtol=1e-14)
+    assert fitted.mean == tuple((255 * count - step) / count * (1 / 255) for step in (1, 255))
+
+
 def test_what_never_varies_is_not_divided_by_nothing():
     assert Preprocessing.fit(np.full((1000, 2), 0.1, np.float32)).std == (1, 1)
     assert Preprocessing.fit(np.full((3, 4, 4, 1), 7, np.uint8)).std == (1,)

@@ -15,6 +15,7 @@ Kind = Literal["vectors", "images", "volumes"]
 Floats = npt.NDArray[np.float64]
 
 BYTE_SCALE = 1 / 255
+_LINES_ADDED_EXACTLY = 256  # so many squares of bytes add up to less than 2**24, up to where float32 counts by ones
 _KINDS: dict[int, Kind] = {2: "vectors", 4: "images", 5: "volumes"}  # by the number of axes of canonical features
 
 
@@ -45,19 +46,20 @@ class Preprocessing:
 
     @classmethod
     def fit(cls, features: Array) -> "Preprocessing":
-        """Statistics of canonical features, read a chunk at a time and summed in float64.
+        """Statistics of canonical features, read a chunk at a time.
 
         >>> Preprocessing.fit(np.array([[1.0, 5.0], [3.0, 5.0]], np.float32)).mean
         (2.0, 5.0)
         """
-        low, high, mean = _range_and_mean(features)
-        std = np.where(low == high, 1.0, _deviation(features, mean))
-        shape = tuple(int(side) for side in features.shape[1:])
-        kind = kind_of(features)
-        if kind == "vectors":
-            return cls(kind, shape, 0.0, 1.0, _floats(mean), _floats(std))
-        offset, scale = _to_unit(features.dtype, float(low.min()), float(high.max()))
-        spread = np.where(low == high, 1.0, std * scale)
+        kind, shape = kind_of(features), tuple(int(side) for side in features.shape[1:])
+        if features.dtype == np.uint8:
+            mean, std = _of_bytes(features)
+            offset, scale = 0.0, 1.0 if kind == "vectors" else BYTE_SCALE
+        else:
+            low, high, mean = _range_and_mean(features)
+            std = np.where(low == high, 0.0, _deviation(features, mean))
+            offset, scale = (0.0, 1.0) if kind == "vectors" else _to_unit(float(low.min()), float(high.max()))
+        spread = np.where(std == 0, 1.0, std * scale)
         return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread))
 
     def check(self, features: Array, name: str = "X") -> None:
@@ -136,9 +138,30 @@ def _range_and_mean(features: Array) -> tuple[Floats, Floats, Floats]:
         high = np.maximum(high, flat.max(axis=0).reshape(-1, channels).max(axis=0))
         total += flat.sum(axis=0, dtype=np.float64).reshape(-1, channels).sum(axis=0)
         values += flat.size // channels
+    _refuse_nothing(values)
+    return low, high, total / values
+
+
+def _of_bytes(features: Array) -> tuple[Floats, Floats]:
+    """Mean and deviation of each channel, in one pass and exactly: sums of bytes and of squares are whole numbers."""
+    channels = features.shape[-1]
+    total, squares = np.zeros(channels), np.zeros(channels)
+    values = 0
+    for flat in _long_rows(features):
+        for start in range(0, len(flat), _LINES_ADDED_EXACTLY):
+            lines = flat[start : start + _LINES_ADDED_EXACTLY].astype(np.float32)
+            total += lines.sum(axis=0).reshape(-1, channels).sum(axis=0, dtype=np.float64)
+            squares += np.einsum("nk,nk->k", lines, lines).reshape(-1, channels).sum(axis=0, dtype=np.float64)
+        values += flat.size // channels
+    _refuse_nothing(values)
+    sums = [(int(one), int(other)) for one, other in zip(total, squares, strict=True)]
+    variance = [(values * of_squares - of_values**2) / values**2 for of_values, of_squares in sums]
+    return total / values, np.sqrt(variance)
+
+
+def _refuse_nothing(values: int) -> None:
     if values == 0:
         raise InputError("X holds volumes without a slice: every value is 0, which means that there is none")
-    return low, high, total / values
 
 
 def _long_rows(features: Array) -> Iterator[Array]:
@@ -168,9 +191,7 @@ def _deviation(features: Array, mean: Floats) -> Floats:
     return deviation
 
 
-def _to_unit(dtype: np.dtype[Any], low: float, high: float) -> tuple[float, float]:
-    if dtype == np.uint8:
-        return 0.0, BYTE_SCALE
+def _to_unit(low: float, high: float) -> tuple[float, float]:
     if low >= 0 and high <= 1:
         return 0.0, 1.0
     return low, 1 / (high - low) if high > low else 1.0
