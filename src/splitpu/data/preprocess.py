@@ -16,6 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 BYTE_SCALE = 1 / 255
 _LINES_ADDED_EXACTLY = 256  # so many squares of bytes add up to less than 2**24, up to where float32 counts by ones
+_VALUES_AT_ONCE = 2**18  # in float32 they stay in the processor's cache
 _KINDS: dict[int, Kind] = {2: "vectors", 4: "images", 5: "volumes"}  # by the number of axes of canonical features
 
 
@@ -144,19 +145,22 @@ def _range_and_mean(features: Array) -> tuple[Floats, Floats, Floats]:
 
 def _of_bytes(features: Array) -> tuple[Floats, Floats]:
     """Mean and deviation of each channel, in one pass and exactly: sums of bytes and of squares are whole numbers."""
-    channels = features.shape[-1]
-    total, squares = np.zeros(channels), np.zeros(channels)
-    values = 0
+    channels, line = features.shape[-1], int(np.prod(features.shape[1:][-3:]))
+    at_once = min(_LINES_ADDED_EXACTLY, max(1, _VALUES_AT_ONCE // line))
+    columns, squares, values = np.zeros(line), np.zeros(line), 0
     for flat in _long_rows(features):
-        for start in range(0, len(flat), _LINES_ADDED_EXACTLY):
-            lines = flat[start : start + _LINES_ADDED_EXACTLY].astype(np.float32)
-            total += lines.sum(axis=0).reshape(-1, channels).sum(axis=0, dtype=np.float64)
-            squares += np.einsum("nk,nk->k", lines, lines).reshape(-1, channels).sum(axis=0, dtype=np.float64)
+        for start in range(0, len(flat), at_once):
+            lines = flat[start : start + at_once].astype(np.float32)
+            columns += lines.sum(axis=0)
+            squares += np.einsum("nk,nk->k", lines, lines)
         values += flat.size // channels
     _refuse_nothing(values)
-    sums = [(int(one), int(other)) for one, other in zip(total, squares, strict=True)]
-    variance = [(values * of_squares - of_values**2) / values**2 for of_values, of_squares in sums]
-    return total / values, np.sqrt(variance)
+    totals, totals_of_squares = (one.reshape(-1, channels).sum(axis=0) for one in (columns, squares))
+    variances = [
+        (values * int(of_squares) - int(total) ** 2) / values**2
+        for total, of_squares in zip(totals, totals_of_squares, strict=True)
+    ]
+    return totals / values, np.sqrt(variances)
 
 
 def _refuse_nothing(values: int) -> None:
