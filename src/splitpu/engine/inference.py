@@ -41,6 +41,8 @@ def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: 
 def _read_ahead(rows: RowStore, first: int, end: int) -> Iterator[Tensor]:
     """Chunks of the rows in order, on the device. What has to be read is read while the chunk before is computed."""
     size = _chunk_size(rows.row_values, rows.device)
+    if rows.device.type == "cuda":  # where libraries take their time for every new size, and rounding is not promised
+        size = _even_size(end - first, size)
     full = (end - first) // size
     if not rows.resident and full:
         plan = torch.arange(first, first + full * size).view(full, size)
@@ -80,6 +82,16 @@ def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
 
 def _chunk_size(row_values: int, device: torch.device) -> int:
     return max(1, _BATCH_VALUES[device.type] // row_values)
+
+
+def _even_size(rows: int, most: int) -> int:
+    """How large chunks are that are no more than they need to be and as equal as they can be.
+
+    >>> _even_size(50_000, 5461), _even_size(10, 100), _even_size(0, 5)
+    (5000, 10, 1)
+    """
+    chunks = max(1, -(-rows // most))
+    return max(1, -(-rows // chunks))
 
 
 def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
