@@ -45,9 +45,12 @@ def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -
         and batch.is_contiguous(memory_format=torch.channels_last)
         and (added is None or _alike(batch, added))
         and not layer._forward_hooks
-        and runs_on(batch.device, "batch-norm")
-        and runs_on(batch.device, "batch-norm gradient")
+        and all(runs_on(batch.device, family) for family in _families(layer))
     )
+
+
+def _families(layer: nn.BatchNorm2d) -> tuple[str, ...]:
+    return ("batch-norm", "batch-norm gradient") if layer.training else ("batch-norm outside training",)
 
 
 def _alike(batch: Tensor, added: Tensor) -> bool:
@@ -90,6 +93,15 @@ def _attempt(device: torch.device) -> bool:
     output = kernels.normalised(images, kernels.statistics(images, layer), None, relu=True)
     expected = functional.relu(functional.batch_norm(images.float(), None, None, training=True))
     return torch.allclose(output.float(), expected, atol=2e-2, rtol=1e-2)
+
+
+@family("batch-norm outside training")
+def _attempt_outside_training(device: torch.device) -> bool:
+    from splitpu.kernels import norm_relu_triton as kernels
+
+    layer, images = nn.BatchNorm2d(128).to(device), _some_images(device)  # which changes nothing
+    output = kernels.normalised_by_running(images, layer, None, relu=True)
+    return torch.allclose(output.float(), functional.relu(images.float()), atol=1e-2)
 
 
 @family("batch-norm gradient")
