@@ -21,8 +21,10 @@ from splitpu.engine.loop import Engine
 from splitpu.engine.optimise import average_weight_at, rate_at
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import EpochRecord, Observer, Stage
+from splitpu.engine.steps import Step
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted
+from splitpu.kernels import trial
 from splitpu.networks import build_network
 from splitpu.views import Views
 
@@ -206,6 +208,22 @@ class TestLoop:
         seen = linear(inputs).mean(0)
         assert torch.allclose(norm.running_mean, seen, atol=0.15)
         assert norm.momentum == pytest.approx(0.1)
+
+
+def test_a_step_without_kernels_that_lacks_memory_is_forgiven_before_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = engine()
+    step = Step(stage(network()), one.rows, one.views, one.hardware)
+    compute, attempts = step._compute, []
+
+    def with_too_little_memory_at_first() -> None:
+        attempts.append(getattr(trial._WAITING, "never", False))
+        if len(attempts) == 1:
+            raise torch.OutOfMemoryError("no room")
+        compute()
+
+    monkeypatch.setattr(step, "_compute", with_too_little_memory_at_first)
+    step._warm_up()
+    assert attempts == [True, False] and step.optimiser.state
 
 
 class TestHardware:

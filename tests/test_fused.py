@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -70,6 +72,23 @@ class TestTrial:
             assert not trial.runs_on(device, "wrong")
             assert trial.runs_on(device, "good")
         assert attempts == ["good"]
+
+    def test_who_does_not_want_to_wait_goes_without_kernels_and_alone(self) -> None:
+        may_end, device = threading.Event(), torch.device("cpu")
+
+        @trial.family("slow")
+        def slow(device: torch.device) -> bool:
+            return may_end.wait(10)
+
+        with ThreadPoolExecutor(1) as elsewhere:
+            patient = elsewhere.submit(trial.runs_on, device, "slow")
+            with trial.without_waiting():
+                assert not trial.runs_on(device, "slow")
+                assert not patient.done()  # threads do not hear of one another's impatience
+                may_end.set()
+                assert patient.result(10)
+                assert trial.runs_on(device, "slow")  # what is known needs no waiting
+        assert trial.runs_on(device, "slow")
 
 
 class TestFusedOptimiser:

@@ -3,7 +3,7 @@
 import gc
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import torch
 from torch import Tensor
@@ -18,10 +18,8 @@ from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import TORCHS_OWN, StageDraws
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUWarning
-from splitpu.kernels import allow_kernels
+from splitpu.kernels import allow_kernels, without_waiting
 from splitpu.views import Views
-
-_WARM_UP_STEPS = 3  # lets libraries choose their algorithms and optimisers allocate their state before capture
 
 
 class Step:
@@ -177,8 +175,7 @@ class Step:
         stream = _capture_stream(self.hardware.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP_STEPS):
-                self._compute()
+            self._warm_up()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
@@ -187,6 +184,16 @@ class Step:
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._compute()
         self._graph = graph
+
+    def _warm_up(self) -> None:
+        """Let libraries choose their algorithms and the optimiser allocate its state, which cannot be captured.
+
+        Two steps: the first does whatever is done only once, and loads libraries while kernels are being compiled. So
+        it may be without them, and need more memory than those that count. The second is as all that follow.
+        """
+        with suppress(torch.OutOfMemoryError), without_waiting():
+            self._compute()
+        self._compute()
 
     def _restore(self, before: Mapping[str, Tensor]) -> None:
         """Undo what steps did, in place; optimiser state that did not exist before starts at zero."""

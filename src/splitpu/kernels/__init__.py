@@ -10,7 +10,7 @@ from splitpu.kernels.norm_relu import normalise
 from splitpu.kernels.switch import allow_kernels, kernels_allowed
 from splitpu.kernels.tail import last_rows
 from splitpu.kernels.thin_convolution import convolve, is_thin
-from splitpu.kernels.trial import prepare
+from splitpu.kernels.trial import prepare, without_waiting
 
 __all__ = [
     "allow_kernels",
@@ -26,4 +26,5 @@ __all__ = [
     "normalise",
     "prepare",
     "pu_risk",
+    "without_waiting",
 ]

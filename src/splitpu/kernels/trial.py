@@ -2,9 +2,9 @@
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -16,6 +16,7 @@ _FAMILIES: dict[str, Attempt] = {}
 _TRYING = threading.Lock()
 _FOUND: dict[torch.device, dict[str, str]] = {}  # why a family does not run; nothing if it does
 _SAID: set[torch.device] = set()
+_WAITING = threading.local()  # `never` inside `without_waiting`
 
 
 def family(name: str) -> Callable[[Attempt], Attempt]:
@@ -37,12 +38,27 @@ def prepare(device: torch.device) -> None:
     threading.Thread(target=_tried_ahead, args=(_numbered(device),), name="kernels", daemon=True).start()
 
 
+@contextmanager
+def without_waiting() -> Iterator[None]:
+    """Inside the block, in this thread, kernels that are still being compiled count as if they did not run.
+
+    For a step whose outcome nobody needs: it makes the libraries load what they load only once, meanwhile.
+    """
+    _WAITING.never = True
+    try:
+        yield
+    finally:
+        _WAITING.never = False
+
+
 def runs_on(device: torch.device, name: str) -> bool:
     """Whether that family runs on this device: the compiler may be missing, or too old for it.
 
     All are tried when the first is asked for, unless that has begun before. A step is taken a few times before it is
     captured, so this never happens inside a capture.
     """
+    if getattr(_WAITING, "never", False) and device not in _FOUND:
+        return False
     found = _tried(device)
     with _TRYING:
         failed = {} if device in _SAID else {other: reason for other, reason in found.items() if reason}
