@@ -17,15 +17,16 @@ from splitpu.networks import build_network
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(
     ("channels", "outputs", "side", "padding"), [(3, 5, 3, 1), (1, 16, 5, 2), (4, 3, 3, 0), (24, 10, 1, 0)]
 )
 def test_matrix_convolution_is_the_convolution(
-    channels: int, outputs: int, side: int, padding: int, stride: int
+    channels: int, outputs: int, side: int, padding: int, stride: int, layout: torch.memory_format
 ) -> None:
     batch = torch.randn(6, channels, 11, 9).to(memory_format=torch.channels_last).requires_grad_()
-    weight = torch.randn(outputs, channels, side, side, requires_grad=True)
+    weight = torch.randn(outputs, channels, side, side).to(memory_format=layout).requires_grad_()
     expected = functional.conv2d(batch, weight, stride=stride, padding=padding)
     upstream = torch.randn_like(expected)
     expected_gradients = torch.autograd.grad(expected, (batch, weight), upstream)

@@ -63,7 +63,7 @@ def matrix_convolution(
         pixels = fused_patches(batch, side, stride, padding, dtype)
     else:
         pixels = _patches(batch.to(dtype), side, stride, padding)
-    product: Tensor = _RowProduct.apply(pixels.flatten(0, 2), weight.flatten(1))  # type: ignore[no-untyped-call]
+    product: Tensor = _RowProduct.apply(pixels.flatten(0, 2), weight)  # type: ignore[no-untyped-call]
     return product.view(*pixels.shape[:3], -1).permute(0, 3, 1, 2)
 
 
@@ -83,12 +83,12 @@ def _is_plain(layer: nn.Conv2d) -> bool:
 
 
 class _RowProduct(torch.autograd.Function):
-    """`rows @ weight.T` for a great many rows; the rows may have more columns than the weight, filled with zeros."""
+    """`rows @ weight.flatten(1).T` for a great many rows, which may have more columns than that, filled with zeros."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
-        outputs, inputs = weight.shape
-        matrix = _padded(weight.to(rows.dtype), _lack(outputs), rows.shape[1] - inputs)
+        outputs = len(weight)
+        matrix = _as_matrix(weight, outputs + _lack(outputs), rows.shape[1], rows.dtype)
         ctx.save_for_backward(rows, matrix)
         ctx.weight_shape, ctx.weight_dtype = weight.shape, weight.dtype
         return (rows @ matrix.T)[:, :outputs].contiguous()
@@ -96,18 +96,23 @@ class _RowProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         rows, matrix = ctx.saved_tensors
-        outputs, inputs = ctx.weight_shape
-        gradient = _padded(gradients[0], 0, _lack(outputs))
+        outputs, inputs = ctx.weight_shape[0], ctx.weight_shape[1:].numel()
+        gradient = functional.pad(gradients[0], (0, _lack(outputs))) if _lack(outputs) else gradients[0]
         for_rows = gradient @ matrix if ctx.needs_input_grad[0] else None
         parts = next(parts for parts in range(min(_PARTS, len(rows)), 0, -1) if len(rows) % parts == 0)
         per_part = torch.bmm(gradient.view(parts, -1, len(matrix)).transpose(1, 2), rows.view(parts, -1, rows.shape[1]))
         for_weight = per_part.sum(0, dtype=torch.float32)[:outputs, :inputs]
-        return for_rows, for_weight.to(ctx.weight_dtype)
+        return for_rows, for_weight.to(ctx.weight_dtype).view(ctx.weight_shape)
 
 
-def _padded(matrix: Tensor, rows: int, columns: int) -> Tensor:
-    """With so many more rows and columns of zeros; the matrix itself where none are needed, which torch would copy."""
-    return functional.pad(matrix, (0, columns, 0, rows)) if rows or columns else matrix
+def _as_matrix(weight: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """The weight of every output in a row, in this precision and filled up with zeros: all of it in one copy."""
+    inputs = weight[0].numel()
+    if weight.shape[0] == rows and inputs == columns:
+        return weight.to(dtype).flatten(1)
+    matrix = torch.zeros((rows, columns), device=weight.device, dtype=dtype)
+    matrix[: len(weight), :inputs].view(weight.shape).copy_(weight)
+    return matrix
 
 
 def _lack(count: int) -> int:
