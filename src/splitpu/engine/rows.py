@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -131,6 +131,29 @@ class _Slot:
 def _taken(slot: _Slot, read: Future[None]) -> dict[str, Tensor]:
     read.result()
     return slot.on_device()
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """The rows of all parts, in order. Not copied where they lie one behind the other, as a step gathers its groups.
+
+    >>> rows = torch.arange(6).view(3, 2)
+    >>> joined(rows.split([1, 2])).data_ptr() == rows.data_ptr(), joined([rows[2:], rows[:1]]).tolist()
+    (True, [[4, 5], [0, 1]])
+    """
+    first = parts[0]
+    if all(_follows(one, other) for one, other in itertools.pairwise(parts)):
+        return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride())
+    return torch.cat(list(parts))
+
+
+def _follows(one: Tensor, other: Tensor) -> bool:
+    return (
+        one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+        and one.storage_offset() + one.numel() == other.storage_offset()
+        and (one.dtype, one.shape[1:]) == (other.dtype, other.shape[1:])
+        and one.is_contiguous()
+        and other.is_contiguous()
+    )
 
 
 def shared_tensor(array: npt.NDArray[Any]) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
 from splitpu.engine.batches import Pool, Rows, proportional_count
+from splitpu.engine.rows import joined
 from splitpu.engine.stage import Batch, Stage
 from splitpu.kernels import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, upu_risk
@@ -30,7 +31,7 @@ class BaseTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups, so that they share their batch-norm statistics."""
         positives = len(batch["positives"].rows)
-        raw = torch.cat([batch["positives"].raw, batch["population"].raw])
+        raw = joined([batch["positives"].raw, batch["population"].raw])
         inputs = views.weak(raw, generator) if self.config.augment else views.plain(raw)
         logit = self.module(inputs).logit
         if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):

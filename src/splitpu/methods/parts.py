@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from splitpu.config.methods import PassesConfig
 from splitpu.engine.batches import Pool, Rows, proportional_count
+from splitpu.engine.rows import joined
 from splitpu.engine.stage import Batch
 from splitpu.methods.context import Context
 from splitpu.views import Views
@@ -42,8 +43,7 @@ def two_pools(context: Context, settings: PassesConfig, population: Rows | None 
 def positives_first(batch: Mapping[str, Batch]) -> tuple[Batch, int]:
     """Both pools as one batch, so that they share their batch-norm statistics, and how many positives lead it."""
     both = (batch["positives"], batch["population"])
-    joined = Batch(torch.cat([one.rows for one in both]), torch.cat([one.raw for one in both]))
-    return joined, len(both[0].rows)
+    return Batch(joined([one.rows for one in both]), joined([one.raw for one in both])), len(both[0].rows)
 
 
 def seen(raw: Tensor, views: Views, generator: torch.Generator, *, augment: bool) -> Tensor:

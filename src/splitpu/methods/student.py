@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import StudentConfig
 from splitpu.engine.batches import Pool, proportional_count
+from splitpu.engine.rows import joined
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUWarning
 from splitpu.kernels import (
@@ -80,9 +81,9 @@ class StudentTask:
         weak = [name for name in groups if name not in strong]  # the last of the groups, or all of them
         seen = []
         if strong:
-            seen.append(views.strong(torch.cat([batch[name].raw for name in strong]), generator))
+            seen.append(views.strong(joined([batch[name].raw for name in strong]), generator))
         if weak:
-            seen.append(views.weak(torch.cat([batch[name].raw for name in weak]), generator))
+            seen.append(views.weak(joined([batch[name].raw for name in weak]), generator))
         if "consistent" in batch:
             seen.append(views.strong(batch["consistent"].raw, generator))
         return torch.cat(seen)

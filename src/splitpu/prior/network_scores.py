@@ -11,6 +11,7 @@ from torch.nn.functional import softplus
 from splitpu.config.schema import Config, OptimiserConfig
 from splitpu.data.pudata import PUData
 from splitpu.engine.batches import Pool
+from splitpu.engine.rows import joined
 from splitpu.engine.stage import AfterEpoch, Batch, EpochRecord, Observer, Stage
 from splitpu.methods.context import Context
 from splitpu.networks import Backbone, Outputs
@@ -40,7 +41,7 @@ class ContrastTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both kinds, so that they share their batch-norm statistics."""
         positives = len(batch["positives"].rows)
-        raw = torch.cat([batch["positives"].raw, batch["unlabelled"].raw])
+        raw = joined([batch["positives"].raw, batch["unlabelled"].raw])
         logit = self.module(views.weak(raw, generator)).logit.float()
         weight = self.kept[batch["unlabelled"].rows]
         against = (softplus(logit[positives:]) * weight).sum() / weight.sum().clamp(min=1)
