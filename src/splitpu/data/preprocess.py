@@ -148,9 +148,11 @@ def _of_bytes(features: Array) -> tuple[Floats, Floats]:
     channels, line = features.shape[-1], int(np.prod(features.shape[1:][-3:]))
     at_once = min(_LINES_ADDED_EXACTLY, max(1, _VALUES_AT_ONCE // line))
     columns, squares, values = np.zeros(line), np.zeros(line), 0
+    room = np.empty((at_once, line), np.float32)  # used again and again: new memory takes longer than the sums
     for flat in _long_rows(features):
         for start in range(0, len(flat), at_once):
-            lines = flat[start : start + at_once].astype(np.float32)
+            lines = room[: len(flat) - start]
+            np.copyto(lines, flat[start : start + at_once])
             columns += lines.sum(axis=0)
             squares += np.einsum("nk,nk->k", lines, lines)
         values += flat.size // channels
