@@ -16,7 +16,7 @@ from splitpu.data import PUData
 from splitpu.data.preprocess import Preprocessing
 from splitpu.engine import inference
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.rows import RowStore
+from splitpu.engine.rows import RowStore, joined, picked_by_words
 from splitpu.errors import InputError
 from splitpu.networks import build_network
 from splitpu.networks.backbone import Outputs
@@ -135,6 +135,25 @@ def test_any_part_of_a_file_is_found_in_it(tmp_path: Path) -> None:
         store = RowStore(rows, CPU, "host")
         for numbers in (order, torch.arange(50, 90), torch.tensor([3, 4, 4, 5, 1]), order[:0]):
             assert np.array_equal(store.gather(numbers).numpy(), rows[numbers.numpy()])
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(8, 8, 3), (5, 3), (7,), (2,)])
+def test_rows_picked_by_words_are_the_rows(shape: tuple[int, ...], kind: torch.dtype) -> None:
+    features = torch.randint(0, 256, (20, *shape)).to(kind)
+    rows = torch.tensor([3, 19, 0, 3])
+    picked = picked_by_words(features, rows)
+    assert picked.dtype == kind and picked.is_contiguous() and torch.equal(picked, features[rows])
+
+
+def test_joined_rows_are_copied_only_where_they_lie_apart() -> None:
+    whole = torch.arange(60).view(10, 2, 3)
+    first, second, third = whole.split([2, 5, 3])
+    assert joined([first, second, third]).data_ptr() == whole.data_ptr()
+    assert joined([second, third]).data_ptr() == second.data_ptr()
+    elsewhere = whole.clone()
+    for parts in ([first, third], [second, first], [first, elsewhere[2:4]], [first[:, :1], second[:, :1]], [first] * 2):
+        assert torch.equal(joined(parts), torch.cat(parts))
 
 
 def test_an_epoch_may_be_left_early() -> None:

@@ -45,7 +45,8 @@ class RowStore:
     def gather(self, rows: Tensor) -> Tensor:
         """Fetch the rows as stored. Inside a captured step this must be the resident kind: no host is involved."""
         if self._tensor is not None:
-            return self._tensor.index_select(0, rows)
+            on_gpu = self.device.type == "cuda"
+            return picked_by_words(self._tensor, rows) if on_gpu else self._tensor.index_select(0, rows)
         return self._fetch(rows.cpu()).to(self.device, non_blocking=True)
 
     def stream(self, plan: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
@@ -131,6 +132,18 @@ class _Slot:
 def _taken(slot: _Slot, read: Future[None]) -> dict[str, Tensor]:
     read.result()
     return slot.on_device()
+
+
+def picked_by_words(features: Tensor, rows: Tensor) -> Tensor:
+    """Some of the rows, eight bytes at a time: a GPU computes the place of every element that it copies by itself.
+
+    >>> picked_by_words(torch.arange(48, dtype=torch.uint8).view(3, 4, 4), torch.tensor([2]))[0, 0].tolist()
+    [32, 33, 34, 35]
+    """
+    flat = features.flatten(1)
+    if flat.shape[1] * flat.element_size() % 8 == 0:
+        flat = flat.view(torch.int64)
+    return flat.index_select(0, rows).view(features.dtype).view(len(rows), *features.shape[1:])
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
