@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from splitpu.engine.half_weights import HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
+from splitpu.kernels import allow_kernels
 from splitpu.methods.student import feature_predictor
 from splitpu.networks import Backbone, Outputs, build_network
 from splitpu.networks.ensemble import Ensemble
@@ -142,3 +143,27 @@ def test_trainings_are_bitwise_the_same(kind: str, pieces: int) -> None:
     assert same(weights(plain), weights(halved))
     if kind == "row by row":
         assert plain.seen == {torch.float32} and torch.bfloat16 in halved.seen  # what was compared was not the same
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_cuda_it_is_one_kernel_each_way() -> None:
+    torch.manual_seed(0)
+    network = build_network("cnn13", (32, 32, 3)).cuda().to(memory_format=torch.channels_last)
+    allow_kernels(network, True)
+    batch = torch.randn(64, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
+    kernels, gradients = {}, {}
+    for halved in (False, True, False, True):  # what is only done once is done the first time
+        network.zero_grad(set_to_none=True)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            in_half = torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+            with in_half, HalfWeights(network).active() if halved else nullcontext():
+                loss = network(batch).logit.float().square().mean()
+            loss.backward()
+            torch.cuda.synchronize()
+        kernels[halved] = Counter({event.key: event.count for event in seen.key_averages()})
+        gradients[halved] = {name: weight.grad for name, weight in network.named_parameters()}
+    at_once = sum(count for name, count in kernels[True].items() if "multi_tensor_apply" in name)
+    assert at_once == 2
+    assert kernels[True].total() <= kernels[False].total() - 20
+    for name, gradient in gradients[False].items():
+        assert float((gradients[True][name] - gradient).norm()) <= 0.02 * float(gradient.norm()) + 1e-6, name
