@@ -89,6 +89,7 @@ class Engine:
             except torch.OutOfMemoryError as error:
                 raise InputError(_out_of_memory(stage, self.hardware)) from error
             finally:
+                self._ahead = None  # of a stage that ended before its time, which it would keep in memory
                 self.store.flush()
         stage.task.module.eval()
         self.history += outcome.history

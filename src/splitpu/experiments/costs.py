@@ -38,6 +38,8 @@ def guessed_seconds(config: Config, network: str, rows: int, positives: int) -> 
 
     >>> round(guessed_seconds(Config(method="nnpu"), "cnn13", 50_000, 1000))
     26
+    >>> round(guessed_seconds(Config(method="nnpu", members=3), "cnn13", 50_000, 1000))
+    79
     """
     milliseconds = _MILLISECONDS.get(network, _MILLISECONDS["cnn13"])
     return sum(work.seconds(milliseconds) for work in _works(config, rows, positives))
@@ -57,7 +59,7 @@ def _works(config: Config, rows: int, positives: int) -> Iterator[Work]:
         yield Work(_USUAL_STOP * split.max_epochs, *_batch(rows, split.batch_size, rows * _FORWARD))
         steps, size = _batch(rows, student.batch_size)
         per_batch = student.positives_per_batch or size * positives / rows
-        yield Work(student.epochs, steps, size * (1 + 2 * _HARD_SHARE) + per_batch)
+        yield Work(config.members * student.epochs, steps, size * (1 + 2 * _HARD_SHARE) + per_batch)
 
 
 def _batch(rows: int, size: int, beside: float = 0.0) -> tuple[int, float]:
@@ -69,11 +71,12 @@ def _batch(rows: int, size: int, beside: float = 0.0) -> tuple[int, float]:
 
 def _risk(config: Config, rows: int, positives: int) -> Iterator[Work]:
     steps, size = _batch(rows, config.base.batch_size)
-    yield Work(config.base.epochs, steps, size + (config.base.positives_per_batch or size * positives / rows))
+    per_batch = config.base.positives_per_batch or size * positives / rows
+    yield Work(config.members * config.base.epochs, steps, size + per_batch)
 
 
 def _labels(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    yield Work(config.base.epochs, *_batch(rows, config.base.batch_size))
+    yield Work(config.members * config.base.epochs, *_batch(rows, config.base.batch_size))
 
 
 def _passes(settings: PassesConfig, rows: int, positives: int, looks: float = 0.0) -> tuple[int, float, float]:
