@@ -23,7 +23,7 @@ from splitpu.engine.parallel import shared_work
 from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import derive_seed
-from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, kind_of
 from splitpu.engine.steps import Step
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.views import Views
@@ -255,8 +255,7 @@ def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """What to lower when nothing exact is left to try; smaller batches behind the user's back are another training."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    parts = stage.name.split(".")  # round1.student.member2, say
-    section = parts[1] if stage.name.startswith("round") else parts[0]
+    section = kind_of(stage.name)
     known = section in ("warmup", "base", "split", "student")
     setting = f"{section}.batch_size" if known else "this method's batch_size"
     return (
