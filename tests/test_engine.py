@@ -198,8 +198,10 @@ class TestLoop:
             assert len(outcome.history) == 2
             assert int(outcome.memory["seen"]) == 2
 
-    def test_a_stage_that_ended_before_its_time_is_not_kept(self) -> None:
+    @pytest.mark.parametrize("pieces", [0, 2])
+    def test_a_stage_that_ended_before_its_time_is_not_kept(self, pieces: int) -> None:
         running, module = engine(), network()
+        running.pieces = pieces
         running.run(stage(module, after_epoch=lambda *_: True))
         kept = weakref.ref(module)
         del module
