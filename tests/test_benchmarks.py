@@ -100,6 +100,7 @@ def test_operations_of_the_papers_network() -> None:
     assert counted.step("base", {"positives": 10, "population": 512}) == 522 * counted.training
     twice_seen = counted.step("round1.student", {"easy": 4, "consistent": 3})
     assert twice_seen == 10 * counted.training + 6 * (counted.predictor + counted.low)
+    assert counted.step("round1.student.member2.again1", {"easy": 4, "consistent": 3}) == twice_seen
 
 
 def test_kernels_by_group() -> None:
