@@ -39,7 +39,7 @@ def guessed_seconds(config: Config, network: str, rows: int, positives: int) -> 
     >>> round(guessed_seconds(Config(method="nnpu"), "cnn13", 50_000, 1000))
     16
     >>> round(guessed_seconds(Config(method="nnpu", members=3), "cnn13", 50_000, 1000))
-    48
+    47
     """
     milliseconds = _MILLISECONDS.get(network, _MILLISECONDS["cnn13"])
     return sum(work.seconds(milliseconds) for work in _works(config, rows, positives))
