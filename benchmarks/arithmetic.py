@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from splitpu.engine.stage import kind_of
 from splitpu.networks import build_network
 from splitpu.networks.backbone import network_input_shape
 
@@ -47,7 +48,7 @@ class Arithmetic:
     def step(self, stage: str, counts: Mapping[str, int]) -> int:
         """Operations of a step of a stage that takes so many rows of each pool."""
         rows = sum(counts.values())
-        if not stage.endswith("student"):
+        if kind_of(stage) != "student":
             return rows * self.training
         views = 2 * counts.get("consistent", 0)
         # Every consistent row is seen twice, goes through the predictor, and through the teacher's first layer.
@@ -59,7 +60,7 @@ class Arithmetic:
         for name, stage in stages.items():
             epochs, steps = int(stage["epochs"]), int(stage["steps"])  # type: ignore[call-overload]
             total += epochs * steps * self.step(name, stage["counts"])  # type: ignore[arg-type]
-            total += (epochs if name.endswith("split") else 1) * rows * self.forward
+            total += (epochs if kind_of(name) == "split" else 1) * rows * self.forward
         return total
 
 

@@ -35,7 +35,7 @@ from stage_clock import StageClock
 from splitpu.config import Config, apply_overrides, preset
 from splitpu.data import HeldOut, NamedSet, PUData, cache_folder, load_named, make_pu, true_prior
 from splitpu.engine.inference import predict_logits
-from splitpu.engine.stage import Observer
+from splitpu.engine.stage import Observer, kind_of
 from splitpu.errors import Interrupted
 from splitpu.metrics import evaluate_scores
 from splitpu.side_by_side import train_side_by_side
@@ -116,7 +116,7 @@ class Bench:
         }
         rows = {}
         for name, stage in ours["stages"].items():
-            ours_epoch, plain_epoch = stage["wall"] / stage["epochs"], min(found[name.rpartition(".")[2]])
+            ours_epoch, plain_epoch = stage["wall"] / stage["epochs"], min(found[kind_of(name)])
             rows[name] = {
                 "epochs": stage["epochs"],
                 "ours": ours_epoch,

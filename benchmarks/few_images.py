@@ -28,26 +28,20 @@ TASKS = {
     "cifar10-far": ((5, 7), (8, 9)),  # dog, horse against ship, truck
 }
 ROWS = {"positive": 231, "negative": 164}
-LONGER = {"base.epochs": 100, "student.epochs": 100}
 AVERAGED = {"base.optimiser.average": 0.99, "student.optimiser.average": 0.99}
+DECAY = {"base.optimiser.weight_decay": 5e-3, "student.optimiser.weight_decay": 5e-3}
+STRONG = {"student.label_views": "strong"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "longer": LONGER,
+    "longer": {"base.epochs": 100, "student.epochs": 100},
     "averaged": AVERAGED,
     "slower student": {"student.optimiser.rate": 3e-4},
-    "decay": {"student.optimiser.weight_decay": 5e-3, "base.optimiser.weight_decay": 5e-3},
-    "strong labels": {"student.label_views": "strong"},
+    "decay": DECAY,
+    "strong labels": STRONG,
+    "all three": {**AVERAGED, **DECAY, **STRONG},
     "consistency on all": {"student.consistency": "all"},
     "no split": {"split.enabled": False},
     "warm-up": {"warmup.name": "simclr"},
-    "all three": {
-        **{
-            f"{stage}.optimiser.{key}": value
-            for stage in ("base", "student")
-            for key, value in (("weight_decay", 5e-3), ("average", 0.99))
-        },
-        "student.label_views": "strong",
-    },
     "three members": {"members": 3},
     "five members": {"members": 5},
 }

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from splitpu.config import apply_overrides, preset
 from splitpu.data import PUData
+from splitpu.engine.stage import kind_of
 from splitpu.networks import Backbone, Outputs
 from splitpu.training import profile_of, train
 
@@ -75,7 +76,7 @@ def measured(path: Path, device: str, threads: int) -> dict[str, Any]:
     config = apply_overrides(preset("default", profile_of(data)), [*SETTINGS, f"engine.threads={threads}"])
     done = train(data, prior=0.5, config=config, backbone=Tiny(), device=device)
     whole = time.perf_counter() - started
-    seconds = {record.stage.rpartition(".")[2]: record.seconds for record in done.result.history}
+    seconds = {kind_of(record.stage): record.seconds for record in done.result.history}
     on_gpu = done.hardware.device.type == "cuda"
     return {
         "images": len(images),

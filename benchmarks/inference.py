@@ -36,7 +36,7 @@ BATCH = {"cpu": 256, "cuda": 4096}
 
 def some_model(images: npt.NDArray[np.uint8], network: str, device: str) -> Model:
     """One epoch, so that batch norms have statistics to be folded."""
-    data = PUData.from_arrays(images[:TRAINED_ON], np.arange(TRAINED_ON) % 8 == 0)
+    data = PUData.from_arrays(images[:TRAINED_ON], np.arange(min(TRAINED_ON, len(images))) % 8 == 0)
     config = apply_overrides(preset("default", profile_of(data)), ["method=nnpu", "base.epochs=1"])
     return train(data, prior=0.5, config=config, backbone=network, device=device).model
 

@@ -18,8 +18,8 @@ from development_sets import TASKS, drawn_task
 from drawn_sets import PRIORS
 
 from splitpu.prior import bbe, dedpul, penl1, population_share
-from splitpu.prior.scores import APART, chosen_rows, classical_scores, described
-from splitpu.prior.tedn import mean_scores
+from splitpu.prior.scores import chosen_rows, classical_scores, described
+from splitpu.prior.tedn import APART, mean_scores
 
 Estimates = dict[str, float]
 PLAIN, CLEANED = ("bbe", "dedpul", "penl1-plain"), ("tedn", "tedn-dedpul", "penl1")

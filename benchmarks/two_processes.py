@@ -34,6 +34,7 @@ def one_against_two(data: PUData, backbone: str, epochs: int) -> dict[str, Any]:
         words += ["--set", f"base.epochs={epochs}", "--set", f"base.batch_size={BATCH}", "--set", "engine.threads=1"]
         # Adam divides by the size of a gradient, and where that is next to nothing it shows the order of sums.
         words += ["--set", "base.optimiser.name=sgd", "--set", "base.optimiser.rate=0.02"]
+        words += ["--set", "engine.precision=fp32"]  # with fewer digits rounding hides what sharing the work changes
         runs = {1: Path(place) / "one", 2: Path(place) / "two"}
         for count, out in runs.items():
             start = TORCHRUN if count == 2 else []

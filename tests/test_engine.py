@@ -1,7 +1,9 @@
 """The loop and what it stands on: plans, rates, averages, checkpoints, early stop."""
 
+import gc
 import platform
 import resource
+import weakref
 from itertools import pairwise
 from pathlib import Path
 
@@ -197,6 +199,16 @@ class TestLoop:
             outcome = engine(tmp_path).run(stage(network(), after_epoch=stop_after_two))
             assert len(outcome.history) == 2
             assert int(outcome.memory["seen"]) == 2
+
+    @pytest.mark.parametrize("pieces", [0, 2])
+    def test_a_stage_that_ended_before_its_time_is_not_kept(self, pieces: int) -> None:
+        running, module = engine(), network()
+        running.pieces = pieces
+        running.run(stage(module, after_epoch=lambda *_: True))
+        kept = weakref.ref(module)
+        del module
+        gc.collect()
+        assert kept() is None
 
     def test_averaged_weights_get_batch_norm_statistics_of_their_own(self) -> None:
         module = network()

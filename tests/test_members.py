@@ -1,16 +1,19 @@
 """Several networks in place of one: what they say together, what they are built of, and that they travel."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 
-from splitpu import SplitPUClassifier
+from splitpu import InputError, SplitPUClassifier
 from splitpu.config import Config, apply_overrides, preset
 from splitpu.data import PUData, load_named, make_pu, true_prior
 from splitpu.methods.registry import sections_in_use
 from splitpu.networks.ensemble import Ensemble
+from splitpu.onnx_export import export_onnx
 from splitpu.training import Training, profile_of, train
 
 QUICK = ["base.epochs=2", "student.epochs=2", "split.max_epochs=2", "split.tau=0.01", "engine.threads=1", "rounds=1"]
@@ -65,6 +68,38 @@ def test_an_estimator_with_members_is_the_same_after_saving(digits: PUData, tmp_
     again = SplitPUClassifier.load(tmp_path / "model")
     rows = digits.features[:20]
     assert np.array_equal(model.predict_proba(rows), again.predict_proba(rows))
+
+
+def test_a_run_with_members_says_so_and_its_model_travels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, out = write_npz(tmp_path / "rows.npz"), tmp_path / "run"
+    words = ["--out", out, "--prior", "0.5", "--quiet", *TINY, "--rounds", "1", "--set", "members=2"]
+    assert run_cli(capsys, "fit", rows, *words)[0] == 0
+    assert "mlp, 2 members that speak as one" in (out / "report.html").read_text()
+    code, shown, _ = run_cli(capsys, "info", out)
+    assert code == 0 and "members   2" in shown
+    code, shown, _ = run_cli(capsys, "info", out, "--json")
+    assert json.loads(shown)["result"]["members"] == 2
+    np.save(tmp_path / "new.npy", tiny_arrays()["X"])
+    assert run_cli(capsys, "predict", out, tmp_path / "new.npy", "--out", tmp_path / "said.csv")[0] == 0
+    said, scored = ((tmp_path / "said.csv").read_text(), (out / "scores.csv").read_text())
+    probabilities = [[float(line.split(",")[-2]) for line in text.splitlines()[1:]] for text in (said, scored)]
+    assert probabilities[0] == pytest.approx(probabilities[1], abs=1e-5)
+
+
+def test_a_model_with_members_as_onnx(digits: PUData, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    training = trained(digits, "members=2")
+    export_onnx(training.model, tmp_path / "model.onnx")
+    rows = np.asarray(digits.features[:50], dtype=np.float32)
+    (said,) = runtime.InferenceSession(tmp_path / "model.onnx").run(["probability"], {"rows": rows})
+    ours = training.result.final.probabilities[:50].numpy()
+    assert said == pytest.approx(ours, abs=1e-4)
+
+
+def test_methods_of_one_network_refuse_members(digits: PUData) -> None:
+    with pytest.raises(InputError, match="members=2 is nothing that method 'vpu' knows: leave it out, or choose"):
+        trained(digits, "members=2", "method=vpu")
 
 
 def test_one_member_leaves_no_trace_in_what_names_a_run() -> None:

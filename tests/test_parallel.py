@@ -28,6 +28,7 @@ SETTINGS = [
     *("--set", "student.optimiser.name=sgd", "--set", "student.optimiser.rate=0.02"),
     *("--set", "student.optimiser.average=0.9"),  # with batch-norm statistics taken anew at the end
     *("--set", "engine.threads=1"),
+    *("--set", "members=2"),
     *("--set", "engine.precision=fp32"),  # rounding to fewer digits would hide what sharing the work changes
 ]
 WARMED = [

@@ -15,8 +15,8 @@ from splitpu.data import PUData, true_prior
 from splitpu.networks import build_network
 from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_share, resolve_prior, tice
 from splitpu.prior.network_scores import Mirrored, network_scores
-from splitpu.prior.scores import APART, classical_scores, pu_scores
-from splitpu.prior.tedn import CrossFitted, without_likely_positives
+from splitpu.prior.scores import classical_scores, pu_scores
+from splitpu.prior.tedn import APART, CrossFitted, without_likely_positives
 
 Capture = pytest.CaptureFixture[str]
 

@@ -195,6 +195,15 @@ def test_a_round_that_never_reached_tau_says_so() -> None:
     assert "never agreed" not in render(fake_report(rounds=fake_report().rounds[:1]))
 
 
+def test_members_and_attempts_are_drawn_with_their_kind_and_named_for_the_reader() -> None:
+    stages = ["base", "base.member2", "round1.student", "round1.student.again1", "round2.student.member2.again2"]
+    history = [{"stage": stage, "epoch": 1, "epochs": 1, "terms": {"loss": 1.0}} for stage in stages]
+    page = render(fake_report(history=history)).replace("\N{NO-BREAK SPACE}", " ")
+    assert re.findall(r"<h3><bdi>(.*?)</bdi></h3>", page) == ["Base", "Students"]
+    assert "Base: 1 epoch<br>Base, member 2: 1 epoch" in page
+    assert "Round 1: 1 epoch<br>Round 1, attempt 2: 1 epoch<br>Round 2, member 2, attempt 3: 1 epoch" in page
+
+
 def test_a_resumed_epoch_counts_once() -> None:
     line = {"stage": "base", "epoch": 1, "epochs": 2, "terms": {"loss": 1.0}}
     page = render(fake_report(history=[line, {**line, "terms": {"loss": 2.0}}, {**line, "epoch": 2}]))

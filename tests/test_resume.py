@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from cli_tools import run_cli, tiny_arrays, write_npz
+from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 
 from splitpu.cli import main
 
@@ -120,6 +121,27 @@ def test_killed_again_and_again_it_ends_with_the_same_model(data: Path, uninterr
     assert _without_times(out) == _without_times(uninterrupted)
 
 
+def test_killed_in_a_second_attempt_and_in_a_second_member(tmp_path: Path) -> None:
+    """Labelled positives that count for everything: every student says yes to all, and is trained again."""
+    arrays = tiny_arrays(rows=2000, features=6)
+    rows = write_npz(tmp_path / "rows.npz", **arrays | {"X": arrays["X"] - 2.1 * arrays["truth"][:, None]})
+    words: list[object] = ["fit", rows, *SETTINGS, "--rounds", "1", "--set", "members=2"]
+    words += ["--set", "student.positive_weight=100", "--set", "student.optimiser.rate=0.3"]
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    assert main([*map(str, words), "--out", str(whole)]) == 0
+    words += ["--out", out]
+    for moment in (epochs_done("round1.student.again1", 2), epochs_done("round1.student.member2", 2)):
+        process = start(*words)
+        assert wait_for(moment, out, process)
+        process.kill()
+        process.communicate(timeout=PATIENCE)
+        words = ["fit", "--resume", out, "--quiet"]
+    assert main([str(word) for word in words]) == 0
+    assert same_model(out, whole) and _without_times(out) == _without_times(whole)
+    warnings = [json.loads((run / "result.json").read_text())["warnings"] for run in (out, whole)]
+    assert warnings[0] == warnings[1] and any("member2" in warning for warning in warnings[0])
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_asked_to_stop_it_says_how_to_go_on(
     data: Path, uninterrupted: Path, tmp_path: Path, sent: signal.Signals, code: int, capsys: pytest.CaptureFixture[str]
@@ -167,6 +189,30 @@ def test_a_damaged_checkpoint_is_trained_again(data: Path, uninterrupted: Path, 
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     assert main(["fit", "--resume", str(out), "--quiet"]) == 0
     assert same_model(out, uninterrupted)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_run_goes_on_in_the_precision_it_began_with(
+    noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one from before that was noted, when a CPU never chose bf16 by itself."""
+    images = np.random.default_rng(0).integers(0, 255, (80, 8, 8, 1)).astype(np.uint8)
+    rows, out = write_npz(tmp_path / "rows.npz", X=images, X_test=None, y_test=None), tmp_path / "run"
+    words = ["fit", str(rows), "--prior", "0.5", "--quiet", *TINY]
+    monkeypatch.setattr("splitpu.engine.hardware._cpu_has_bf16", lambda: False)
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("splitpu.runs.fitting.write_report", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            main([*words, "--out", str(out)])
+    if not noted:
+        request = json.loads((out / "request.json").read_text())
+        assert request.pop("precision") == "fp32"
+        (out / "request.json").write_text(json.dumps(request))
+    monkeypatch.setattr("splitpu.engine.hardware._cpu_has_bf16", lambda: True)
+    assert main(["fit", "--resume", str(out), "--quiet"]) == 0
+    assert same_model(out, tmp_path / "whole")
+    assert json.loads((out / "result.json").read_text())["engine"] == "eager/fp32/resident"
 
 
 def test_changed_data_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

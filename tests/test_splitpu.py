@@ -225,5 +225,14 @@ class TestStudentThatLearnsNothing:
             result = train(data, prior=0.5, config=config, device="cpu").result
         assert {record.stage for record in result.history} >= {"round1.student", "round1.student.again1"}
 
+    def test_when_smaller_steps_do_not_help_it_is_said(self) -> None:
+        data, _ = mixture()
+        config = configured("student.optimiser.rate=0.3", *self.ALL_POSITIVE)
+        with pytest.warns(SplitPUWarning) as said:
+            result = train(data, prior=0.5, config=config, device="cpu").result
+        assert "round1.student.again2" in {record.stage for record in result.history}
+        sentences = [str(warning.message) for warning in said if "says the same" in str(warning.message)]
+        assert len(sentences) == 3 and "after 3 attempts" in sentences[-1]
+
     def test_a_student_that_learns_its_labels_is_trained_once(self, usual) -> None:
         assert not any("again" in record.stage for record in usual.history)

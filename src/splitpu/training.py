@@ -191,6 +191,11 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> None:
             f"method '{asking[0]}' learns from the true label of every training row, and these data have none: "
             "give them as 'truth', or choose another method"
         )
+    if config.members > 1 and "base" not in method.sections:
+        raise InputError(
+            f"members={config.members} is nothing that method '{method.name}' knows: leave it out, or choose split-pu, "
+            "nnpu, upu or naive"
+        )
     _check_selection(config, prior)
     if prior is not None:
         check_prior(prior, data)

@@ -126,8 +126,8 @@ class StageLines(Observer):
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
         """Say what the stage took."""
-        seconds = sum(record.seconds for record in outcome.history)
-        self._display.say(f"{self._name}  {stage.name}: {len(outcome.history)} epochs, {seconds:.1f} s")
+        seconds, epochs = sum(record.seconds for record in outcome.history), len(outcome.history)
+        self._display.say(f"{self._name}  {stage.name}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
 
 
 def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:

@@ -39,17 +39,18 @@ def _show_installation(*, json: bool) -> int:
 
 
 def _show_run(folder: RunFolder, *, json: bool) -> int:
-    request = folder.request()
+    request, config = folder.request(), folder.config()
     source = request.source
     asked: dict[str, Any] = {
         "run": str(folder.path),
         "state": folder.state,
         "data": source.where,
         "scenario": source.scenario,
-        "method": folder.config().method,
+        "method": config.method,
         "prior": request.prior,
         "preset": request.preset,
         "backbone": request.backbone,
+        **({} if config.members == 1 else {"members": config.members}),
         "seed": request.seed,
         "device": request.device,
     }

@@ -152,8 +152,8 @@ class Config:
 
     method: MethodName = "split-pu"
     rounds: int = 2
-    # Networks that are trained alike from other random weights and speak as one: of Split-PU every base and student, of
-    # the methods that read the base section their one model.
+    # Networks that are trained alike from other random weights and speak as one: of Split-PU every student and, unless
+    # another method trains it, the base; of the methods that read the base section their one model.
     members: int = 1
     # Where the decision is cut: where the predicted positive rate on the population sample meets the prior, if there is
     # one, or where the method itself says, which is at 1/2 for nearly all.

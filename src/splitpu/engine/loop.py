@@ -20,10 +20,9 @@ from splitpu.engine.checkpoint import (
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
 from splitpu.engine.parallel import shared_work
-from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import derive_seed
-from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, kind_of
 from splitpu.engine.steps import Step
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.views import Views
@@ -63,7 +62,7 @@ class Engine:
         self.seed, self.store, self.observer = seed, store, observer
         self.checkpoint_every = checkpoint_every
         self.pieces = pieces  # 0 = one, and more where memory runs out
-        self.lighter_steps: list[LighterForward] = []  # of the stages that had to take less memory
+        self._lighter: list[tuple[int, str]] = []  # pieces, and in words, of the stages that had to take less memory
         self.captured_stages: list[bool] = []
         self._ahead: _Course | None = None  # the next epoch's
         self.history: list[EpochRecord] = []  # of every stage so far, replayed ones included
@@ -89,6 +88,7 @@ class Engine:
             except torch.OutOfMemoryError as error:
                 raise InputError(_out_of_memory(stage, self.hardware)) from error
             finally:
+                self._ahead = None  # of a stage that ended before its time, which it would keep in memory
                 self.store.flush()
         stage.task.module.eval()
         self.history += outcome.history
@@ -99,9 +99,8 @@ class Engine:
         """The choices that were made, as `graph/bf16/resident` or the like."""
         step = "graph" if self.captured_stages and all(self.captured_stages) else "eager"
         precision = "bf16" if self.hardware.bf16 else "fp32"
-        lightest = max(self.lighter_steps, key=lambda lighter: lighter.pieces, default=None)
         choices = [step, precision, "resident" if self.rows.resident else "streamed"]
-        choices += ["fused"] * self.hardware.kernels + ([] if lightest is None else [lightest.describe()])
+        choices += ["fused"] * self.hardware.kernels + ([max(self._lighter)[1]] if self._lighter else [])
         return "/".join(choices)
 
     def _loaded(self, stage: Stage) -> StageState | None:
@@ -140,7 +139,8 @@ class Engine:
             if stopped:
                 break
         self.captured_stages.append(step.captured)
-        self.lighter_steps += [] if step.lighter is None else [step.lighter]
+        if step.lighter is not None:  # which itself would keep the networks in memory
+            self._lighter.append((step.lighter.pieces, step.lighter.describe()))
         if step.average is not None:
             step.average.copy_into_module()
             self._recompute_batch_norm(stage, step)
@@ -254,8 +254,7 @@ def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """What to lower when nothing exact is left to try; smaller batches behind the user's back are another training."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    parts = stage.name.split(".")  # round1.student.member2, say
-    section = parts[1] if stage.name.startswith("round") else parts[0]
+    section = kind_of(stage.name)
     known = section in ("warmup", "base", "split", "student")
     setting = f"{section}.batch_size" if known else "this method's batch_size"
     return (

@@ -85,6 +85,16 @@ class StageOutcome:
     memory: dict[str, Tensor] = field(default_factory=dict)
 
 
+def kind_of(stage: str) -> str:
+    """What a stage of this name trains, whichever round, member or attempt it is.
+
+    >>> kind_of("round2.student.member3.again1"), kind_of("base.member2")
+    ('student', 'base')
+    """
+    parts = stage.split(".")
+    return parts[1] if stage.startswith("round") else parts[0]
+
+
 class Observer:
     """Hears what the loop does. The silent one; progress bars and run folders override what they need."""
 

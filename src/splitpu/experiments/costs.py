@@ -1,7 +1,7 @@
 """How long a unit may take, guessed from its epochs before anything is run, so that GPU time can be planned.
 
-Fitted to one run on an NVIDIA H200 (captured steps, bf16): its base model's 4,850 steps of 576 images took 29 seconds,
-a student's as many steps 38. A guess is for planning only: results hold what was measured.
+Fitted to one run on an NVIDIA H200 (captured steps, bf16, our kernels): its base model's 4,750 steps of 522 images took
+15.2 seconds, a student's 9,500 steps of 560 images 34.3. A guess is for planning only: results hold what was measured.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from splitpu.config.schema import Config
 LONG = 100.0  # seconds from which a plan points a unit out
 
 # Milliseconds of a step with 512 images, forward and backward; networks that are not here count as the first.
-_MILLISECONDS = {"cnn13": 5.3, "resnet18": 6.0, "slices-resnet18": 100.0, "cnn-small": 0.8, "mlp": 0.3}
+_MILLISECONDS = {"cnn13": 3.2, "resnet18": 6.0, "slices-resnet18": 100.0, "cnn-small": 0.8, "mlp": 0.3}
 _SHORTEST = 1.2  # milliseconds that a step takes however few rows it has
 _FORWARD = 1 / 3  # of a step's work
 _USUAL_STOP = 0.4  # of the split's longest: where the temporary network has mostly agreed
@@ -37,7 +37,9 @@ def guessed_seconds(config: Config, network: str, rows: int, positives: int) -> 
     """Seconds of training that the configuration asks for on `rows` rows.
 
     >>> round(guessed_seconds(Config(method="nnpu"), "cnn13", 50_000, 1000))
-    26
+    16
+    >>> round(guessed_seconds(Config(method="nnpu", members=3), "cnn13", 50_000, 1000))
+    47
     """
     milliseconds = _MILLISECONDS.get(network, _MILLISECONDS["cnn13"])
     return sum(work.seconds(milliseconds) for work in _works(config, rows, positives))
@@ -57,7 +59,7 @@ def _works(config: Config, rows: int, positives: int) -> Iterator[Work]:
         yield Work(_USUAL_STOP * split.max_epochs, *_batch(rows, split.batch_size, rows * _FORWARD))
         steps, size = _batch(rows, student.batch_size)
         per_batch = student.positives_per_batch or size * positives / rows
-        yield Work(student.epochs, steps, size * (1 + 2 * _HARD_SHARE) + per_batch)
+        yield Work(config.members * student.epochs, steps, size * (1 + 2 * _HARD_SHARE) + per_batch)
 
 
 def _batch(rows: int, size: int, beside: float = 0.0) -> tuple[int, float]:
@@ -69,11 +71,12 @@ def _batch(rows: int, size: int, beside: float = 0.0) -> tuple[int, float]:
 
 def _risk(config: Config, rows: int, positives: int) -> Iterator[Work]:
     steps, size = _batch(rows, config.base.batch_size)
-    yield Work(config.base.epochs, steps, size + (config.base.positives_per_batch or size * positives / rows))
+    per_batch = config.base.positives_per_batch or size * positives / rows
+    yield Work(config.members * config.base.epochs, steps, size + per_batch)
 
 
 def _labels(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    yield Work(config.base.epochs, *_batch(rows, config.base.batch_size))
+    yield Work(config.members * config.base.epochs, *_batch(rows, config.base.batch_size))
 
 
 def _passes(settings: PassesConfig, rows: int, positives: int, looks: float = 0.0) -> tuple[int, float, float]:

@@ -14,7 +14,7 @@ from splitpu.data.pudata import PUData
 from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.seeds import derive_seed, seeded
-from splitpu.engine.stage import Stage
+from splitpu.engine.stage import Stage, kind_of
 from splitpu.errors import InputError
 from splitpu.methods.choosing import EpochChoice, RowsAside
 from splitpu.networks import Backbone
@@ -95,8 +95,7 @@ class Context:
     def start_of(self, stage: str) -> WarmStart | None:
         """The weights that networks of this stage start from; None if they are drawn at random."""
         config = self.config.warmup
-        kind = stage.split(".")[1] if stage.startswith("round") else "base"
-        wanted = {"split": config.split, "student": config.student}.get(kind, config.base)
+        wanted = {"split": config.split, "student": config.student}.get(kind_of(stage), config.base)
         return self.warm_start if wanted else None
 
     def identity(self, stage: str, *sections: str, **upstream: Any) -> dict[str, Any]:

@@ -204,10 +204,12 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
         network, key = train_once(name, 1.0)
         for attempt in range(1, _MORE_ATTEMPTS + 1):
             if _learned(context, network, teacher, split):
-                break
+                return network, key
             slower = _SLOWER**attempt
-            warnings.warn(_nothing_learned(name, config.optimiser.rate / slower), SplitPUWarning, stacklevel=2)
+            warnings.warn(_trained_again(name, config.optimiser.rate / slower), SplitPUWarning, stacklevel=2)
             network, key = train_once(f"{name}.again{attempt}", slower, again=attempt)
+        if not _learned(context, network, teacher, split):
+            warnings.warn(_never_learned(name), SplitPUWarning, stacklevel=2)
         return network, key
 
     return train_members(context, f"round{number}.student", train_one)
@@ -232,10 +234,17 @@ def _learned(context: Context, network: Backbone, teacher: Teacher, split: Split
     return sum(recalled) / 2 > _LEAST_AGREEMENT
 
 
-def _nothing_learned(name: str, rate: float) -> str:
+def _trained_again(name: str, rate: float) -> str:
     return (
         f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained again with "
-        f"smaller steps (student.optimiser.rate = {rate:g})."
+        f"smaller steps (student.optimiser.rate = {rate:.3g})."
+    )
+
+
+def _never_learned(name: str) -> str:
+    return (
+        f"{name}: after {_MORE_ATTEMPTS + 1} attempts the student still says the same of nearly all samples, and is "
+        "kept as it is; do not rely on it: lower student.positive_weight or student.optimiser.rate, or set rounds=0."
     )
 
 

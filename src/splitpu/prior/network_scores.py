@@ -17,12 +17,11 @@ from splitpu.methods.context import Context
 from splitpu.networks import Backbone, Outputs
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Floats, Rows
-from splitpu.prior.tedn import CrossFitted, mean_scores, without_likely_positives
+from splitpu.prior.tedn import APART, CROSS_FITTINGS, CrossFitted, mean_scores, without_likely_positives
 from splitpu.training import open_context
 from splitpu.views import Views
 
 FOLDS = 2  # four, with half as many positives again to learn from, ranked no better
-CROSS_FITTINGS = 2  # every row is judged by so many networks, each trained on another half
 # Epochs of P against all of U, then against U without its likely positives; more of them where an epoch has few steps.
 WARM_UP, CLEANED = 10, 20
 FEWEST_STEPS = 1000  # of both together, as far as MOST_TIMES as many epochs allow
@@ -81,7 +80,7 @@ def _cross_fitted(context: Context, seed: int, number: int) -> CrossFitted:
 
     labelled = context.data.labelled
     found = CrossFitted(np.empty(len(labelled)), np.empty(len(labelled)))
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed + 1000 * number)
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed + APART * number)
     for fold, (training, held_out) in enumerate(splitter.split(np.zeros(len(labelled)), labelled), start=1):
         name = f"prior.fold{number * FOLDS + fold}"
         found.plain[held_out], found.cleaned[held_out] = _Fold(context, training, held_out, name).scores()

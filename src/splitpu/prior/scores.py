@@ -9,7 +9,7 @@ import numpy as np
 from splitpu.data.pudata import Indices, PUData
 from splitpu.errors import InputError
 from splitpu.prior.learners import Flags, Floats, KernelLogistic, Learner, RandomTrees
-from splitpu.prior.tedn import CrossFitted, alternate, mean_scores
+from splitpu.prior.tedn import APART, CROSS_FITTINGS, CrossFitted, alternate, mean_scores
 
 ScoreKind = Literal["auto", "classical", "network"]
 
@@ -18,8 +18,6 @@ FEWEST_UNLABELLED = 20
 MOST_POSITIVES, MOST_UNLABELLED = 2000, 4000  # for the classical learners, whose cost grows faster than the gain
 LARGEST_CLASSICAL_IMAGE = 28 * 28  # values; larger images need a network
 COMPONENTS = 50  # principal components that stand for an image
-CROSS_FITTINGS = 2  # over whose scores the mean is taken: where the folds happen to lie moves the estimate
-APART = 1000  # so far are the seeds of two cross-fittings
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,8 @@ from splitpu.prior.learners import Flags, Floats, Learner, Rows
 
 FOLDS = 5
 ROUNDS = 3
+CROSS_FITTINGS = 2  # over whose scores the mean is taken: where the folds happen to lie moves the estimate
+APART = 1000  # so far are the seeds of two cross-fittings
 
 
 class CrossFitted(NamedTuple):

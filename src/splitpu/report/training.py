@@ -10,7 +10,8 @@ from splitpu.report.model import RoundReport
 from splitpu.report.scales import finite
 from splitpu.report.text import NO_BREAK, count, decimal, escape, name, percent
 
-_STAGE = re.compile(r"round(\d+)\.(split|student)")
+# round2.student.member3.again1, say: the second attempt at the third member of the second round's student
+_STAGE = re.compile(r"(?:round(\d+)\.)?(.+?)(?:\.member(\d+))?(?:\.again(\d+))?")
 _KINDS = {"warmup": "Warm-up", "base": "Base", "split": "Temporary networks", "student": "Students"}
 _TERMS = {
     "loss": "total loss",
@@ -100,15 +101,21 @@ def _by_kind(history: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Lines]
 
 
 def _words_for(stage: str) -> tuple[str, str]:
-    """Name a stage for the reader.
+    """Name a stage for the reader: its kind, and which one of that kind it is.
 
-    >>> _words_for("round2.student")
-    ('Students', 'round 2')
+    >>> _words_for("round2.student"), _words_for("base.member2")
+    (('Students', 'round 2'), ('Base', 'base, member 2'))
+    >>> _words_for("round1.student.member3.again1")
+    ('Students', 'round 1, member 3, attempt 2')
     """
     match = _STAGE.fullmatch(stage)
-    if match:
-        return _KINDS[match[2]], f"round {match[1]}"
-    return _KINDS.get(stage, stage), stage
+    if match is None:
+        return stage, stage
+    number, kind, member, again = match.groups()
+    words = [f"round {number}" if number else kind]
+    words += [f"member {member}"] if member else []
+    words += [f"attempt {int(again) + 1}"] if again else []
+    return _KINDS.get(kind, kind), ", ".join(words)
 
 
 def _kind(title: str, stages: Mapping[str, Lines]) -> str:

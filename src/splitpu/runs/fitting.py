@@ -46,7 +46,7 @@ def begin_run(
     """Check everything that can be wrong before training, then make the run's folder."""
     value = None if prior is None else prior.value
     check_needs(config, loaded.data, value)
-    hardware = Hardware.choose(device, config.engine)
+    hardware = Hardware.choose(device, config.engine, trains_images=loaded.data.kind != "vectors")
     shape = tuple(loaded.data.features.shape[1:])
     start = check_network(backbone, weights, shape)
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
@@ -59,6 +59,7 @@ def begin_run(
         backbone=backbone,
         seed=seed,
         device=str(hardware.device),
+        precision="bf16" if hardware.bf16 else "fp32",
         keep_checkpoints=keep_checkpoints,
         prior_estimate=None if prior is None else prior.to_dict(),
         weights=start,
@@ -121,7 +122,7 @@ def _train(
     return train(
         loaded.data,
         prior=request.prior,
-        config=folder.config(),
+        config=_as_begun(folder.config(), request),
         backbone=request.backbone,
         seed=request.seed,
         device=request.device,
@@ -132,6 +133,13 @@ def _train(
         weights=None if request.weights is None else same_weights(request.weights),
         shared=shared,
     )
+
+
+def _as_begun(config: Config, request: Request) -> Config:
+    """In the precision the run began with, since checkpoints of another one are of no use to it."""
+    engine = config.engine
+    begun = request.precision or ("bf16" if Hardware.choose(request.device, engine).bf16 else "fp32")
+    return dataclasses.replace(config, engine=dataclasses.replace(engine, precision=begun))
 
 
 def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:

@@ -197,12 +197,17 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Scenario": data.scenario,
         "Prior": _prior_in_words(request),
         "Method": find_method(training.model.config.method).title,
-        "Network": training.model.network_name,
+        "Network": _network_in_words(training),
         "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),
         "Warm-up": _warmup_in_words(training.model.config.warmup),
         "Preset": request.preset,
         "Seed": str(request.seed),
     }
+
+
+def _network_in_words(training: Training) -> str:
+    members = training.model.config.members
+    return training.model.network_name + (f", {members} members that speak as one" if members > 1 else "")
 
 
 def _warmup_in_words(config: WarmupConfig) -> str:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from splitpu.config.schema import Scenario
 from splitpu.data.array_files import ArraySource
@@ -83,6 +83,8 @@ class Request:
     backbone: str
     seed: int
     device: str  # as chosen, not "auto": a checkpoint is only good for the kind of device it was made on
+    # As chosen, too; None in folders from before it was kept, when only a GPU was thought to have bf16.
+    precision: Literal["fp32", "bf16"] | None = None
     keep_checkpoints: bool = False
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
     weights: dict[str, Any] | None = None  # the file that the network starts from: path, checksum, what was loaded

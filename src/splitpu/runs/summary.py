@@ -122,6 +122,7 @@ def result_of(
         "preset": request.preset,
         "selection": _selection(training),
         "network": training.model.network_name,
+        "members": training.model.config.members,
         "weights": request.weights,
         "warmup": training.model.config.warmup.name,
         "seed": request.seed,
