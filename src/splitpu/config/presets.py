@@ -76,7 +76,7 @@ def _default_for_few_images() -> Config:
     return Config(
         base=BaseConfig(epochs=40, batch_size=128, positives_per_batch=32, optimiser=OptimiserConfig(rate=3e-4)),
         split=_split_for_few_rows(),
-        student=StudentConfig(epochs=60, batch_size=128, positives_per_batch=32),
+        student=StudentConfig(epochs=60, batch_size=128, positives_per_batch=32, label_views="strong"),
         warmup=_warmup_for_few_rows(),
         views=ViewsConfig(flip=False, rotation=15.0, zoom=0.1),
     )
