@@ -7,9 +7,10 @@ PYTHONPATH=src python benchmarks/engine_gpu.py --smoke --out /tmp/smoke.json    
 Every figure is written as soon as it is there, and one that is in the file already is not measured again, so a run that
 was cut short goes on. Parts: `ours` a full run of the schedule; `plain` the same method in an eager float32 loop with
 data loaders, a few epochs of every stage, extrapolated by the number of epochs; `rate` the measured bf16 rate, the
-share of it in the base step and the arithmetic limit; `profile` kernels by group; `agreement` captured bf16 against
-eager float32 over three seeds; `seeds` several seeds at once against one after the other. Convolutions in float32 use
-TF32, torch's default, unless --strict-fp32. Test labels are only reported, nothing is chosen by them.
+share of it in the base step and the arithmetic limit; `profile` kernels by group; `agreement` captured bf16 with our
+kernels against eager float32 with torch's, over three seeds; `seeds` several seeds at once against one after the other.
+Convolutions in float32 use TF32, torch's default, unless --strict-fp32. Test labels are only reported, nothing is
+chosen by them.
 """
 
 import argparse
@@ -168,7 +169,7 @@ class Bench:
         """Last-epoch accuracy of both ways to compute, seed by seed."""
         ways = {
             "fast": self.shortened(),
-            "eager fp32": self.shortened("engine.precision=fp32", "engine.capture=off"),
+            "eager fp32": self.shortened("engine.precision=fp32", "engine.capture=off", "engine.kernels=off"),
         }
         rows: dict[str, Any] = {}
         for seed in range(self.asked.agreement_seeds):
