@@ -15,7 +15,7 @@ Kind = Literal["table", "sweep", "figure", "choice"]
 
 # In the order of the page; a file that is not named here is appended.
 ORDER = (
-    *("main", "medical", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
+    *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
     *("rho", "alpha", "beta", "tau", "base-upu"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
@@ -155,7 +155,9 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
     if rows:
         converted["rows"] = tuple(rows)
     converted["published"] = tuple(_row(row) for row in content.get("published", ()))
-    converted["sets"] = {data: Treatment(**how) for data, how in content.get("sets", {}).items()}
+    # A table that looks closer at another one treats the data in the same way.
+    sets = _read(f"tables/{content.pop('sets_of')}.toml")["sets"] if "sets_of" in content else content.get("sets", {})
+    converted["sets"] = {data: Treatment(**how) for data, how in sets.items()}
     return Experiment(name=name, **(content | converted))
 
 
