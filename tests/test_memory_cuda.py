@@ -77,7 +77,7 @@ def peak_of(images: np.ndarray, backbone: str | type[Backbone]) -> tuple[Trainin
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     training = trained(images, backbone)
-    return training, torch.cuda.max_memory_reserved() - before
+    return training, torch.cuda.max_memory_allocated() - before
 
 
 @pytest.mark.parametrize("kind", ["array", "file"])

@@ -39,7 +39,7 @@ def test_cuda_at_once_is_one_by_one_within_tolerance(draws: list[PUData], backbo
     alone = [train(data, seed=seed, **how) for data, seed in zip(draws, SEEDS, strict=True)]
     together = train_side_by_side(draws, seeds=SEEDS, **how)
     for one, other in zip(alone, together, strict=True):
-        assert one.engine == other.engine == "graph/bf16/resident"
+        assert one.engine == other.engine and one.engine.startswith("graph/bf16/resident")
         # The rounding of the first epoch has not grown yet: another stream of draws would be far outside.
         assert losses(other)[0] == pytest.approx(losses(one)[0], rel=2e-3)
         assert losses(other) == pytest.approx(losses(one), rel=0.1)
@@ -101,5 +101,5 @@ def test_cuda_many_captures_while_others_train(draws: list[PUData]) -> None:
     config = apply_overrides(SHORT, ["rounds=3", "base.epochs=2", "student.epochs=2", "split.max_epochs=2"])
     data = [draws[seed % len(draws)] for seed in range(8)]
     found = train_side_by_side(data, seeds=range(8), prior=PRIOR, config=config, device="cuda")
-    assert [one.engine for one in found] == ["graph/bf16/resident"] * 8
+    assert all(one.engine.startswith("graph/bf16/resident") for one in found)
     assert all(torch.isfinite(one.result.final.logits).all() for one in found)
