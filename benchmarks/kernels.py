@@ -11,7 +11,7 @@ from splitpu.engine.stage import Observer, Stage
 
 # The first group whose word is in a kernel's name has it; names are those of torch, cuDNN and cuBLAS, and our own.
 GROUPS = {
-    "optimiser": ("multi_tensor", "adam", "sgd", "foreach"),
+    "optimiser": ("multi_tensor", "adam", "sgd", "foreach", "_move_"),
     "batch-norm": ("batch_norm", "batchnorm", "bn_fw", "bn_bw", "_bn_", "_add_up_", "_finish_", "_apply"),
     "our views": ("_view",),
     "our losses": ("_label_", "_pu_risk", "_cosines", "_squared_difference", "_difference_gradient"),

@@ -1,5 +1,6 @@
 """Steps by our own kernels are those of torch: on a GPU, and in Triton's interpreter without one."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -23,20 +24,20 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs tri
 
 
 @needs_triton
-def test_every_kernel_in_the_interpreter() -> None:
+@pytest.mark.parametrize("cases", ["fused_cases_triton", "optimiser_cases_triton"])
+def test_every_kernel_in_the_interpreter(cases: str) -> None:
     places = [str(Path(__file__).parent), *sys.path]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(places)}
-    code = "import fused_cases_triton; fused_cases_triton.compare_all('cpu')"
+    code = f"import {cases}; {cases}.compare_all('cpu')"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 @needs_cuda
 @needs_triton
-def test_every_kernel_on_cuda() -> None:
-    import fused_cases_triton
-
-    fused_cases_triton.compare_all("cuda")
+@pytest.mark.parametrize("cases", ["fused_cases_triton", "optimiser_cases_triton"])
+def test_every_kernel_on_cuda(cases: str) -> None:
+    importlib.import_module(cases).compare_all("cuda")
 
 
 class TestTrial:

@@ -1,7 +1,7 @@
-"""Adam, AdamW and SGD by torch's fused kernels, called directly.
+"""Adam, AdamW and SGD in one pass over all weights: by a kernel of our own where it runs, else by torch's fused ones.
 
-They are what `torch.optim` calls, too. But its optimisers import torch's compiler when the first one is made, which no
-step of ours uses: seconds at the start of every process.
+Torch's are called directly. They are what `torch.optim` calls, too, but its optimisers import torch's compiler when the
+first one is made, which no step of ours uses: seconds at the start of every process.
 """
 
 from collections import defaultdict
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig
+from splitpu.kernels import Moved, Rule, WeightMover, can_be_moved, weights_can_be_moved_on
 
 _EPSILON = 1e-8  # torch's own for Adam
 
@@ -34,16 +35,37 @@ class Optimiser(Protocol):
 class FusedOptimiser:
     """One pass over all parameters; the rate is a number or, for a captured step to read, a tensor on the device."""
 
-    def __init__(self, parameters: list[nn.Parameter], config: OptimiserConfig, rate: float | Tensor) -> None:
+    def __init__(
+        self, parameters: list[nn.Parameter], config: OptimiserConfig, rate: float | Tensor, *, kernels: bool = False
+    ) -> None:
         self._config = config
         betas = (config.beta1, config.beta2)
         self.param_groups: list[dict[str, Any]] = [{"params": parameters, "lr": rate, "betas": betas}]
         self.state: dict[Tensor, dict[str, Tensor]] = {}
+        has_kernel = kernels and not (config.name == "sgd" and config.momentum)
+        self._mover = WeightMover(_rule(config)) if has_kernel else None
+        self._by_kernel = False  # in this step
+        self._half_gradients: dict[Tensor, Tensor] = {}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, which come as new tensors either way."""
-        for parameter in self.param_groups[0]["params"]:
+        """Forget the gradients, which come as new tensors either way: a step begins."""
+        parameters = self.param_groups[0]["params"]
+        for parameter in parameters:
             parameter.grad = None
+        self._half_gradients.clear()
+        # Asked here and not on the way back: that is another thread, which would wait for a compiler.
+        devices = {parameter.device for parameter in parameters}
+        self._by_kernel = self._mover is not None and len(devices) == 1 and weights_can_be_moved_on(devices.pop())
+
+    def takes(self, weight: Tensor, half_gradient: Tensor) -> bool:
+        """Whether the step will use this gradient as it is, so that it need not be put into full precision before.
+
+        Only one for each weight: a second is for autograd to keep, and both are added up in full precision.
+        """
+        wanted = self._by_kernel and weight not in self._half_gradients and can_be_moved(weight, half_gradient)
+        if wanted:
+            self._half_gradients[weight] = half_gradient
+        return wanted
 
     def state_dict(self) -> dict[str, Any]:
         """Only parameters that have been moved have a state."""
@@ -53,18 +75,39 @@ class FusedOptimiser:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = defaultdict(list)
+        by_kernel: list[Moved] = []
+        alike: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = defaultdict(list)
         # The largest first: a GPU takes some dozens at a time, and each time as long as for the largest of them.
         for parameter in sorted(self.param_groups[0]["params"], key=lambda one: -one.numel()):
-            if parameter.grad is not None:
-                alike[parameter.device, parameter.dtype].append(parameter)
-        for parameters in alike.values():
-            if self._config.name == "sgd":
-                self._sgd(parameters)
+            gradient = self._gradient(parameter)
+            if gradient is None:
+                continue
+            if self._by_kernel and can_be_moved(parameter, gradient):
+                by_kernel.append(self._moved(parameter, gradient))
             else:
-                self._adam(parameters)
+                alike[parameter.device, parameter.dtype].append((parameter, gradient.to(parameter.dtype)))
+        if self._mover is not None and by_kernel:
+            self._mover.move(by_kernel, self.param_groups[0]["lr"])
+        for pairs in alike.values():
+            parameters, gradients = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            if self._config.name == "sgd":
+                self._sgd(parameters, gradients)
+            else:
+                self._adam(parameters, gradients)
 
-    def _adam(self, parameters: list[Tensor]) -> None:
+    def _gradient(self, parameter: Tensor) -> Tensor | None:
+        full, half = parameter.grad, self._half_gradients.get(parameter)
+        if full is None or half is None:
+            return half if full is None else full
+        return full.add_(half)
+
+    def _moved(self, parameter: Tensor, gradient: Tensor) -> Moved:
+        if self._config.name == "sgd":
+            return Moved(parameter, gradient)
+        state = self._adam_state(parameter)
+        return Moved(parameter, gradient, state["step"], state["exp_avg"], state["exp_avg_sq"])
+
+    def _adam(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         config, (beta1, beta2) = self._config, self.param_groups[0]["betas"]
         states = [self._adam_state(parameter) for parameter in parameters]
         steps = [state["step"] for state in states]
@@ -72,7 +115,7 @@ class FusedOptimiser:
         move = torch._fused_adamw_ if config.name == "adamw" else torch._fused_adam_
         move(
             parameters,
-            _gradients(parameters),
+            gradients,
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
@@ -86,13 +129,13 @@ class FusedOptimiser:
             maximize=False,
         )
 
-    def _sgd(self, parameters: list[Tensor]) -> None:
+    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         config, buffers = self._config, []
         if config.momentum:
             buffers = [self._momentum(parameter) for parameter in parameters]
         torch._fused_sgd_(
             parameters,
-            _gradients(parameters),
+            gradients,
             buffers,
             weight_decay=config.weight_decay,
             momentum=config.momentum,
@@ -117,5 +160,7 @@ class FusedOptimiser:
         return state["momentum_buffer"]
 
 
-def _gradients(parameters: list[Tensor]) -> list[Tensor]:
-    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+def _rule(config: OptimiserConfig) -> Rule:
+    if config.name == "sgd":
+        return Rule(config.weight_decay)
+    return Rule(config.weight_decay, config.name == "adamw", config.beta1, config.beta2, _EPSILON)

@@ -1,7 +1,8 @@
 """Weights in half precision, all of a network's in one kernel, and their gradients back in another.
 
 Autocast casts the weights of every layer by themselves, and autograd every gradient: some thirty kernels a step, each
-shorter than the pause before it. What is computed here is what autocast computes, to the last bit.
+shorter than the pause before it. What is computed here is what autocast computes, to the last bit. An optimiser that
+takes gradients in half precision saves the way back, too.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,24 +22,31 @@ _KINDS = (nn.Conv2d, nn.Linear)  # what autocast runs in half precision
 _HALF, _FULL = torch.bfloat16, torch.float32
 
 _Place = tuple[nn.Module, str]  # a layer and the name of one of its weights
+_Takes = Callable[[Tensor, Tensor], bool]  # whether a weight's gradient in half precision has found its user
+
+
+def _never(weight: Tensor, half_gradient: Tensor) -> bool:
+    return False
 
 
 class HalfWeights:
     """How networks and heads of our own are called so that their weights are cast at once.
 
     At every call, not once a step: gradients of two calls are then added up in full precision, as they always were.
-    A network of the user's may do anything with its weights, and is left alone.
+    A network of the user's may do anything with its weights, and is left alone. `takes` is offered every gradient, and
+    autograd gets those that it leaves.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, takes: _Takes = _never) -> None:
         self._places = {part: _places(part) for part in _own_parts(module)}
+        self._takes = takes
 
     def active(self) -> AbstractContextManager[None]:
         """Inside the block every call goes this way; outside it the layers are as if nothing had ever been done."""
         return called_through(self._places, self._with_half_weights)
 
     def _with_half_weights(self, part: nn.Module, whole: Callable[..., Any]) -> Callable[..., Any]:
-        return partial(_called_with_half_weights, whole, self._places[part])
+        return partial(_called_with_half_weights, whole, self._places[part], self._takes)
 
 
 def _own_parts(module: nn.Module) -> list[nn.Module]:
@@ -61,9 +69,9 @@ def _places(part: nn.Module) -> list[_Place]:
     ]
 
 
-def _called_with_half_weights(whole: Callable[..., Any], places: list[_Place], *given: Any) -> Any:
+def _called_with_half_weights(whole: Callable[..., Any], places: list[_Place], takes: _Takes, *given: Any) -> Any:
     weights = [layer._parameters[name] for layer, name in places]
-    halves: tuple[Tensor, ...] = _Halved.apply(*weights) if weights else ()  # type: ignore[no-untyped-call]
+    halves: tuple[Tensor, ...] = _Halved.apply(takes, *weights) if weights else ()  # type: ignore[no-untyped-call]
     with _in_place_of(places, halves):
         return whole(*given)
 
@@ -85,14 +93,17 @@ class _Halved(torch.autograd.Function):
     """All weights in half precision. A copy lies in memory as its original does: only so they are one kernel."""
 
     @staticmethod
-    def forward(ctx: Any, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, takes: _Takes, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)  # a weight that no loss depends on gets no gradient
+        ctx.takes, ctx.weights = takes, weights
         return tuple(_copied(weights, _HALF))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        copies = iter(_copied([gradient for gradient in gradients if gradient is not None], _FULL))
-        return tuple(None if gradient is None else next(copies) for gradient in gradients)
+        pairs = zip(ctx.weights, gradients, strict=True)
+        left = [None if half is None or ctx.takes(weight, half) else half for weight, half in pairs]
+        copies = iter(_copied([gradient for gradient in left if gradient is not None], _FULL))
+        return None, *(None if gradient is None else next(copies) for gradient in left)
 
 
 def _copied(tensors: tuple[Tensor, ...] | list[Tensor], kind: torch.dtype) -> list[Tensor]:

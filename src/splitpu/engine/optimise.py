@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig
 from splitpu.engine.fused_optimiser import FusedOptimiser, Optimiser
+from splitpu.kernels import kernels_allowed
 
 
 def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> Optimiser:
@@ -15,7 +16,7 @@ def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.de
     on_gpu = device.type == "cuda"
     rate: float | Tensor = torch.tensor(config.rate, device=device) if on_gpu else config.rate
     if all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters):
-        return FusedOptimiser(parameters, config, rate)
+        return FusedOptimiser(parameters, config, rate, kernels=kernels_allowed(module))
     # What has no fused kernel takes torch's usual way.
     decay = config.weight_decay
     if config.name == "sgd":

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
+from splitpu.engine.fused_optimiser import FusedOptimiser
 from splitpu.engine.half_weights import HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
@@ -33,7 +34,8 @@ class Step:
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
         # Several processes add up gradients of their own accord, in whatever they were computed.
         halves = hardware.kernels and hardware.bf16 and hardware.world.size == 1
-        self._half = HalfWeights(self.module) if halves else None
+        takes = {"takes": self.optimiser.takes} if isinstance(self.optimiser, FusedOptimiser) else {}
+        self._half = HalfWeights(self.module, **takes) if halves else None
         self.generator = torch.Generator(hardware.device)
         self.draws = StageDraws(hardware.device)
         # Inputs and sums sit at fixed addresses, which is what a captured graph reads and writes.

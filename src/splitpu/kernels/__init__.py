@@ -1,4 +1,4 @@
-"""Layers, views and losses that a GPU computes faster when they are written for it; everywhere else torch's own run.
+"""Layers, views, losses and optimisers that a GPU computes faster when written for it; elsewhere torch's own run.
 
 Each function computes what torch's operations would, and its caller falls back to them where it does not apply.
 Weights, names and checkpoints know nothing of it.
@@ -6,6 +6,7 @@ Weights, names and checkpoints know nothing of it.
 
 from splitpu.kernels.consistency import feature_term, fused_consistency_applies, low_level_term
 from splitpu.kernels.logit_terms import fused_terms_apply, label_terms, pu_risk
+from splitpu.kernels.move_weights import Moved, Rule, WeightMover, can_be_moved, weights_can_be_moved_on
 from splitpu.kernels.norm_relu import normalise
 from splitpu.kernels.switch import allow_kernels, kernels_allowed
 from splitpu.kernels.tail import last_rows
@@ -13,7 +14,11 @@ from splitpu.kernels.thin_convolution import convolve, is_thin
 from splitpu.kernels.trial import prepare, without_waiting
 
 __all__ = [
+    "Moved",
+    "Rule",
+    "WeightMover",
     "allow_kernels",
+    "can_be_moved",
     "convolve",
     "feature_term",
     "fused_consistency_applies",
@@ -26,5 +31,6 @@ __all__ = [
     "normalise",
     "prepare",
     "pu_risk",
+    "weights_can_be_moved_on",
     "without_waiting",
 ]

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from splitpu.kernels.layout import layout_of, lie_alike
 from splitpu.kernels.switch import kernels_allowed
 from splitpu.kernels.trial import family, runs_on
 
@@ -30,7 +31,7 @@ def low_level_term(low: Tensor, teacher: Tensor, *, own_gradient: bool) -> Tenso
     term's is added to it in place; else a gradient of all rows has to be made and added, most of it zeros.
     """
     tail = low.detach()[len(low) - len(teacher) :]
-    if not _lie_alike(tail, teacher):
+    if not lie_alike(tail, teacher):
         return None
     left: list[Tensor] | None = [] if own_gradient and low.requires_grad else None
     term: Tensor = _LowLevel.apply(low, teacher, left)  # type: ignore[no-untyped-call]
@@ -96,23 +97,10 @@ def _with_what_was_left(gradient: Tensor, tail: Tensor, teacher: Tensor, left: l
     if not left:
         return None
     upstream, first = left.pop(), len(gradient) - len(tail)
-    if not _lie_alike(gradient[first:], tail):
-        gradient = torch.empty_like(gradient, memory_format=_layout(tail)).copy_(gradient)
+    if not lie_alike(gradient[first:], tail):
+        gradient = torch.empty_like(gradient, memory_format=layout_of(tail)).copy_(gradient)
     kernels.difference_gradient(tail, teacher, upstream, gradient[first:], adds=True)
     return gradient
-
-
-def _lie_alike(first: Tensor, second: Tensor) -> bool:
-    """Whether both are dense and in the same order in memory."""
-    return first.shape == second.shape and first.stride() == second.stride() and _is_dense(first)
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() or (tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
-
-
-def _layout(tensor: Tensor) -> torch.memory_format:
-    return torch.contiguous_format if tensor.is_contiguous() else torch.channels_last
 
 
 @family("consistency")
