@@ -1,13 +1,15 @@
 """The optimiser's kernels against torch's: run on a GPU, or without one in Triton's interpreter."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
+from test_half_weights import Counted
 from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig, ViewsConfig
@@ -20,8 +22,9 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Observer, Stage
+from splitpu.engine.steps import Step
 from splitpu.errors import Interrupted
-from splitpu.kernels import WeightMover, can_be_moved
+from splitpu.kernels import Moved, WeightMover, can_be_moved
 from splitpu.networks import Backbone, Outputs
 from splitpu.views import Views
 
@@ -33,10 +36,23 @@ CONFIGS = (
 )
 
 
+move_weights = WeightMover.move
+
+
+def move_as_a_gpu(self: WeightMover, all_moved: Sequence[Moved], rate: float | Tensor) -> None:
+    """Triton's interpreter cuts off digits where a GPU rounds; else copies are what they should be."""
+    move_weights(self, all_moved, rate)
+    for moved in all_moved:
+        if moved.copy is not None and not moved.weight.is_cuda:
+            cut_off = (moved.weight.view(torch.int32) >> 16).to(torch.int16).view(torch.bfloat16)
+            assert torch.equal(moved.copy, cut_off)
+            moved.copy.copy_(moved.weight)
+
+
 @contextmanager
 def by_kernels() -> Iterator[mock.Mock]:
     """Also where there is no GPU; what it gives knows how often weights were moved."""
-    moves = mock.patch.object(WeightMover, "move", autospec=True, side_effect=WeightMover.move)
+    moves = mock.patch.object(WeightMover, "move", autospec=True, side_effect=move_as_a_gpu)
     with mock.patch.object(fused_optimiser, "weights_can_be_moved_on", return_value=True), moves as counted:
         yield counted
 
@@ -78,6 +94,8 @@ def compare_rules(device: str) -> None:
         more = 64 if config is CONFIGS[0] else 1
         parameters = {ours: some_weights(device, more) for ours in (True, False)}
         optimisers = {ours: FusedOptimiser(parameters[ours], config, 1.0, kernels=ours) for ours in (True, False)}
+        copied = [weight for weight in parameters[True][::2] if weight.dtype == torch.float32]
+        optimisers[True].half_copies = {weight: weight.detach().bfloat16() for weight in copied}
         with by_kernels() as moves:
             for step in range(3):
                 for ours, optimiser in optimisers.items():
@@ -87,6 +105,8 @@ def compare_rules(device: str) -> None:
         assert moves.call_count == 3
         for one, other in zip(*parameters.values(), strict=True):
             torch.testing.assert_close(one, other, rtol=2e-6, atol=2e-6 * config.rate)
+        for weight, copy in optimisers[True].half_copies.items():
+            assert torch.equal(copy, weight.bfloat16())
         states = [optimiser.state_dict()["state"] for optimiser in optimisers.values()]
         assert states[0].keys() == states[1].keys()
         for number, entries in states[1].items():
@@ -203,6 +223,20 @@ def compare_trainings(device: str) -> None:
         same_weights(ours, trained(device, kernels=False, calls=calls), device)
 
 
+def count_copies(device: str) -> None:
+    """After the first step no step copies weights or gradients into another precision; only numbers of rows."""
+    counts, run = [], Step.run
+
+    def counted_run(self: Step, *given: Any) -> None:
+        with Counted() as counted:
+            run(self, *given)
+        counts.append(counted.counts["_foreach_copy_"])
+
+    with by_kernels(), mock.patch.object(Step, "run", counted_run):
+        trained(device, kernels=True)
+    assert counts == [2, *[1] * 8]  # captured steps, too: what was done to capture them has been undone before
+
+
 def compare_resumed(device: str) -> None:
     """A run that is begun with the kernels can be ended without them, and the other way round."""
     whole = trained(device, kernels=False)
@@ -216,7 +250,7 @@ def compare_resumed(device: str) -> None:
         same_weights(resumed, whole, device)
 
 
-CASES = (compare_what_can_be_moved, compare_rules, compare_trainings, compare_resumed)
+CASES = (compare_what_can_be_moved, compare_rules, compare_trainings, count_copies, compare_resumed)
 
 
 def compare_all(device: str) -> None:

@@ -10,7 +10,10 @@ from test_engine import engine, same, stage, weights
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from splitpu.engine.half_weights import HalfWeights
+from splitpu.config.schema import OptimiserConfig
+from splitpu.engine.checkpoint import module_tensors, restore_in_place
+from splitpu.engine.fused_optimiser import FusedOptimiser
+from splitpu.engine.half_weights import HalfCopies, HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
 from splitpu.kernels import allow_kernels
@@ -87,6 +90,38 @@ def test_all_weights_and_all_gradients_are_cast_at_once_and_no_gradient_is_copie
     assert counts[False]["_to_copy"] - counts[True]["_to_copy"] == 2 * weights_cast
     for copying in ("clone", "copy_", "new_empty_strided"):
         assert counts[True][copying] == counts[False][copying]
+
+
+def test_copies_are_made_again_when_and_only_when_weights_have_changed() -> None:
+    network = nn.Linear(3, 2)
+    weights_of, copies = list(network.parameters()), HalfCopies()
+
+    def up_to_date() -> bool:
+        return all(torch.equal(copies.by_weight[one], one.bfloat16()) for one in weights_of)
+
+    def moved_by(name: str) -> None:
+        optimiser = FusedOptimiser(weights_of, OptimiserConfig(name=name), 0.1)
+        network(torch.ones(1, 3)).sum().backward()
+        optimiser.step()
+
+    changes = [
+        lambda: restore_in_place(module_tensors(network), {k: t + 1 for k, t in module_tensors(network).items()}),
+        lambda: network.load_state_dict({name: 2 * tensor for name, tensor in network.state_dict().items()}),
+        lambda: torch._foreach_copy_([one.detach() for one in weights_of], [torch.zeros(2, 3), torch.ones(2)]),
+        lambda: moved_by("adam"),
+        lambda: moved_by("sgd"),
+    ]
+    copies.of(weights_of)
+    assert up_to_date()
+    for change in changes:
+        change()
+        assert not up_to_date()
+        copies.refresh()
+        assert up_to_date()
+        with Counted() as counted:
+            copies.refresh()
+            assert copies.of(weights_of)[0] is copies.by_weight[weights_of[0]]
+        assert not counted.counts
 
 
 class Curious(Backbone):
@@ -167,3 +202,26 @@ def test_on_cuda_it_is_one_kernel_each_way() -> None:
     assert kernels[True].total() <= kernels[False].total() - 20
     for name, gradient in gradients[False].items():
         assert float((gradients[True][name] - gradient).norm()) <= 0.02 * float(gradient.norm()) + 1e-6, name
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_cuda_the_optimiser_makes_both_kernels_unnecessary() -> None:
+    torch.manual_seed(0)
+    network = build_network("cnn13", (32, 32, 3)).cuda().to(memory_format=torch.channels_last)
+    allow_kernels(network, True)
+    batch = torch.randn(64, 3, 32, 32, device="cuda").to(memory_format=torch.channels_last)
+    rate = torch.tensor(1e-3, device="cuda")
+    optimiser = FusedOptimiser(list(network.parameters()), OptimiserConfig(), rate, kernels=True)
+    half = HalfWeights(network, optimiser)
+    for _ in range(3):  # the first makes the copies
+        optimiser.zero_grad()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            with torch.autocast("cuda", torch.bfloat16, cache_enabled=False), half.active():
+                loss = network(batch).logit.float().square().mean()
+            loss.backward()
+            optimiser.step()
+            torch.cuda.synchronize()
+    counts = Counter({event.key: event.count for event in seen.key_averages()})
+    assert not any("multi_tensor_apply" in name for name in counts)
+    assert (counts["_move_note_gradients"], counts["_move_weights"]) == (1, 1)
+    assert all(torch.equal(copy, weight.bfloat16()) for weight, copy in half.copies.by_weight.items())

@@ -5,6 +5,7 @@ first one is made, which no step of ours uses: seconds at the start of every pro
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -46,6 +47,7 @@ class FusedOptimiser:
         self._mover = WeightMover(_rule(config)) if has_kernel else None
         self._by_kernel = False  # in this step
         self._half_gradients: dict[Tensor, Tensor] = {}
+        self.half_copies: Mapping[Tensor, Tensor] = {}  # of weights: the kernel keeps them equal, torch's make them old
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, which come as new tensors either way: a step begins."""
@@ -94,6 +96,8 @@ class FusedOptimiser:
                 self._sgd(parameters, gradients)
             else:
                 self._adam(parameters, gradients)
+            for parameter in parameters:
+                torch.autograd.graph.increment_version(parameter)  # which torch's fused kernels leave out
 
     def _gradient(self, parameter: Tensor) -> Tensor | None:
         full, half = parameter.grad, self._half_gradients.get(parameter)
@@ -102,10 +106,11 @@ class FusedOptimiser:
         return full.add_(half)
 
     def _moved(self, parameter: Tensor, gradient: Tensor) -> Moved:
+        copy = self.half_copies.get(parameter)
         if self._config.name == "sgd":
-            return Moved(parameter, gradient)
+            return Moved(parameter, gradient, copy=copy)
         state = self._adam_state(parameter)
-        return Moved(parameter, gradient, state["step"], state["exp_avg"], state["exp_avg_sq"])
+        return Moved(parameter, gradient, state["step"], state["exp_avg"], state["exp_avg_sq"], copy)
 
     def _adam(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         config, (beta1, beta2) = self._config, self.param_groups[0]["betas"]

@@ -1,11 +1,11 @@
 """Weights in half precision, all of a network's in one kernel, and their gradients back in another.
 
 Autocast casts the weights of every layer by themselves, and autograd every gradient: some thirty kernels a step, each
-shorter than the pause before it. What is computed here is what autocast computes, to the last bit. An optimiser that
-takes gradients in half precision saves the way back, too.
+shorter than the pause before it. What is computed here is what autocast computes, to the last bit. Where the optimiser
+takes gradients in half precision and keeps the copies up to date, both kernels are saved, too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, cast
@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from splitpu.engine.fused_optimiser import FusedOptimiser
 from splitpu.engine.outputs import called_through
 from splitpu.kernels import is_thin
 from splitpu.networks.backbone import Backbone
@@ -22,31 +23,67 @@ _KINDS = (nn.Conv2d, nn.Linear)  # what autocast runs in half precision
 _HALF, _FULL = torch.bfloat16, torch.float32
 
 _Place = tuple[nn.Module, str]  # a layer and the name of one of its weights
-_Takes = Callable[[Tensor, Tensor], bool]  # whether a weight's gradient in half precision has found its user
 
 
-def _never(weight: Tensor, half_gradient: Tensor) -> bool:
-    return False
+class HalfCopies:
+    """Copies of weights, which are made again when a weight has changed.
+
+    Torch counts what its operations change. A kernel of our own, which it knows nothing of, has to change the copies as
+    well; so they can be had `by_weight`. A captured step that finds all copies up to date remembers no copying, because
+    the step before it ended so, and then every replay does.
+    """
+
+    def __init__(self) -> None:
+        self.by_weight: dict[Tensor, Tensor] = {}
+        self._versions: dict[Tensor, int] = {}
+
+    def of(self, weights: Sequence[Tensor]) -> list[Tensor]:
+        """The copies of these, all that have to be made at once."""
+        changed = [weight for weight in weights if self._versions.get(weight) != weight._version]
+        for weight in changed:
+            self._versions[weight] = weight._version
+            if weight not in self.by_weight:
+                self.by_weight[weight] = torch.empty_like(weight, dtype=_HALF)
+        if changed:
+            torch._foreach_copy_([self.by_weight[weight] for weight in changed], changed)
+        return [self.by_weight[weight] for weight in weights]
+
+    def refresh(self) -> None:
+        """Make sure that all copies that there are equal their weights."""
+        with torch.no_grad():
+            self.of(list(self.by_weight))
 
 
 class HalfWeights:
     """How networks and heads of our own are called so that their weights are cast at once.
 
-    At every call, not once a step: gradients of two calls are then added up in full precision, as they always were.
-    A network of the user's may do anything with its weights, and is left alone. `takes` is offered every gradient, and
-    autograd gets those that it leaves.
+    Every call has gradients of its own: those of two calls are then added up in full precision, as they always were.
+    A network of the user's may do anything with its weights, and is left alone. An optimiser is offered every gradient,
+    and autograd gets those that it leaves.
     """
 
-    def __init__(self, module: nn.Module, takes: _Takes = _never) -> None:
+    def __init__(self, module: nn.Module, optimiser: FusedOptimiser | None = None) -> None:
         self._places = {part: _places(part) for part in _own_parts(module)}
-        self._takes = takes
+        self._optimiser, self.copies = optimiser, HalfCopies()
+        if optimiser is not None:
+            optimiser.half_copies = self.copies.by_weight
 
     def active(self) -> AbstractContextManager[None]:
         """Inside the block every call goes this way; outside it the layers are as if nothing had ever been done."""
         return called_through(self._places, self._with_half_weights)
 
     def _with_half_weights(self, part: nn.Module, whole: Callable[..., Any]) -> Callable[..., Any]:
-        return partial(_called_with_half_weights, whole, self._places[part], self._takes)
+        return partial(self._called, whole, self._places[part])
+
+    def _called(self, whole: Callable[..., Any], places: list[_Place], *given: Any) -> Any:
+        weights = [layer._parameters[name] for layer, name in places]
+        if not weights:
+            return whole(*given)
+        # An optimiser that we do not know may change weights behind torch's back: nothing is kept for the next call.
+        copies = HalfCopies() if self._optimiser is None else self.copies
+        halves = _Halved.apply(copies, self._optimiser, *weights)  # type: ignore[no-untyped-call]
+        with _in_place_of(places, halves):
+            return whole(*given)
 
 
 def _own_parts(module: nn.Module) -> list[nn.Module]:
@@ -69,13 +106,6 @@ def _places(part: nn.Module) -> list[_Place]:
     ]
 
 
-def _called_with_half_weights(whole: Callable[..., Any], places: list[_Place], takes: _Takes, *given: Any) -> Any:
-    weights = [layer._parameters[name] for layer, name in places]
-    halves: tuple[Tensor, ...] = _Halved.apply(takes, *weights) if weights else ()  # type: ignore[no-untyped-call]
-    with _in_place_of(places, halves):
-        return whole(*given)
-
-
 @contextmanager
 def _in_place_of(places: list[_Place], halves: tuple[Tensor, ...]) -> Iterator[None]:
     """Inside the block the layers hold the copies, and find them under the names of their weights."""
@@ -93,21 +123,20 @@ class _Halved(torch.autograd.Function):
     """All weights in half precision. A copy lies in memory as its original does: only so they are one kernel."""
 
     @staticmethod
-    def forward(ctx: Any, takes: _Takes, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, copies: HalfCopies, optimiser: FusedOptimiser | None, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)  # a weight that no loss depends on gets no gradient
-        ctx.takes, ctx.weights = takes, weights
-        return tuple(_copied(weights, _HALF))
+        ctx.optimiser, ctx.weights = optimiser, weights
+        return tuple(copy.view_as(copy) for copy in copies.of(weights))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        pairs = zip(ctx.weights, gradients, strict=True)
-        left = [None if half is None or ctx.takes(weight, half) else half for weight, half in pairs]
-        copies = iter(_copied([gradient for gradient in left if gradient is not None], _FULL))
-        return None, *(None if gradient is None else next(copies) for gradient in left)
-
-
-def _copied(tensors: tuple[Tensor, ...] | list[Tensor], kind: torch.dtype) -> list[Tensor]:
-    copies = [torch.empty_like(tensor, dtype=kind) for tensor in tensors]
-    if copies:
-        torch._foreach_copy_(copies, tensors)
-    return copies
+        left = [
+            None if half is None or (ctx.optimiser is not None and ctx.optimiser.takes(weight, half)) else half
+            for weight, half in zip(ctx.weights, gradients, strict=True)
+        ]
+        wanted = [half for half in left if half is not None]
+        full = [torch.empty_like(half, dtype=_FULL) for half in wanted]
+        if full:
+            torch._foreach_copy_(full, wanted)
+        each = iter(full)
+        return None, None, *(None if half is None else next(each) for half in left)

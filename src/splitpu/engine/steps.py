@@ -34,8 +34,8 @@ class Step:
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
         # Several processes add up gradients of their own accord, in whatever they were computed.
         halves = hardware.kernels and hardware.bf16 and hardware.world.size == 1
-        takes = {"takes": self.optimiser.takes} if isinstance(self.optimiser, FusedOptimiser) else {}
-        self._half = HalfWeights(self.module, **takes) if halves else None
+        fused = self.optimiser if isinstance(self.optimiser, FusedOptimiser) else None
+        self._half = HalfWeights(self.module, fused) if halves else None
         self.generator = torch.Generator(hardware.device)
         self.draws = StageDraws(hardware.device)
         # Inputs and sums sit at fixed addresses, which is what a captured graph reads and writes.
@@ -63,6 +63,8 @@ class Step:
             self._average_weight.copy_(average_weight)
         self._raw = raw
         if self._graph is not None:
+            if self._half is not None:
+                self._half.copies.refresh()  # somebody else may have changed the weights since the last step
             self._graph.replay()
         else:
             with self.draws.lent():

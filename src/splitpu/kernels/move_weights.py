@@ -1,7 +1,7 @@
 """Adam, AdamW and plain SGD for all weights of a network in one kernel that keeps a whole GPU busy.
 
 Torch's own give 65,536 weights to each program: too few programs for a network of some million weights. Gradients may
-be in half precision here, so that they need not be copied into full precision before they are used.
+be in half precision here, and copies of weights in half precision are made on the way: neither needs a pass of its own.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,17 @@ class Rule(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Weights and what moves them: a gradient, and for Adam the step's number and averages of gradients and squares."""
+    """Weights and what moves them: a gradient, and for Adam the step's number and averages of gradients and squares.
+
+    A copy of the weights in half precision is kept equal to them.
+    """
 
     weight: Tensor
     gradient: Tensor
     step: Tensor | None = None
     mean: Tensor | None = None
     square: Tensor | None = None
+    copy: Tensor | None = None
 
 
 def weights_can_be_moved_on(device: torch.device) -> bool:
@@ -86,12 +90,11 @@ def _aligned(gradient: Tensor) -> Tensor:
     return gradient if lies_well else gradient.clone()
 
 
-def _whereabouts(moved: Moved) -> tuple[int, int, int, int, int, int]:
+def _whereabouts(moved: Moved) -> tuple[int, ...]:
     """What the table says of these weights: addresses of all but the gradient, their number, its precision."""
-    weight, gradient, *state = moved
-    addresses = (0 if tensor is None else tensor.data_ptr() for tensor in (weight, *state))
-    weights, step, mean, square = addresses
-    return weights, step, mean, square, weight.numel(), int(gradient.dtype == torch.bfloat16)
+    weight, gradient, *others = moved
+    addresses = (0 if tensor is None else tensor.data_ptr() for tensor in (weight, *others))
+    return *addresses, weight.numel(), int(gradient.dtype == torch.bfloat16)
 
 
 @family("optimiser")
@@ -101,12 +104,14 @@ def _attempt(device: torch.device) -> bool:
     ways[::2] = -1.0
     for rule, distance in ((Rule(beta1=0.9, beta2=0.999, epsilon=1e-8), 0.5), (Rule(), 1.0)):
         weights = [torch.zeros(1100, device=device) for _ in range(2)]
-        states = [[torch.zeros_like(weight[:size]) for size in (1, 1100, 1100)] for weight in weights]
-        gradients = [2.0 * ways, (2.0 * ways).bfloat16()]
-        given = zip(weights, gradients, states, strict=True)
-        adaptive = rule.epsilon is not None
-        moved = [Moved(one, gradient, *state) if adaptive else Moved(one, gradient) for one, gradient, state in given]
+        gradients, copy = [2.0 * ways, (2.0 * ways).bfloat16()], ways.bfloat16()
+        moved = [
+            Moved(weight, gradient, torch.zeros((), device=device), weight.clone(), weight.clone(), copied)
+            for weight, gradient, copied in zip(weights, gradients, (None, copy), strict=True)
+        ]
         WeightMover(rule).move(moved, rate)
         if not all(torch.allclose(weight, -distance * ways, rtol=1e-5) for weight in weights):
+            return False
+        if not torch.allclose(copy.float(), -distance * ways, rtol=1e-2):
             return False
     return True

@@ -16,16 +16,16 @@ from splitpu.kernels.move_weights import BLOCK, Rule
 
 _WARPS = 4
 _ADDRESSES = 64  # that one kernel is given; networks with more tensors of weights need another
-_ENTRIES = 6  # of every tensor in the table, before its gradient's address; see below
+_ENTRIES = 7  # of every tensor in the table, before its gradient's address; see below
 
 
 class Table:
     """Where tensors lie, cut into blocks; made before anything is captured. It keeps addresses, not the tensors."""
 
     def __init__(self, entries: Sequence[int], adaptive: bool, device: torch.device) -> None:
-        """Of every tensor the addresses of weights, step, mean and square, its size, whether its gradient is half."""
+        """Of every tensor the addresses of weights, step, mean, square and copy, size, whether its gradient is half."""
         rows = torch.tensor(entries, dtype=torch.int64).view(-1, _ENTRIES)
-        blocks = [(row, number) for row, size in enumerate(rows[:, 4].tolist()) for number in range(-(-size // BLOCK))]
+        blocks = [(row, number) for row, size in enumerate(rows[:, 5].tolist()) for number in range(-(-size // BLOCK))]
         self._adaptive, self._count, self._programs = int(adaptive), len(rows), len(blocks)
         self._places = torch.cat([rows, torch.zeros_like(rows[:, :1])], 1).T.contiguous().to(device)
         self._blocks = torch.tensor(blocks, dtype=torch.int32).to(device)
@@ -58,7 +58,7 @@ def _move_note_gradients(
 ):
     """Note where gradients are, count the step, and compute what is the same for all weights of a tensor."""
     for number in tl.static_range(width):
-        tl.store(table + 6 * count + first + number, addresses[number] - 1, mask=first + number < count)
+        tl.store(table + 7 * count + first + number, addresses[number] - 1, mask=first + number < count)
     tensor = first + tl.arange(0, width)
     exists = tensor < count
     pace, scale = tl.load(rate).to(tl.float32) + tl.zeros((width,), tl.float32), tl.full((width,), 1.0, tl.float32)
@@ -103,8 +103,8 @@ def _move_block(
 ):  # fmt: skip
     place = start + tl.arange(0, block)
     exists = place < size
-    source = tl.load(table + 6 * count + tensor)
-    if tl.load(table + 5 * count + tensor) != 0:
+    source = tl.load(table + 7 * count + tensor)
+    if tl.load(table + 6 * count + tensor) != 0:
         gradient = _read(_values(source, place, tl.bfloat16, whole), exists, whole).to(tl.float32)
     else:
         gradient = _read(_values(source, place, tl.float32, whole), exists, whole)
@@ -124,7 +124,11 @@ def _move_block(
     else:
         direction = gradient + coupled * weight
     weight -= shrinkage * weight
-    _write(weights, weight - pace * direction, exists, whole)
+    weight -= pace * direction
+    _write(weights, weight, exists, whole)
+    copy = tl.load(table + 4 * count + tensor)
+    if copy != 0:
+        _write(_values(copy, place, tl.bfloat16, whole), weight.to(tl.bfloat16), exists, whole)
 
 
 @triton.jit(do_not_specialize=["count", "adaptive"])
@@ -133,7 +137,7 @@ def _move_weights(
 ):
     tensor = tl.load(blocks + 2 * tl.program_id(0))
     start = tl.load(blocks + 2 * tl.program_id(0) + 1) * block
-    size = tl.load(table + 4 * count + tensor)
+    size = tl.load(table + 5 * count + tensor)
     if start + block <= size:
         _move_block(
             table, factors, tensor, start, size, count, adaptive, beta1, beta2, new1, new2, epsilon, coupled,
