@@ -103,6 +103,7 @@ class FusedOptimiser:
         full, half = parameter.grad, self._half_gradients.get(parameter)
         if full is None or half is None:
             return half if full is None else full
+        del self._half_gradients[parameter]  # which is in the other from now on
         return full.add_(half)
 
     def _moved(self, parameter: Tensor, gradient: Tensor) -> Moved:

@@ -41,11 +41,11 @@ class HalfCopies:
         """The copies of these, all that have to be made at once."""
         changed = [weight for weight in weights if self._versions.get(weight) != weight._version]
         for weight in changed:
-            self._versions[weight] = weight._version
             if weight not in self.by_weight:
                 self.by_weight[weight] = torch.empty_like(weight, dtype=_HALF)
         if changed:
             torch._foreach_copy_([self.by_weight[weight] for weight in changed], changed)
+        self._versions.update((weight, weight._version) for weight in changed)
         return [self.by_weight[weight] for weight in weights]
 
     def refresh(self) -> None:
