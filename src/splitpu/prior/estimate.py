@@ -56,7 +56,7 @@ class PriorEstimate:
     table: tuple[EstimatorRow, ...]
     diagnostics: Mapping[str, float]
     verdicts: tuple[str, ...]  # what a user should know before relying on it; empty = nothing to worry about
-    scores: PUScores = field(repr=False, compare=False)
+    scores: PUScores | None = field(default=None, repr=False, compare=False)  # what it was estimated from
 
     @property
     def source(self) -> str:
