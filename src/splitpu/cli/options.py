@@ -38,7 +38,8 @@ class DataWords:
         A CSV of name and label for images: 1 = labelled positive, 0 or nothing = unlabelled.
     size
         What images are resized to, as 64 or 48x64 (height x width). If not given: their own size if they share one of
-        at most 224 pixels, 224 for the longer side of larger ones, and for mixed sizes a square of 32 to 224.
+        at most 224 pixels (128 if they are fewer than 5,000), that for the longer side of larger ones, and for mixed
+        sizes a square of 32 to as many.
     strict
         Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
     series
