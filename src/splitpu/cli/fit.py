@@ -10,6 +10,7 @@ from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
+from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
 from splitpu.listening import collected_warnings
@@ -68,6 +69,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     seed = asked.seed or 0
     if seed < 0:
         raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
+    check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
     scenario = asked.scenario or "single-training-set"
     source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)

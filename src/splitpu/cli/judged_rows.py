@@ -109,4 +109,6 @@ def _with_truth(
 
 def _as_in_training(asked: DataOptions, table: TableSource) -> DataOptions:
     """The label column of the run, where none is named."""
-    return DataOptions(**{**asked.__dict__, "label": table.label, "positive_label": table.positive})
+    return DataOptions(
+        **{**asked.__dict__, "label": table.label, "positive_label": asked.positive_label or table.positive}
+    )

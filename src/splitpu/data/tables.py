@@ -1,6 +1,7 @@
 """Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file."""
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from splitpu.config.keys import nearest
 from splitpu.data.chunks import Array
 from splitpu.data.table_files import Columns, Table, read_table
 from splitpu.errors import InputError, ModelFileError
@@ -198,9 +200,11 @@ def _is_number(value: Any) -> bool:
 
 def _labels(table: Table, source: TableSource) -> list[Any]:
     if source.label not in table.columns:
+        meant = nearest(source.label, table.columns)
+        offer = f" (did you mean {meant!r}?)" if meant else f" (it has {_listed(list(table.columns))})"
         raise InputError(
-            f"{table.where} has no column {source.label!r} (it has {_listed(list(table.columns))}): name with --label "
-            "the column that says which rows are labelled."
+            f"{table.where} has no column {source.label!r}{offer}: name with --label the column that says which rows "
+            "are labelled."
         )
     return table.columns[source.label]
 
@@ -208,10 +212,7 @@ def _labels(table: Table, source: TableSource) -> list[Any]:
 def _labelled(labels: list[Any], source: TableSource) -> tuple[Mask, tuple[Any, Any]]:
     """An empty label means unlabelled."""
     if source.positive is not None:
-        others = sorted({text(label) for label in labels if label is not None} - {source.positive})
-        mask = np.array([label is not None and text(label) == source.positive for label in labels], dtype=np.bool_)
-        if not mask.any():
-            raise InputError(f"column {source.label!r} of {source.path} never holds {source.positive!r}.")
+        mask, others = _positive_rows(labels, source, source.path)
         return labelled_mask(mask, name=source.label), (others[0] if len(others) == 1 else 0, source.positive)
     return labelled_mask(_numbers(labels, source, source.path), name=source.label), (0, 1)
 
@@ -220,20 +221,48 @@ def _truth(labels: list[Any], source: TableSource, where: str) -> Mask:
     if any(label is None for label in labels):
         raise InputError(f"column {source.label!r} of {where} has empty cells: test rows need their true labels.")
     if source.positive is not None:
-        return np.array([text(label) == source.positive for label in labels], dtype=np.bool_)
+        return _positive_rows(labels, source, where)[0]
     return binary_truth(_numbers(labels, source, where), source.label)
+
+
+def _positive_rows(labels: list[Any], source: TableSource, where: str) -> tuple[Mask, list[str]]:
+    """Which rows hold the label that means positive, and what the others hold.
+
+    A table that never holds it is written in other words (1 and 0 for yes and no, say): taking all its rows for
+    negatives would give figures that look like figures.
+    """
+    held = {text(label) for label in labels if label is not None}
+    if source.positive not in held:
+        raise InputError(
+            f"column {source.label!r} of {where} never holds {source.positive!r} but {_listed(sorted(held))}: say with "
+            "--positive-label which of them means positive."
+        )
+    mask = np.array([label is not None and text(label) == source.positive for label in labels], dtype=np.bool_)
+    return mask, sorted(held - {source.positive})
 
 
 def _numbers(labels: list[Any], source: TableSource, where: str) -> Array:
     words = {"true": 1, "false": 0}
     plain = [0 if label is None else words.get(text(label).lower(), label) for label in labels]
-    if not all(_is_number(label) for label in plain):
-        found = sorted({text(label) for label in plain if not _is_number(label)})
+    others = sorted({text(label) for label in plain if not _is_number(label)})
+    numbers = {float(label) for label in plain if _is_number(label)}
+    if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
+        others = [f"{one:g}" for one in sorted(numbers)]
+    if others:
         raise InputError(
-            f"column {source.label!r} of {where} holds {_listed(found)}: say which label is positive with "
-            f"--positive-label {found[0]}."
+            f"column {source.label!r} of {where} holds {_listed(others)}, but labels are 1 and 0, or 1 and nothing: "
+            f"say with --positive-label which of them means positive{_example(others)}."
         )
     return np.array([float(label) for label in plain])
+
+
+_OFTEN_POSITIVE = ("yes", "y", "positive", "pos", "p", "true", "t", "+", "case", "ill", "confirmed", "labelled")
+
+
+def _example(labels: Sequence[str]) -> str:
+    """The option as it may be copied; none at all where copying it could turn the labels round."""
+    likely = labels if len(labels) == 1 else [label for label in labels if label.lower() in _OFTEN_POSITIVE]
+    return f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""
 
 
 def _listed(names: Sequence[str]) -> str:
