@@ -178,9 +178,17 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
             "run": folder.path,
             **({"scores": folder.scores} if folder.scores.exists() else {}),
+            **_hard_samples(folder, result),
             "report": folder.report,
+            **({"notes": f"{len(result['warnings'])}, all in the report"} if result["warnings"] else {}),
         }
     )
+
+
+def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
+    """Where to find the samples that are worth a second look."""
+    hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
+    return {"hard": f"{hard:,} unlabelled samples, named in {folder.split} and shown in the report"} if hard else {}
 
 
 def _train_and_show(
@@ -234,8 +242,14 @@ def _prior(
         prior = loaded.true_prior
     if prior in (None, "auto"):
         display.say("prior: being estimated from the labelled and unlabelled rows")
-    with collected_warnings(display.note):
-        found = resolve_prior("auto" if prior is None else prior, loaded.data, seed=seed, device=asked.device or "auto")
+    try:
+        with collected_warnings(display.note):
+            wanted = "auto" if prior is None else prior
+            found = resolve_prior(wanted, loaded.data, seed=seed, device=asked.device or "auto")
+    except InputError:
+        for warning in loaded.warnings:  # one of them may be the reason
+            display.note(warning)
+        raise
     if found.interval is not None:
         low, high = found.interval
         display.say(f"prior: {found.value:.4g} (95 % interval {low:.3g} to {high:.3g}), {found.source}")

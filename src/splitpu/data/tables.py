@@ -12,6 +12,8 @@ import numpy as np
 
 from splitpu.config.keys import nearest
 from splitpu.data.chunks import Array
+from splitpu.data.giveaways import giveaways
+from splitpu.data.giveaways import in_words as giveaways_in_words
 from splitpu.data.table_files import Columns, Table, read_table
 from splitpu.errors import InputError, ModelFileError
 from splitpu.labels import Mask, binary_truth, labelled_mask
@@ -95,6 +97,11 @@ class TableRecipe:
         """What the numbers of a row are called."""
         return tuple(name for column in self.columns for name in column.feature_names)
 
+    @property
+    def column_of_feature(self) -> list[str]:
+        """Which column every number of a row comes from."""
+        return [column.name for column in self.columns for _ in column.feature_names]
+
     def encode(self, table: Table) -> Array:
         """The rows of any table with these columns; others in it are ignored."""
         missing = [column.name for column in self.columns if column.name not in table.columns]
@@ -158,10 +165,13 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
     labels = _labels(table, source)
     labelled, classes = _labelled(labels, source)
     notes: list[str] = []
+    is_new = recipe is None
     if recipe is None:
         columns = {name: column for name, column in table.columns.items() if name != source.label}
         recipe, notes = TableRecipe.fit(columns)
     features = recipe.encode(table)
+    if is_new:
+        notes += giveaways_in_words(giveaways(features, labelled, recipe.column_of_feature))
     test_features, test_truth = None, None
     if source.test is not None:
         test_features, test_truth = read_table_test(source.test, source, recipe)

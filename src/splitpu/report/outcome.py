@@ -78,7 +78,8 @@ def next_steps(report: ReportData) -> str:
         )
     if math.isfinite(report.prior):
         steps.append(
-            "<strong>Doubt the prior</strong>: <code>splitpu sensitivity RUN</code> shows which decisions hang on it."
+            "<strong>Doubt the prior</strong>: <code>splitpu sensitivity RUN</code> shows how many decisions hang "
+            "on it."
         )
     items = "".join(f"<li>{step}</li>" for step in steps)
     return f'<ul class="steps">{items}</ul><p class="note">RUN is the folder that this page lies in.</p>'
