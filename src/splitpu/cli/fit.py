@@ -188,7 +188,8 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
 def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
     """Where to find the samples that are worth a second look."""
     hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
-    return {"hard": f"{hard:,} unlabelled samples, named in {folder.split} and shown in the report"} if hard else {}
+    samples = "sample" if hard == 1 else "samples"
+    return {"hard": f"{hard:,} unlabelled {samples}, named in {folder.split} and shown in the report"} if hard else {}
 
 
 def _train_and_show(
