@@ -11,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from image_tools import write_pictures
 
+from splitpu.cli.fit import show_result
 from splitpu.data.tables import TableSource, read_table_data
 from splitpu.errors import InputError
+from splitpu.methods.student import _never_learned
 from splitpu.runs.folder import RunFolder
 
 Capture = pytest.CaptureFixture[str]
@@ -180,6 +183,28 @@ def test_a_finished_run_says_where_the_hard_samples_are(place: Path, capsys: Cap
     hard = run.read_result()["rounds"][-1]["hard"]
     _, out, _ = run_cli(capsys, "info", run.path)
     assert hard > 0 and f"{hard} unlabelled samples, named in {run.split} and shown in the report" in out
+
+
+def test_a_model_not_to_be_relied_on_is_named_at_the_end(place: Path, capsys: Capture) -> None:
+    run = RunFolder(place / "table")
+    result = run.read_result()
+    show_result(run, {**result, "warnings": ["column 'a' is empty.", _never_learned("round1.student")]}, json=False)
+    out, err = capsys.readouterr()
+    assert "notes   2, all in the report" in out
+    assert err.startswith("note: round1.student: after 3 attempts") and err.count("\n") == 1
+
+
+def test_what_cannot_be_scored_is_not_called_a_broken_npz(place: Path, capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "0.dcm").write_bytes(b"DICM")
+    _, _, err = run_cli(capsys, "predict", place / "arrays", tmp_path / "0.dcm")
+    assert "of no kind that can be scored" in err and "npz file" not in err
+
+
+def test_names_that_no_file_has_come_with_the_form_they_should_have(tmp_path: Path, capsys: Capture) -> None:
+    write_pictures(tmp_path / "all", 4, 0.5)
+    (tmp_path / "names.csv").write_text("file;positive\n0000.png;1\n")
+    _, _, err = run_cli(capsys, "fit", tmp_path / "all", "--labels", tmp_path / "names.csv", "--prior", 0.5)
+    assert "every line is name,label" in err
 
 
 # ---------------------------------------------------------------------------------------------------- processes

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.inputs import DataOptions, source_asked
-from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
@@ -15,6 +15,7 @@ from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
+from splitpu.methods.student import UNRELIABLE
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
@@ -183,6 +184,9 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             **({"notes": f"{len(result['warnings'])}, all in the report"} if result["warnings"] else {}),
         }
     )
+    for warning in result["warnings"]:
+        if UNRELIABLE in warning:  # said once already, but perhaps an hour ago
+            print_note(warning)
 
 
 def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
