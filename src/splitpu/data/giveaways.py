@@ -15,11 +15,11 @@ def giveaways(features: Array, labelled: Mask, columns: Sequence[str]) -> list[s
     that parts the two without a single exception says who was labelled: the year of a biopsy that only confirmed cases
     had, or a number counted up in one file after the other. `columns` names the column of every feature.
 
-    >>> rows = np.array([[year, size] for year, size in zip([1] * 6 + [0] * 30, range(36))], dtype=np.float32)
-    >>> giveaways(rows[:, :1], np.arange(36) < 6, ["biopsy"])
-    ['biopsy']
-    >>> giveaways(rows[:, 1:], np.arange(36) % 6 == 0, ["size"])
-    []
+    >>> import numpy as np
+    >>> labelled = np.arange(36) % 6 == 0
+    >>> year, size = np.where(labelled, 2020.0, 0.0), np.arange(36.0)
+    >>> giveaways(np.stack([year, size], axis=1), labelled, ["year of biopsy", "size"])
+    ['year of biopsy']
     """
     if labelled.sum() < FEWEST_LABELLED or (~labelled).sum() < FEWEST_UNLABELLED:
         return []
