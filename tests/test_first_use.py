@@ -99,6 +99,33 @@ def test_a_column_that_only_labelled_rows_have_is_named(tmp_path: Path, capsys: 
     assert code == 2 and "column 'biopsy' alone" in err  # before the sentence about the prior it makes impossible
 
 
+def read_notes(path: Path, content: str) -> tuple[str, ...]:
+    path.write_text(content)
+    return read_table_data(TableSource(path=str(path), label="s")).warnings
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_decimal_commas_are_numbers(tmp_path: Path, delimiter: str) -> None:
+    lines = [f"{number},5{delimiter}a,{number % 2}{delimiter}{number % 3 // 2}" for number in range(12)]
+    (tmp_path / "t.csv").write_text("\n".join([delimiter.join(("x", "kind", "s")), *lines]))
+    found = read_table_data(TableSource(path=str(tmp_path / "t.csv"), label="s"))
+    assert found.recipe.feature_names == ("x", "kind = a,0", "kind = a,1")
+    assert found.features[:3, 0].tolist() == [0.5, 1.5, 2.5]
+
+
+def test_numbers_spoilt_by_a_word_are_told(tmp_path: Path) -> None:
+    lines = [f"{number / 4},{int(number < 3)}" for number in range(12)]
+    assert read_notes(tmp_path / "a.csv", "\n".join(["x,s", *lines])) == ()
+    (note,) = read_notes(tmp_path / "b.csv", "\n".join(["x,s", *lines, "<5,0"]))
+    assert "column 'x' holds numbers but also '<5'" in note
+
+
+def test_a_numbering_of_the_rows_is_told(tmp_path: Path) -> None:
+    lines = [f"{100 + number},{number % 7},{int(number % 5 == 0)}" for number in range(30)]
+    (note,) = read_notes(tmp_path / "t.csv", "\n".join(["nr,x,s", *lines]))
+    assert "column 'nr' looks like a numbering of the rows" in note
+
+
 # -------------------------------------------------------------------------------------------------------- words
 
 

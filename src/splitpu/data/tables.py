@@ -12,13 +12,18 @@ import numpy as np
 
 from splitpu.config.keys import nearest
 from splitpu.data.chunks import Array
-from splitpu.data.giveaways import giveaways
-from splitpu.data.giveaways import in_words as giveaways_in_words
+from splitpu.data.column_notes import (
+    MOST_CATEGORIES,
+    if_categories_are_odd,
+    if_it_numbers_the_rows,
+    if_they_give_labels_away,
+    is_number,
+    listed,
+)
 from splitpu.data.table_files import Columns, Table, read_table
 from splitpu.errors import InputError, ModelFileError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 
-MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
 
 
@@ -74,19 +79,20 @@ class TableRecipe:
         columns, notes, names = [], [], None
         for name, values in table.items():
             known = [value for value in values if value is not None]
+            numbers = sum(is_number(value) for value in known)
             if not known:
                 notes.append(f"column {name!r} is empty and is not used.")
-            elif all(_is_number(value) for value in known):
+            elif numbers == len(known):
                 fill = float(np.median([float(value) for value in known if math.isfinite(float(value))] or [0.0]))
                 columns.append(Column(name, None, fill, len(known) < len(values)))
-            elif len(values) >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == len(values):
+                notes += if_it_numbers_the_rows(name, known, len(values))
+            elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
                 notes.append(f"column {name!r} has a different text in every row: taken for names, not for a feature.")
                 names = names or name
             else:
                 counted = Counter(text(value) for value in known)
                 frequent = sorted(counted, key=lambda value: (-counted[value], value))[:MOST_CATEGORIES]
-                if len(counted) > MOST_CATEGORIES:
-                    notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
+                notes += if_categories_are_odd(name, counted, numbers)
                 columns.append(Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
         if not columns:
             raise InputError("the table has no column that can be used as a feature: add numbers or categories.")
@@ -106,7 +112,7 @@ class TableRecipe:
         """The rows of any table with these columns; others in it are ignored."""
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
-            raise InputError(f"{table.where} lacks columns that the model was trained on: add {_listed(missing)}.")
+            raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing)}.")
         return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
 
     def names_of(self, table: Table) -> list[str] | None:
@@ -171,7 +177,7 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
         recipe, notes = TableRecipe.fit(columns)
     features = recipe.encode(table)
     if is_new:
-        notes += giveaways_in_words(giveaways(features, labelled, recipe.column_of_feature))
+        notes += if_they_give_labels_away(features, labelled, recipe.column_of_feature)
     test_features, test_truth = None, None
     if source.test is not None:
         test_features, test_truth = read_table_test(source.test, source, recipe)
@@ -186,9 +192,13 @@ def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tupl
     return recipe.encode(test), _truth(_labels(test, source), source, test.where)
 
 
+def _could_be_names(known: Sequence[Any], rows: int) -> bool:
+    return rows >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == rows
+
+
 def number(value: Any, column: str, where: str) -> float:
     """A number that can be computed with, or a sentence."""
-    if not _is_number(value):
+    if not is_number(value):
         raise InputError(f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there.")
     if not math.isfinite(float(value)):
         raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
@@ -200,18 +210,10 @@ def text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def _labels(table: Table, source: TableSource) -> list[Any]:
     if source.label not in table.columns:
         meant = nearest(source.label, table.columns)
-        offer = f" (did you mean {meant!r}?)" if meant else f" (it has {_listed(list(table.columns))})"
+        offer = f" (did you mean {meant!r}?)" if meant else f" (it has {listed(list(table.columns))})"
         raise InputError(
             f"{table.where} has no column {source.label!r}{offer}: name with --label the column that says which rows "
             "are labelled."
@@ -244,7 +246,7 @@ def _positive_rows(labels: list[Any], source: TableSource, where: str) -> tuple[
     held = {text(label) for label in labels if label is not None}
     if source.positive not in held:
         raise InputError(
-            f"column {source.label!r} of {where} never holds {source.positive!r} but {_listed(sorted(held))}: say with "
+            f"column {source.label!r} of {where} never holds {source.positive!r} but {listed(sorted(held))}: say with "
             "--positive-label which of them means positive."
         )
     mask = np.array([label is not None and text(label) == source.positive for label in labels], dtype=np.bool_)
@@ -254,13 +256,13 @@ def _positive_rows(labels: list[Any], source: TableSource, where: str) -> tuple[
 def _numbers(labels: list[Any], source: TableSource, where: str) -> Array:
     words = {"true": 1, "false": 0}
     plain = [0 if label is None else words.get(text(label).lower(), label) for label in labels]
-    others = sorted({text(label) for label in plain if not _is_number(label)})
-    numbers = {float(label) for label in plain if _is_number(label)}
+    others = sorted({text(label) for label in plain if not is_number(label)})
+    numbers = {float(label) for label in plain if is_number(label)}
     if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
         others = [f"{one:g}" for one in sorted(numbers)]
     if others:
         raise InputError(
-            f"column {source.label!r} of {where} holds {_listed(others)}, but labels are 1 and 0, or 1 and nothing: "
+            f"column {source.label!r} of {where} holds {listed(others)}, but labels are 1 and 0, or 1 and nothing: "
             f"say with --positive-label which of them means positive{_example(others)}."
         )
     return np.array([float(label) for label in plain])
@@ -273,8 +275,3 @@ def _example(labels: Sequence[str]) -> str:
     """The option as it may be copied; none at all where copying it could turn the labels round."""
     likely = labels if len(labels) == 1 else [label for label in labels if label.lower() in _OFTEN_POSITIVE]
     return f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:5])
-    return f"{shown}, ..." if len(names) > 5 else shown
