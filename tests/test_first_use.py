@@ -16,6 +16,7 @@ from image_tools import write_pictures
 from splitpu.cli.fit import show_result
 from splitpu.data.tables import TableSource, read_table_data
 from splitpu.errors import InputError
+from splitpu.evaluation import find_worthlessness
 from splitpu.methods.student import _never_learned
 from splitpu.runs.folder import RunFolder
 
@@ -210,6 +211,28 @@ def test_a_finished_run_says_where_the_hard_samples_are(place: Path, capsys: Cap
     hard = run.read_result()["rounds"][-1]["hard"]
     _, out, _ = run_cli(capsys, "info", run.path)
     assert hard > 0 and f"{hard} unlabelled samples, named in {run.split} and shown in the report" in out
+
+
+def test_a_model_that_learned_nothing_is_found_out_without_truth(tmp_path: Path, capsys: Capture) -> None:
+    data = write_npz(tmp_path / "same.npz", X=np.ones((80, 4)), X_test=None, y_test=None, truth=None, names=None)
+    run = tmp_path / "run"
+    code, _, err = run_cli(capsys, "fit", data, "--prior", 0.5, "--quiet", "--out", run, "--rounds", 1, *TINY)
+    assert (
+        code == 0 and err.count("round 1 student: the model gives every row the same score") == 2
+    )  # when, and at the end
+    assert any("do not rely on it" in warning for warning in RunFolder(run).read_result()["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("labelled", "shift", "prior", "found"),
+    [(40, 0, 0.3, True), (40, 1, 0.3, False), (3, 0, 0.3, False), (40, 0, 0.95, False)],
+)
+def test_no_better_than_chance_is_said_where_it_would_show(
+    labelled: int, shift: float, prior: float, found: bool
+) -> None:
+    random = np.random.default_rng(0)
+    positive, unlabelled = random.normal(shift, 1, labelled), random.normal(0, 1, 300)
+    assert bool(find_worthlessness(positive, unlabelled, prior)) == found
 
 
 def test_a_model_not_to_be_relied_on_is_named_at_the_end(place: Path, capsys: Capture) -> None:
