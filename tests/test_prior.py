@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from sklearn.base import clone
 
 from splitpu import InputError, SplitPUClassifier, SplitPUWarning, load_named, make_pu
 from splitpu.data import PUData, true_prior
@@ -212,6 +213,16 @@ def test_labels_that_depend_on_the_features():
     labelled[rng.choice(600, 150, replace=False, p=chance / chance.sum())] = True
     with pytest.warns(SplitPUWarning, match="do not look like a random draw"):
         resolve_prior("auto", PUData.from_arrays(features, labelled))
+
+
+def test_an_estimate_that_was_made_before_is_taken_with_its_interval():
+    data = pu_mixture(0.3, scenario="single-training-set")
+    estimate = estimate_prior(data)
+    taken = resolve_prior(estimate, data)
+    assert (taken.value, taken.interval, taken.source) == (estimate.value, estimate.interval, estimate.source)
+    model = SplitPUClassifier(prior=estimate, rounds=0, config={"base.epochs": 2}, random_state=0)
+    fitted = clone(model).fit(data.features, data.labelled.astype(int))
+    assert (fitted.prior_, fitted.prior_interval_) == (estimate.value, estimate.interval)
 
 
 def test_prior_below_the_labelled_share():

@@ -11,7 +11,7 @@ from splitpu.data import PUData
 from splitpu.engine.stage import Batch
 from splitpu.errors import SplitPUWarning
 from splitpu.losses import generalised_jensen_shannon, soft_cross_entropy
-from splitpu.methods.context import Teacher, matched_threshold
+from splitpu.methods.context import Teacher
 from splitpu.methods.split import split_unlabelled
 from splitpu.methods.student import StudentTask, feature_predictor
 from splitpu.networks import build_network
@@ -181,21 +181,6 @@ def test_the_whole_method_beats_chance_by_far(usual) -> None:
     data, truth = mixture()
     decided = usual.final.logits.numpy() > usual.final.threshold
     assert (decided[data.unlabelled] == truth[data.unlabelled]).mean() > 0.9
-
-
-class TestThreshold:
-    def test_a_share_equal_to_the_prior_lies_above(self) -> None:
-        logits = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-        for prior in (0.1, 0.37, 0.9):
-            assert (logits > matched_threshold(logits, prior)).double().mean() == pytest.approx(prior)
-
-    def test_extremes_keep_one_on_each_side(self) -> None:
-        logits = torch.tensor([1.0, 2.0, 3.0])
-        assert (logits > matched_threshold(logits, 0.001)).sum() == 1
-        assert (logits > matched_threshold(logits, 0.999)).sum() == 2
-
-    def test_one_row_is_enough(self) -> None:
-        assert matched_threshold(torch.tensor([0.7]), 0.5) == pytest.approx(0.7)
 
 
 def _batch(context, rows: list[int]) -> Batch:

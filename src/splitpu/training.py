@@ -70,6 +70,7 @@ def train(
     data: PUData,
     *,
     prior: float | None,
+    prior_interval: tuple[float, float] | None = None,
     config: Config,
     backbone: Backbone = "auto",
     seed: int = 0,
@@ -85,6 +86,7 @@ def train(
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
+    A prior that is an estimate comes with its `prior_interval` (95 %), within which thresholds look for a gap.
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
     Runs in one process that are given the same `shared` have one copy of the rows among them.
     A `warm_start` that was made before takes the place of the warm-up.
@@ -93,6 +95,7 @@ def train(
     context = open_context(
         data,
         prior=prior,
+        prior_interval=prior_interval,
         config=config,
         backbone=backbone,
         seed=seed,
@@ -127,6 +130,7 @@ def open_context(
     data: PUData,
     *,
     prior: float | None,
+    prior_interval: tuple[float, float] | None = None,
     config: Config,
     backbone: Backbone = "auto",
     seed: int = 0,
@@ -158,7 +162,7 @@ def open_context(
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
-    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start, aside)
+    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start, prior_interval, aside)
 
 
 def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData, RowsAside | None]:

@@ -31,9 +31,11 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    prior : float or "auto"
+    prior : float, "auto" or PriorEstimate
         Share of positives in the population that predictions are meant for, between 0 and 1; "auto" estimates it from
-        the data. Methods that can do without take it as an option: then only the threshold follows it.
+        the data, at every fit; what `estimate_prior` gave serves many fits. Of an estimate the decision's threshold is
+        matched to the prior only as closely as its interval asks. Methods that can do without take it as an option:
+        then only the threshold follows it.
     backbone : str, torch.nn.Module or function
         "auto" chooses by the data; else a name ("mlp", "cnn-small", "cnn13", "resnet18"), a network of your own (copied
         with its weights for every stage) or a function that makes one (called for every stage).
@@ -138,6 +140,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         training = train(
             data,
             prior=None if prior is None else prior.value,
+            prior_interval=None if prior is None else prior.interval,
             config=with_calibration(
                 config_from_dict(self._named_in_parameters(), self._whole_config(data)), self.calibration
             ),

@@ -22,8 +22,9 @@ from splitpu.experiments.figures import FIGURES
 from splitpu.experiments.units import Unit, what_is_computed
 from splitpu.experiments.watching import WatchingEngine
 from splitpu.listening import Note, collected_warnings
-from splitpu.methods.context import Teacher, matched_threshold
+from splitpu.methods.context import Teacher
 from splitpu.methods.splitpu import Round
+from splitpu.methods.thresholds import matched_threshold
 from splitpu.methods.warmup import warmed_up
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions

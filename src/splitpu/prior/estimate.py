@@ -31,6 +31,8 @@ MEMBERS = ("tedn", "tedn-dedpul", "penl1")  # of the consensus: all on the clean
 SLOW: dict[str, Callable[[Floats, Floats, int], float]] = {"km2": km2, "tice": tice}
 
 _RESAMPLES, _SLOW_RESAMPLES = 60, 8
+# Standard error that scores of networks bring along and no resampling of rows shows (photographs; see docs/LOG.md).
+_OF_NETWORKS = 0.015
 _NORMAL = 1.96
 _WIDE, _DISAGREE = 0.2, 0.12
 
@@ -56,7 +58,7 @@ class PriorEstimate:
     table: tuple[EstimatorRow, ...]
     diagnostics: Mapping[str, float]
     verdicts: tuple[str, ...]  # what a user should know before relying on it; empty = nothing to worry about
-    scores: PUScores = field(repr=False, compare=False)
+    scores: PUScores | None = field(default=None, repr=False, compare=False)  # what it was estimated from
 
     @property
     def source(self) -> str:
@@ -148,13 +150,15 @@ def _quick_shares(found: PUScores, rng: np.random.Generator, seed: int) -> dict[
         some, others = (rng.integers(len(rows), size=len(rows)) for rows in (positive, unlabelled))
         resampled[number] = [*_on_scores(positive[some], unlabelled[others]), bumps.share(some, others)]
     agreeing = [QUICK.index(name) for name in MEMBERS]
-    shares = {RECOMMENDED: _consensus(values[agreeing], resampled[:, agreeing])}
+    beyond = _OF_NETWORKS if found.how == "network" else 0.0
+    shares = {RECOMMENDED: _consensus(values[agreeing], resampled[:, agreeing], beyond)}
     return shares | dict(zip(QUICK, zip(values.tolist(), resampled.std(0).tolist(), strict=True), strict=True))
 
 
-def _consensus(values: Floats, resampled: Floats) -> tuple[float, float]:
-    """The members' median; its error is how it varies from draw to draw and how far the members lie apart."""
-    return float(np.median(values)), math.hypot(float(np.median(resampled, axis=1).std()), float(values.std()))
+def _consensus(values: Floats, resampled: Floats, beyond: float) -> tuple[float, float]:
+    """The members' median; its error is how it varies with the draw, how far members lie apart, and what is beyond."""
+    drawn, apart = float(np.median(resampled, axis=1).std()), float(values.std())
+    return float(np.median(values)), math.hypot(drawn, apart, beyond)
 
 
 def _on_scores(positive: Floats, unlabelled: Floats) -> list[float]:

@@ -135,6 +135,7 @@ def _train(
     return train(
         loaded.data,
         prior=request.prior,
+        prior_interval=request.prior_interval,
         config=_as_begun(folder.config(), request),
         backbone=request.backbone,
         seed=request.seed,

@@ -115,7 +115,7 @@ def result_of(
         "scenario": data.scenario,
         "prior": request.prior,
         "prior_source": prior_source(request),
-        "prior_interval": (request.prior_estimate or {}).get("interval"),
+        "prior_interval": request.prior_interval,
         "prior_estimate": request.prior_estimate,
         "expected_positive_rate_unlabelled": expected_positive_share(data, request.prior),
         "method": training.model.config.method,
