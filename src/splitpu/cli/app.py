@@ -2,12 +2,11 @@
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 from cyclopts import App
 
 from splitpu.cli import looking
-from splitpu.cli.options import NO_WORDS, Calibration, DataWords, Flag, Settings, Whole
+from splitpu.cli.options import NO_WORDS, Calibration, DataWords, Flag, Settings, Share, Whole
 from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
@@ -17,6 +16,7 @@ app = App(
     help="A classifier from known positives and unlabelled data.\n\nTry `splitpu demo` first.",
     version=lambda: version("splitpu"),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `main` has a word to say about it
 )
 datasets = App(name="data", help="Named public sets: list them, download them.")
 app.command(datasets)
@@ -34,7 +34,7 @@ def demo(*, out: Path | None = None, quiet: Flag = False, json: Flag = False) ->
     Parameters
     ----------
     out
-        The run folder; runs/digits-<time> if not given.
+        The run folder; runs/digits-DATE-TIME if not given.
     quiet
         Show no progress.
     json
@@ -52,7 +52,7 @@ def fit(
     /,
     *,
     method: str | None = None,
-    prior: float | Literal["auto"] | None = None,
+    prior: Share = None,
     where: DataWords = NO_WORDS,
     out: Path | None = None,
     preset: str | None = None,
@@ -87,7 +87,7 @@ def fit(
         Share of positives in the population, or auto to estimate it; if not given, the true one of a named set, else
         auto. Methods that do without it only let their threshold follow it.
     out
-        The run folder; runs/<data>-<time> if not given.
+        The run folder; runs/DATA-DATE-TIME if not given.
     preset
         Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
     config
@@ -178,7 +178,7 @@ def predict(
         The rows: a .npy file; a .npz file with X and, if you have them, names; a folder of images; a .csv or .parquet
         table with the columns the model was trained on.
     out
-        The CSV file, or Parquet by its ending; CSV on standard output if not given.
+        The file to write, CSV or, by the ending .parquet, Parquet; CSV on standard output if not given.
     top
         How many of the most probable images to lay into --copy-to, for review.
     copy_to

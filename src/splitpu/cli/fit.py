@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.inputs import DataOptions, source_asked
-from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
+from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
+from splitpu.methods.student import UNRELIABLE
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
@@ -68,6 +70,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     seed = asked.seed or 0
     if seed < 0:
         raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
+    check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
     scenario = asked.scenario or "single-training-set"
     source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)
@@ -176,9 +179,21 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
             "run": folder.path,
             **({"scores": folder.scores} if folder.scores.exists() else {}),
+            **_hard_samples(folder, result),
             "report": folder.report,
+            **({"notes": f"{len(result['warnings'])}, all in the report"} if result["warnings"] else {}),
         }
     )
+    for warning in result["warnings"]:
+        if UNRELIABLE in warning:  # said once already, but perhaps an hour ago
+            print_note(warning)
+
+
+def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
+    """Where to find the samples that are worth a second look."""
+    hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
+    samples = "sample" if hard == 1 else "samples"
+    return {"hard": f"{hard:,} unlabelled {samples}, named in {folder.split} and shown in the report"} if hard else {}
 
 
 def _train_and_show(
@@ -232,8 +247,14 @@ def _prior(
         prior = loaded.true_prior
     if prior in (None, "auto"):
         display.say("prior: being estimated from the labelled and unlabelled rows")
-    with collected_warnings(display.note):
-        found = resolve_prior("auto" if prior is None else prior, loaded.data, seed=seed, device=asked.device or "auto")
+    try:
+        with collected_warnings(display.note):
+            wanted = "auto" if prior is None else prior
+            found = resolve_prior(wanted, loaded.data, seed=seed, device=asked.device or "auto")
+    except InputError:
+        for warning in loaded.warnings:  # one of them may be the reason
+            display.note(warning)
+        raise
     if found.interval is not None:
         low, high = found.interval
         display.say(f"prior: {found.value:.4g} (95 % interval {low:.3g} to {high:.3g}), {found.source}")

@@ -13,6 +13,7 @@ from splitpu.cli.inputs import source_asked
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunStopped, StopRequest
+from splitpu.engine.hardware import check_device
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.engine.world import World
@@ -37,6 +38,7 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
     if asked.side_by_side is not None and asked.side_by_side < 1:
         raise InputError(f"--side-by-side {asked.side_by_side} would train nothing; give a number from 1 on.")
     _refuse_several_processes()
+    check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
     scenario = asked.scenario or "single-training-set"
     sources = [source_asked(asked, seed=seed, scenario=scenario) for seed in seeds]

@@ -8,10 +8,27 @@ from cyclopts import Parameter, Token
 
 
 def _whole_number(_: object, tokens: Sequence[Token]) -> int:
-    return int(tokens[0].value)  # cyclopts itself would round 1.5 to 2
+    word = tokens[0].value
+    try:
+        return int(word)  # cyclopts itself would round 1.5 to 2
+    except ValueError:
+        raise ValueError(f"{word!r} is no whole number; give one such as 3.") from None
+
+
+def _share_or_auto(_: object, tokens: Sequence[Token]) -> float | Literal["auto"]:
+    word = tokens[0].value
+    if word.lower() == "auto":
+        return "auto"
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(
+            f"{word!r} is no share; give a number between 0 and 1, such as 0.3, or auto to have it estimated."
+        ) from None
 
 
 Whole = Annotated[int | None, Parameter(converter=_whole_number)]
+Share = Annotated[float | Literal["auto"] | None, Parameter(converter=_share_or_auto)]
 Seed = Annotated[int, Parameter(converter=_whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]

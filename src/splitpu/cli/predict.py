@@ -24,6 +24,7 @@ from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.summary import write_skipped
 
+_ENDINGS = (".csv", ".txt", ".parquet", "")
 _COLUMNS = ("index", "name", "probability", "decision")
 
 
@@ -42,9 +43,11 @@ class PredictOptions:
 
 def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     """Score the rows of a file or the images of a folder with the final model of a run."""
-    folder, out, json = RunFolder.find(run), asked.out, asked.json
+    folder, out, json = RunFolder.find_trained(run), asked.out, asked.json
     if out is not None and out.is_dir():
         raise InputError(f"--out {out} is a folder: name the file in it that the scores are to be written to.")
+    if out is not None and out.suffix.lower() not in _ENDINGS:
+        raise InputError(f"--out {out} would not hold what its ending says: scores are written as .csv or .parquet.")
     _check_review(asked, path)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:

@@ -37,7 +37,7 @@ def run_sensitivity(
     json: bool,
 ) -> int:
     """One row a prior: how many unlabelled rows are called positive, and how many decisions differ from the run's."""
-    folder = RunFolder.find(run)
+    folder = RunFolder.find_trained(run)
     folder.read_result()  # says so if the run is not finished
     request = folder.request()
     model = Model.load(folder.path)

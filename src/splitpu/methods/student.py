@@ -38,6 +38,7 @@ from splitpu.views import Views
 
 _PREDICTOR_WIDTH = 512
 _LEAST_AGREEMENT = 0.55  # mean over both labels; one half is what saying one thing of everything gives
+UNRELIABLE = "do not rely on it"  # in the note about a student that learned nothing, which is worth repeating
 _MORE_ATTEMPTS, _SLOWER = 2, 3.0
 
 
@@ -244,7 +245,7 @@ def _trained_again(name: str, rate: float) -> str:
 def _never_learned(name: str) -> str:
     return (
         f"{name}: after {_MORE_ATTEMPTS + 1} attempts the student still says the same of nearly all samples, and is "
-        "kept as it is; do not rely on it: lower student.positive_weight or student.optimiser.rate, or set rounds=0."
+        f"kept as it is; {UNRELIABLE}: lower student.positive_weight or student.optimiser.rate, or set rounds=0."
     )
 
 

@@ -198,7 +198,7 @@ def _must_separate(found: PUScores) -> None:
     raise InputError(
         f"a classifier cannot tell labelled from unlabelled rows (AUC {found.auc:.2f}, 0.5 is chance), so either "
         "nearly all unlabelled rows are positive or the features say nothing about the class: check the features, or "
-        "give the prior yourself"
+        "give the share of positives yourself (prior=0.3, say)"
     )
 
 
@@ -210,7 +210,7 @@ def _must_overlap(found: PUScores) -> None:
     raise InputError(
         f"hardly any of the {int((~found.labelled).sum())} unlabelled rows looks like a labelled one (a classifier "
         f"tells them apart with an AUC of {found.auc:.3f}), so there is no positive left to find: check that P and U "
-        "were recorded in the same way, or give the prior yourself"
+        "were recorded in the same way, or give the share of positives yourself (prior=0.3, say)"
     )
 
 

@@ -16,6 +16,7 @@ from splitpu.files import disk_errors_in_words, remove_leftovers, write_text
 from splitpu.runs.request import Request
 
 RUNS = Path("runs")
+SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
 
 
 class RunFolder:
@@ -47,6 +48,26 @@ class RunFolder:
         return cls(path)
 
     @classmethod
+    def find_one(cls, name: str | Path) -> "RunFolder":
+        """The same, where a folder with the runs of several seeds will not do."""
+        folder = cls.find(name)
+        listing = folder.path / SEEDS_LIST
+        if listing.exists():
+            first = min(folder.path.glob("seed*/"), default=folder.path / "seed0")
+            raise InputError(f"{folder.path} holds the runs of several seeds: name one of them, such as {first}.")
+        return folder
+
+    @classmethod
+    def find_trained(cls, name: str | Path) -> "RunFolder":
+        """The same, where a model is needed: a run that is under way has none yet."""
+        folder = cls.find_one(name)
+        if folder.state == "unfinished":
+            raise InputError(
+                f"{folder.path} holds an unfinished run; bring it to its end with 'splitpu fit --resume {folder.path}'."
+            )
+        return folder
+
+    @classmethod
     def free_path(cls, out: Path | None, title: str) -> Path:
         """The path for a new run, refused when something is there already: a run is never overwritten."""
         if out is None:
@@ -72,8 +93,10 @@ class RunFolder:
                 write_text(draft.request_file, request.to_json())
                 os.rename(draft.path, path)
         except OSError as error:
-            reason = f"{path} cannot be made into a run folder ({error.strerror}); choose another --out."
-            raise InputError(reason) from error
+            reason = f"cannot be made into a run folder ({error.strerror})"
+            if path.exists():
+                reason = "was not there a moment ago: another run has taken it meanwhile"
+            raise InputError(f"{path} {reason}; choose another --out.") from error
         finally:
             if not path.exists() or draft.path.exists():
                 shutil.rmtree(draft.path, ignore_errors=True)

@@ -12,7 +12,7 @@ from typing import Any
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, write_text
 from splitpu.report.seeds import render_seeds
-from splitpu.runs.folder import RunFolder
+from splitpu.runs.folder import SEEDS_LIST, RunFolder
 
 FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unlabelled")
 _PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
@@ -25,7 +25,7 @@ class SeedsFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.list_file = path / "seeds.json"
+        self.list_file = path / SEEDS_LIST
         self.summary = path / "summary.json"
         self.page = path / "index.html"
 
