@@ -7,14 +7,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 from image_tools import write_pictures
 
+from splitpu import preset
 from splitpu.cli.fit import show_result
+from splitpu.cli.pace import LongRun
+from splitpu.data import PUData
 from splitpu.data.tables import TableSource, read_table_data
+from splitpu.engine.stage import EpochRecord
 from splitpu.errors import InputError
 from splitpu.evaluation import find_worthlessness
 from splitpu.methods.student import _never_learned
@@ -283,3 +288,19 @@ def test_control_c_before_the_training(place: Path, seconds: float) -> None:
     _, err = process.communicate(timeout=60)
     assert "Traceback" not in err and not (place / "never").exists()
     assert process.returncode == 130 and err.endswith("interrupted before there was anything to keep\n")
+
+
+@pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])
+def test_a_run_that_takes_long_says_so_once_and_early(seconds: float, restored: int, said: int) -> None:
+    config = preset("default")
+    data = PUData.from_arrays(np.zeros((60, 8, 8)), np.arange(60) < 20)
+    told: list[str] = []
+    pace = LongRun(config, data, told.append)
+    pace.stage_started(SimpleNamespace(name="base"), restored)  # type: ignore[arg-type]
+    for epoch in range(restored + 1, 41):
+        pace.epoch_done(EpochRecord("base", epoch, 40, seconds, 1e-3, {}))
+        assert len(told) == (said if epoch >= restored + 2 else 0)
+    pace.stage_started(SimpleNamespace(name="round1.split"), 0)  # type: ignore[arg-type]
+    pace.epoch_done(EpochRecord("round1.split", 2, 40, 1000.0, 1e-3, {}))
+    assert len(told) == said
+    assert not told or (" hours; " in told[0] and "--size 64" in told[0])

@@ -7,6 +7,7 @@ from typing import Any
 
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
+from splitpu.cli.pace import LongRun
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
@@ -203,7 +204,8 @@ def _train_and_show(
         try:
             world.tell(str(folder.path.resolve()))
             with display:
-                observer = Everyone([display, StopWhen(stop.wanted)])
+                pace = LongRun(folder.config(), loaded.data, display.note)
+                observer = Everyone([display, pace, StopWhen(stop.wanted)])
                 result = carry_out(folder, request, loaded, observer=observer, note=display.note, world=world)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise RunStopped(folder.path, stop.exit_code) from stopped
