@@ -17,6 +17,7 @@ from splitpu.cli import fit as fit_command
 from splitpu.prior import resolve_prior
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.runs import comparison, fitting
+from splitpu.runs.folder import RunFolder
 
 METHODS = ["--method", "nnpu,naive,supervised"]
 ASKED = ["--prior", "0.5", "--quiet", *TINY]
@@ -116,7 +117,7 @@ def test_methods_and_seeds_can_be_added(compared: Path, data: Path, tmp_path: Pa
 def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capture) -> None:
     words = ["compare", "breast-cancer", "--positives", "40", "--method", "nnpu,naive", "--seeds", "0,5", "--quiet"]
     code, out, _ = run_cli(capsys, *words, "--out", tmp_path / "all", *TINY)
-    assert code == 0 and "the same for all methods" in out
+    assert code == 0 and "the true share in the set; the same for all methods" in out
     lines = lines_of(tmp_path / "all")
     for seed in (0, 5):
         for shared in ("prior", "data_fingerprint", "network"):
@@ -148,13 +149,30 @@ def test_without_truth_figures_are_what_evaluate_gives(tmp_path: Path, capsys: C
     data = write_npz(tmp_path / "pu.npz", X_test=None, y_test=None, truth=None)
     words = ["compare", data, "--method", "nnpu,naive", "--seeds", "0,1", "--out", tmp_path / "all", *ASKED]
     code, out, _ = run_cli(capsys, *words)
-    assert code == 0 and "estimated from P, U and the prior" in out and "which flatters it" in out
-    assert "less nnpu" not in " ".join(out.split())
+    said = " ".join(out.split())
+    assert code == 0 and "estimated from P, U and the prior" in said and "which flatters it" in said
+    assert "less nnpu" not in said
     code, out, _ = run_cli(capsys, "evaluate", tmp_path / "all/nnpu/seed1", "--json")
     assert code == 0 and lines_of(tmp_path / "all")["nnpu", 1]["estimates"]["figures"] == json.loads(out)["figures"]
     code, out, _ = run_cli(capsys, *words, "--json")
     found = json.loads(out)["methods"][0]["figures"]["accuracy"]
     assert found["low"] <= found["mean"] <= found["high"] and found["sd"] is not None
+
+
+def test_tables_are_compared_as_well(tmp_path: Path, capsys: Capture) -> None:
+    arrays = tiny_arrays()
+    for name, rows, labels in (("train", arrays["X"], arrays["s"]), ("test", arrays["X_test"], arrays["y_test"])):
+        table = np.column_stack([rows, labels])
+        np.savetxt(tmp_path / f"{name}.csv", table, "%.4f", ",", header="a,b,c,d,ill", comments="")
+    words = [tmp_path / "train.csv", "--label", "ill", "--test", tmp_path / "test.csv", "--method", "naive"]
+    code, out, _ = run_cli(capsys, "compare", *words, "--seeds", "2", "--out", tmp_path / "all", *ASKED)
+    assert code == 0 and "on 40 test rows" in out and lines_of(tmp_path / "all")["naive", 2]["test"]["accuracy"] > 0.8
+
+
+def test_two_processes_do_not_work_on_one_comparison(compared: Path, data: Path, capsys: Capture) -> None:
+    with RunFolder(compared).locked():
+        code, _, err = run_cli(capsys, "compare", data, *METHODS, "--seeds", "0", "--out", compared, *ASKED)
+    assert code == 2 and "another process is working on" in err
 
 
 @pytest.mark.parametrize(
@@ -194,6 +212,7 @@ def test_other_settings_or_rows_are_not_mixed_in(compared: Path, data: Path, tmp
 
 
 LONG = ["--method", "vpu,nnpu", "--seeds", "0", *ASKED, "--set", "vpu.epochs=2", "--set", "base.epochs=150"]
+LONG += ["--set", "engine.checkpoint_every=25"]
 
 
 @pytest.fixture(scope="module")

@@ -102,4 +102,4 @@ def compare(
         seeds=seeds,
         device=device,
     )
-    return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+    return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, as_json=json)

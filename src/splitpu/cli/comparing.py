@@ -2,17 +2,17 @@
 
 import dataclasses
 import hashlib
-import json as json_text
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from splitpu.cli.comparison_table import show_comparison
 from splitpu.cli.fit import FitOptions, begin_with, prior_asked, resolved_config
 from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
 from splitpu.cli.inputs import source_asked
-from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import ComparisonStopped, StopRequest
 from splitpu.config import Config, config_hash
@@ -21,9 +21,8 @@ from splitpu.engine.lanes import SharedRows
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
 from splitpu.experiments.command import parse_words
 from splitpu.methods.registry import find_method
-from splitpu.methods.student import UNRELIABLE
 from splitpu.prior.resolve import ResolvedPrior
-from splitpu.runs.comparison import ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
+from splitpu.runs.comparison import ComparisonFolder
 from splitpu.runs.fitting import check_network
 from splitpu.runs.folder import RUNS
 from splitpu.runs.observers import StopWhen
@@ -50,7 +49,7 @@ class _Plan:
         return [(method, seed) for seed in self.draws for method in self.configs]
 
 
-def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, json: bool) -> int:
+def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_json: bool) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
     methods, seeds = parse_methods(asked.method or ""), parse_seeds(asked.seeds or "")
     refuse_several_processes("splitpu compare")
@@ -60,7 +59,7 @@ def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, json:
     plan = _planned(asked, methods, seeds, display)
     with plan.folder.locked():
         _train(asked, plan, display, keep_checkpoints=keep_checkpoints)
-    _show(plan, methods, seeds, json=json)
+    show_comparison(plan.folder, methods, seeds, json=as_json)
     return 0
 
 
@@ -130,7 +129,7 @@ def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str
 
 def _usual_path(title: str, shared: Mapping[str, Any]) -> Path:
     """The same for the same command, which is how it finds what it had done."""
-    name = hashlib.sha256(json_text.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
+    name = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
     return RUNS / f"compare-{title}-{name}"
 
 
@@ -169,63 +168,3 @@ def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_che
             raise ComparisonStopped(plan.folder.path, stop.exit_code) from stopped
         except SomeRunsFailed as some:
             raise told(some, f"the same command goes on with what is in {plan.folder.path}") from some
-
-
-# ---------------------------------------------------------------------------------------------------------- the result
-
-
-def _show(plan: _Plan, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
-    folder, found = plan.folder, plan.folder.lines()
-    lines = {run: found[run] for run in plan.runs}
-    summary = summary_of_methods(lines, methods, seeds)
-    notes = _notes(summary, lines, len(seeds))
-    unreliable = [
-        f"{method}, seed {seed}: {warning}"
-        for (method, seed), line in lines.items()
-        for warning in line["warnings"]
-        if UNRELIABLE in warning
-    ]
-    if json:
-        places = {"comparison": str(folder.path), "runs": str(folder.lines_file)}
-        print_json({**places, "seeds": list(seeds), "methods": summary, "notes": notes, "unreliable": unreliable})
-        return
-    tested = lines[methods[0], seeds[0]]["test_rows"]
-    judged = f"on {tested:,} test rows by which nothing was chosen" if tested else "estimated from P, U and the prior"
-    rows = method_rows(summary)
-    compared = f"accuracy less {methods[0]}"
-    columns = ["method", "seeds", "accuracy", "f1", "roc_auc", "seconds"]
-    if any(method["difference"] for method in summary):
-        columns.append(compared)
-    spread = "mean±standard deviation over the seeds" if len(seeds) > 1 else "one seed"
-    title = f"{spread}, {judged} (accuracy: percent)"
-    print_table([{**row, compared: row["difference"]} for row in rows], columns, title=title)
-    print_facts({**notes, "folder": folder.path, "lines": folder.lines_file})
-    for warning in unreliable:
-        print_note(warning)
-
-
-def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
-    """What has to be known before a figure is believed."""
-    first = next(iter(lines.values()))
-    values = sorted({line["prior"] for line in lines.values() if line["prior"] is not None})
-    prior = (
-        f"{' to '.join(f'{value:.4g}' for value in dict.fromkeys(values[:1] + values[-1:]))}, {first['prior_source']}"
-    )
-    notes = {"prior": f"{prior}, the same for all methods" if values else "not used", "network": first["network"]}
-    if seeds == 1:
-        notes["spread"] = "figures of a single seed have none, so differences may be chance; give --seeds 0,1,2,3,4"
-    compared = {one["method"]: one["difference"]["accuracy"] for one in summary if "accuracy" in one["difference"]}
-    if compared:
-        chance = [method for method, difference in compared.items() if by_chance(difference)]
-        here = f" (here {', '.join(chance)})" if chance else ""
-        notes["difference"] = (
-            f"in points, seed by seed, ± standard error; smaller than that it is chance{here}, and with {seeds} seeds "
-            "larger ones may be, too"
-        )
-    if "estimates_note" in first:
-        notes["intervals"] = "95 %, of one run, on average over the seeds; deviations are those between seeds only"
-        notes["estimates"] = first["estimates_note"]
-    mixed = [what for what in ("versions", "device") if len({str(line[what]) for line in lines.values()}) > 1]
-    if mixed:
-        notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
-    return notes

@@ -36,7 +36,7 @@ class ComparisonFolder:
         self.path = path
         self.shared_file = path / COMPARISON
         self.lines_file = path / "runs.jsonl"
-        self._asked = json.loads(json.dumps(asked))  # as it will be read back
+        self.asked: dict[str, Any] = json.loads(json.dumps(asked))  # as it will be read back
         self._threads: int | None = None
         self._priors: dict[str, dict[str, Any] | None] = {}
         if self.shared_file.exists():
@@ -67,7 +67,7 @@ class ComparisonFolder:
 
     def save(self) -> None:
         """Write what the runs share; from then on the folder is a comparison."""
-        shared = {"asked": self._asked, "threads": self._threads, "priors": self._priors}
+        shared = {"asked": self.asked, "threads": self._threads, "priors": self._priors}
         write_text(self.shared_file, json.dumps(shared, indent=2))
 
     @contextmanager
@@ -105,7 +105,7 @@ class ComparisonFolder:
         try:
             shared = json.loads(self.shared_file.read_text(encoding="utf-8"))
             before, self._threads, self._priors = shared["asked"], shared["threads"], shared["priors"]
-            different = [name for name in self._asked if before.get(name) != self._asked[name]]
+            different = [name for name in self.asked if before.get(name) != self.asked[name]]
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"{self.shared_file} cannot be read ({error}); choose another --out.") from error
         if different:
@@ -175,20 +175,18 @@ def paired_difference(
 
 
 def by_chance(difference: Mapping[str, float]) -> bool:
-    """Whether a difference is no larger than its standard error."""
-    return abs(difference["mean"]) <= difference["standard_error"]
+    """Whether a difference is no larger than its standard error, as it is if one seed of several makes all of it."""
+    return abs(difference["mean"]) <= difference["standard_error"] * (1 + 1e-9)
 
 
 def method_rows(summary: Sequence[Line]) -> list[dict[str, Any]]:
-    """One row a method, for tables; the difference is in points of accuracy."""
+    """One row a method, for tables; figures in percent, and the difference is that of the accuracy."""
     return [
         {
             "method": method["method"],
             "seeds": method["seeds"],
-            **{figure: _cell(figure, found) for figure, found in method["figures"].items()},
-            "seconds": "±".join(
-                f"{method['seconds'][part]:.1f}" for part in ("mean", "sd") if method["seconds"][part] is not None
-            ),
+            **{figure: _percent(found) for figure, found in method["figures"].items()},
+            "seconds": _seconds(method["seconds"]),
             "difference": _points(method["difference"].get("accuracy")),
         }
         for method in summary
@@ -208,12 +206,14 @@ def _figure_of(figure: str, lines: Mapping[str, Line]) -> dict[str, Any]:
     return {**spread_of({seed: one["value"] for seed, one in estimates.items()}), **bounds}
 
 
-def _cell(figure: str, found: Mapping[str, Any]) -> str:
-    interval = ""
-    if "low" in found:
-        scale, digits = (100, 1) if figure == "accuracy" else (1, 3)
-        interval = f" ({scale * found['low']:.{digits}f}-{scale * found['high']:.{digits}f})"
-    return in_words(figure, found) + interval
+def _percent(found: Mapping[str, Any]) -> str:
+    interval = f" ({100 * found['low']:.1f}-{100 * found['high']:.1f})" if "low" in found else ""
+    return in_words("accuracy", found) + interval
+
+
+def _seconds(spread: Mapping[str, float | None]) -> str:
+    known = [spread[part] for part in ("mean", "sd")]
+    return "±".join(f"{value:.0f}" if value >= 100 else f"{value:.1f}" for value in known if value is not None)
 
 
 def _points(difference: Mapping[str, float] | None) -> str:

@@ -10,9 +10,10 @@ from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
 from splitpu.training import without_rows_aside
 
+FLATTERED = "estimated from the rows the model was trained on, which flatters it"
 ON_TRAINING_ROWS = (
-    "estimated from the rows the model was trained on, which flatters it; for a fair estimate give other rows, "
-    "labelled and unlabelled ones as for fit, or --test with rows whose truth is known"
+    f"{FLATTERED}; for a fair estimate give other rows, labelled and unlabelled ones as for fit, or --test with rows "
+    "whose truth is known"
 )
 ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
 ON_ROWS_ASIDE = (
