@@ -114,6 +114,17 @@ def test_methods_and_seeds_can_be_added(compared: Path, data: Path, tmp_path: Pa
     assert (tmp_path / "all/nnpu/seed0/result.json").stat().st_mtime_ns == before
 
 
+def test_lines_that_a_kill_left_unwritten_are_written_from_the_runs(
+    compared: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(compared, tmp_path / "all")
+    before = lines_of(compared)
+    (tmp_path / "all/runs.jsonl").write_text(json.dumps(before["nnpu", 0]) + "\n")
+    monkeypatch.setattr(fitting, "train", no_training)
+    assert main(["compare", str(data), *METHODS, "--seeds", "0,3", "--out", str(tmp_path / "all"), *ASKED]) == 0
+    assert lines_of(tmp_path / "all") == before
+
+
 def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capture) -> None:
     words = ["compare", "breast-cancer", "--positives", "40", "--method", "nnpu,naive", "--seeds", "0,5", "--quiet"]
     code, out, _ = run_cli(capsys, *words, "--out", tmp_path / "all", *TINY)
