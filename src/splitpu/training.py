@@ -187,6 +187,19 @@ def _calibrated(context: Context, final: Teacher) -> PUCalibrator | None:
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> None:
     """Refuse, before anything is trained, a method that lacks its prior or the truth it learns from."""
+    check_method(config, data)
+    _check_selection(config, prior)
+    if prior is not None:
+        check_prior(prior, data)
+    elif find_method(config.method).needs_prior:
+        raise InputError(
+            f"method '{config.method}' needs the prior, the share of positives in the population: give it, or choose a "
+            "method that does without, such as 'vpu'"
+        )
+
+
+def check_method(config: Config, data: PUData) -> None:
+    """The part of it that can be told before the prior, whose estimation may take minutes."""
     method = find_method(config.method)
     names = {method.name} | ({config.base.method} - {"risk"} if method.name == "split-pu" else set())
     asking = [one.name for one in map(find_method, names) if one.needs_truth]
@@ -199,14 +212,6 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> None:
         raise InputError(
             f"members={config.members} is nothing that method '{method.name}' knows: leave it out, or choose split-pu, "
             "nnpu, upu or naive"
-        )
-    _check_selection(config, prior)
-    if prior is not None:
-        check_prior(prior, data)
-    elif method.needs_prior:
-        raise InputError(
-            f"method '{method.name}' needs the prior, the share of positives in the population: give it, or choose a "
-            "method that does without, such as 'vpu'"
         )
 
 

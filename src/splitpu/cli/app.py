@@ -6,6 +6,7 @@ from pathlib import Path
 from cyclopts import App
 
 from splitpu.cli import looking
+from splitpu.cli.compare import compare
 from splitpu.cli.options import NO_WORDS, Calibration, DataWords, Flag, Settings, Share, Whole
 from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
@@ -20,6 +21,7 @@ app = App(
 )
 datasets = App(name="data", help="Named public sets: list them, download them.")
 app.command(datasets)
+app.command(compare)
 app.command(reproduce)
 for command in (looking.prior, looking.sensitivity, looking.export, looking.info, looking.methods):
     app.command(command)

@@ -96,27 +96,43 @@ def begin_asked(
     threads: int | None = None,
 ) -> tuple[RunFolder, Request]:
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
-    config = resolved_config(asked, loaded)
-    if threads is not None:
-        config = apply_overrides(config, [f"engine.threads={threads}"])
-    backbone = asked.backbone or "auto"
-    check_network(backbone, asked.weights, loaded.data.features.shape[1:])  # before the prior, which may take minutes
-    folder, request = begin_run(
+    config = resolved_config(asked, loaded, threads)
+    # Before the prior, which may take minutes.
+    check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
+    prior = prior_asked(asked, config, loaded, seed, display)
+    folder, request = begin_with(
+        asked, path, source, loaded, seed, config=config, prior=prior, keep_checkpoints=keep_checkpoints
+    )
+    if request.weights is not None:
+        display.say(f"weights: {request.weights['in_words']}")
+    return folder, request
+
+
+def begin_with(
+    asked: FitOptions,
+    path: Path,
+    source: Source,
+    loaded: LoadedData,
+    seed: int,
+    *,
+    config: Config,
+    prior: ResolvedPrior | None,
+    keep_checkpoints: bool,
+) -> tuple[RunFolder, Request]:
+    """Make the run's folder where configuration and prior are settled already."""
+    return begin_run(
         path,
         source,
         loaded,
         config,
-        prior=_prior(asked, config, loaded, seed, display),
+        prior=prior,
         preset=asked.preset or "default",
-        backbone=backbone,
+        backbone=asked.backbone or "auto",
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
         weights=asked.weights,
     )
-    if request.weights is not None:
-        display.say(f"weights: {request.weights['in_words']}")
-    return folder, request
 
 
 def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
@@ -145,7 +161,7 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
-def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
+def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None = None) -> Config:
     """Preset, then configuration file, then single settings: the later ones win."""
     config = preset(asked.preset or "default", profile_of(loaded.data))
     if asked.config is not None:
@@ -157,6 +173,8 @@ def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
         config = apply_overrides(config, [f"rounds={asked.rounds}"])
     if asked.warmup is not None:
         config = apply_overrides(config, [f"warmup.name={asked.warmup}"])
+    if threads is not None:
+        config = apply_overrides(config, [f"engine.threads={threads}"])
     return with_calibration(config, asked.calibration)
 
 
@@ -238,9 +256,10 @@ def _help_first_process(world: World) -> int:
     return 0
 
 
-def _prior(
+def prior_asked(
     asked: FitOptions, config: Config, loaded: LoadedData, seed: int, display: ProgressDisplay
 ) -> ResolvedPrior | None:
+    """The prior that was given, that of a named set, or an estimate; none for a method that does without."""
     prior = asked.prior
     if prior is None and not find_method(config.method).needs_prior:
         return None

@@ -76,6 +76,14 @@ class PriorEstimate:
             "verdicts": list(self.verdicts),
         }
 
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "PriorEstimate":
+        """Read the JSON form back; the scores are not part of it."""
+        low, high = stored["interval"]
+        table = tuple(EstimatorRow(**row) for row in stored["table"])
+        verdicts = tuple(stored["verdicts"])
+        return cls(stored["value"], (low, high), stored["method"], table, stored["diagnostics"], verdicts)
+
 
 def estimate_prior(
     data: PUData,

@@ -23,6 +23,14 @@ class ResolvedPrior:
         """The JSON form of what an estimated prior rests on; None if it was given."""
         return None if self.estimate is None else {**self.estimate.to_dict(), "verdicts": list(self.doubts)}
 
+    @classmethod
+    def from_dict(cls, value: float, stored: dict[str, Any] | None) -> "ResolvedPrior":
+        """The prior that was stored as its value and `to_dict`, so that it need not be estimated again."""
+        if stored is None:
+            return cls(value, None, "given")
+        estimate = PriorEstimate.from_dict(stored)
+        return cls(value, estimate.interval, estimate.source, estimate, estimate.verdicts)
+
 
 def resolve_prior(prior: object, data: PUData, *, seed: int = 0, device: str = "auto") -> ResolvedPrior:
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.

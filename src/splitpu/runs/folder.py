@@ -17,6 +17,7 @@ from splitpu.runs.request import Request
 
 RUNS = Path("runs")
 SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
+COMPARISON = "comparison.json"  # in a folder that holds the runs of several methods
 
 
 class RunFolder:
@@ -45,6 +46,12 @@ class RunFolder:
         path = given if given.exists() or given.is_absolute() else RUNS / given
         if not path.is_dir():
             raise InputError(f"there is no run folder {given}; 'splitpu fit' makes one and says where.")
+        if (path / COMPARISON).exists():
+            first = min(path.glob("*/seed*/"), default=path / "nnpu" / "seed0")
+            raise InputError(
+                f"{path} holds a comparison: name one of its runs, such as {first}, or go on with the command it was "
+                "begun with."
+            )
         return cls(path)
 
     @classmethod

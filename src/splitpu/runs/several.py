@@ -88,7 +88,7 @@ def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
                 if figure in figures:
                     by_model.setdefault(model["model"], {}).setdefault(figure, {})[str(seed)] = figures[figure]
     models = [
-        {"model": name, "figures": {figure: _spread(values) for figure, values in figures.items()}}
+        {"model": name, "figures": {figure: spread_of(values) for figure, values in figures.items()}}
         for name, figures in by_model.items()
     ]
     seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
@@ -98,7 +98,7 @@ def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
 def mean_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """One row a model, for tables: mean and standard deviation in words."""
     return [
-        {"model": model["model"], **{figure: _in_words(figure, spread) for figure, spread in model["figures"].items()}}
+        {"model": model["model"], **{figure: in_words(figure, spread) for figure, spread in model["figures"].items()}}
         for model in summary["models"]
     ]
 
@@ -112,7 +112,8 @@ def seed_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _spread(values: Mapping[str, float | None]) -> dict[str, Any]:
+def spread_of(values: Mapping[str, float | None]) -> dict[str, Any]:
+    """Mean and standard deviation of a figure, and its values by seed; one value has no deviation."""
     known = [value for value in values.values() if value is not None]
     return {
         "mean": statistics.fmean(known) if known else None,
@@ -121,10 +122,10 @@ def _spread(values: Mapping[str, float | None]) -> dict[str, Any]:
     }
 
 
-def _in_words(figure: str, spread: Mapping[str, Any]) -> str:
+def in_words(figure: str, spread: Mapping[str, Any]) -> str:
     """Mean and deviation as a table shows them, short enough for a terminal of 80 columns; percent without the sign.
 
-    >>> _in_words("accuracy", {"mean": 0.931, "sd": 0.004}), _in_words("f1", {"mean": 0.9, "sd": 0.012})
+    >>> in_words("accuracy", {"mean": 0.931, "sd": 0.004}), in_words("f1", {"mean": 0.9, "sd": 0.012})
     ('93.1±0.4', '0.900±.012')
     """
     if spread["mean"] is None:
