@@ -10,6 +10,7 @@ import numpy.typing as npt
 from splitpu.calibration import reliability, sigmoid
 from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
+from splitpu.evaluation.trained import final_name, row_decisions
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
@@ -20,7 +21,6 @@ from splitpu.runs.summary import (
     ModelFigures,
     expected_positive_share,
     prior_source,
-    row_decisions,
     row_probabilities,
 )
 from splitpu.training import Training
@@ -54,6 +54,7 @@ def report_data(
                 easy=int(r.split.easy.sum()),
                 hard=int((~r.split.easy).sum()),
                 noise=r.split.noise(data.truth),
+                taken=r.taken,
             )
             for r in result.rounds
         ),
@@ -71,16 +72,20 @@ def report_data(
         prior_table=tuple((request.prior_estimate or {}).get("table", ())),
         reliability=_reliability(training, loaded, request),
         reliability_rows=_reliability_rows(training),
+        final=final_name(training),
     )
 
 
 def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    """The easy samples that the final student is surest of, and the hard ones that give most reason to doubt."""
-    if not training.result.rounds:
+    """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt.
+
+    They are those of the round that made the final model; where none did, those of the last split of the base.
+    """
+    result = training.result
+    if not result.rounds:
         return (), ()
-    last = training.result.rounds[-1]
-    split, teacher = last.split, last.split.teacher_probability
-    student = row_probabilities(last.student)[split.rows]
+    split = (result.last_taken or result.rounds[-1]).split
+    teacher, student = split.teacher_probability, row_probabilities(result.final)[split.rows]
     chosen = surest(student, split.easy, SHOWN), most_doubtful(teacher, student, ~split.easy, SHOWN)
     easiest, hardest = (
         tuple(
