@@ -200,8 +200,11 @@ def _final_model(result: dict[str, Any]) -> dict[str, str]:
 def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
     """Where to find the samples that are worth a second look."""
     hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
+    if not hard:
+        return {}
     samples = "sample" if hard == 1 else "samples"
-    return {"hard": f"{hard:,} unlabelled {samples}, named in {folder.split} and shown in the report"} if hard else {}
+    where = f"named in {folder.split} and shown in the report"
+    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {folder.path} lists them"}
 
 
 def _train_and_show(

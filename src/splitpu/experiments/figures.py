@@ -132,7 +132,8 @@ def cgh(context: Context, engine: WatchingEngine) -> Found:
 def gallery(context: Context, engine: WatchingEngine) -> Found:
     """Pictures of easy and hard samples of both true classes."""
     from splitpu.report.png import png_address
-    from splitpu.runs.page import most_doubtful, surest
+    from splitpu.runs.hard import most_doubtful
+    from splitpu.runs.page import surest
 
     base = train_base(context)
     split = split_unlabelled(context, base, 1)

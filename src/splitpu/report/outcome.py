@@ -65,9 +65,9 @@ def next_steps(report: ReportData) -> str:
         steps.insert(
             1,
             f'<strong>Look at the hard samples</strong>: <a href="#samples">below</a> and, all '
-            f"{count(report.rounds[-1].hard)} of them, in <code>split.csv</code>. On these a fresh network does not "
-            "follow the model, so here a second look by somebody who knows, and a label where they are sure, is worth "
-            "most.",
+            f"{count(report.rounds[-1].hard)} of them, in <code>split.csv</code> and, the most doubtful first, by "
+            "<code>splitpu hard RUN</code>, which can lay files aside, too. On these a fresh network does not follow "
+            "the model, so here a second look by somebody who knows, and a label where they are sure, is worth most.",
         )
     if not any(_is_number(row.get("accuracy")) for row in report.figures):
         steps.append(

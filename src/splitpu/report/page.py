@@ -58,10 +58,11 @@ def _galleries(report: ReportData) -> str:
         "student see them. Of the hard samples those come first on which the two differ most or the student "
         "cannot decide; of the easy ones those it is surest of."
     )
-    if report.rounds and report.last_taken is None:
+    if report.rounds and not report.rounds[-1].taken:
         words = (
-            "Probabilities of being positive, twice as the base model sees them, since no student was taken. Of the "
-            "hard samples those come first on which it cannot decide; of the easy ones those it is surest of."
+            "Probabilities of being positive, twice as the final model sees them: it is the last teacher, whose "
+            "student was not taken. Of the hard samples those come first on which it cannot decide; of the easy ones "
+            "those it is surest of."
         )
     return (
         f"<p>{words}</p>"

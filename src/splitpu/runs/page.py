@@ -14,6 +14,7 @@ from splitpu.evaluation.trained import final_name, row_decisions
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
+from splitpu.runs.hard import most_doubtful
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.summary import (
@@ -79,12 +80,12 @@ def report_data(
 def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
     """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt.
 
-    They are those of the round that made the final model; where none did, those of the last split of the base.
+    They are those of the last round; where its student was not taken, its teacher is the final model.
     """
     result = training.result
     if not result.rounds:
         return (), ()
-    split = (result.last_taken or result.rounds[-1]).split
+    split = result.rounds[-1].split
     teacher, student = split.teacher_probability, row_probabilities(result.final)[split.rows]
     chosen = surest(student, split.easy, SHOWN), most_doubtful(teacher, student, ~split.easy, SHOWN)
     easiest, hardest = (
@@ -106,17 +107,6 @@ def surest(student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDA
     positive, negative = ranked[student[ranked] > 0.5], ranked[student[ranked] <= 0.5]
     from_positive = min(len(positive), max(count // 2, count - len(negative)))
     return np.concatenate([positive[:from_positive], negative[: count - from_positive]])
-
-
-def most_doubtful(teacher: Floats, student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
-    """Positions where the student is unsure or contradicts its teacher, the worst first.
-
-    >>> most_doubtful(np.array([0.9, 0.5, 1.0]), np.array([0.9, 0.5, 0.0]), np.array([True, True, True]), 2).tolist()
-    [2, 1]
-    """
-    doubt = np.abs(teacher - student) + (0.5 - np.abs(student - 0.5))
-    candidates = np.flatnonzero(among)
-    return candidates[np.argsort(-doubt[candidates], kind="stable")][:count]
 
 
 def _sample(row: int, teacher: float, student: float, loaded: LoadedData, preprocessing: Preprocessing) -> Sample:
