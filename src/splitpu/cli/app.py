@@ -23,7 +23,7 @@ datasets = App(name="data", help="Named public sets: list them, download them.")
 app.command(datasets)
 app.command(compare)
 app.command(reproduce)
-for command in (looking.prior, looking.sensitivity, looking.export, looking.info, looking.methods):
+for command in (looking.hard, looking.prior, looking.sensitivity, looking.export, looking.info, looking.methods):
     app.command(command)
 datasets.command(looking.data_list, name="list")
 datasets.command(looking.data_get, name="get")

@@ -14,9 +14,10 @@ from splitpu.config import Config, Scenario, apply_overrides, preset, read_confi
 from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
+from splitpu.evaluation.trained import UNRELIABLE
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
-from splitpu.methods.student import UNRELIABLE
+from splitpu.methods.student import NOT_TAKEN
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
@@ -196,6 +197,7 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
         {
             "prior": _prior_in_words(result),
             "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
+            **_final_model(result),
             "run": folder.path,
             **({"scores": folder.scores} if folder.scores.exists() else {}),
             **_hard_samples(folder, result),
@@ -204,15 +206,24 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
         }
     )
     for warning in result["warnings"]:
-        if UNRELIABLE in warning:  # said once already, but perhaps an hour ago
+        if UNRELIABLE in warning or NOT_TAKEN in warning:  # said once already, but perhaps an hour ago
             print_note(warning)
+
+
+def _final_model(result: dict[str, Any]) -> dict[str, str]:
+    """Which model predicts, where it is not the last of the table."""
+    final = result.get("final", result["models"][-1]["model"])
+    return {} if final == result["models"][-1]["model"] else {"model": f"{final}, as no student after it was taken"}
 
 
 def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
     """Where to find the samples that are worth a second look."""
     hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
+    if not hard:
+        return {}
     samples = "sample" if hard == 1 else "samples"
-    return {"hard": f"{hard:,} unlabelled {samples}, named in {folder.split} and shown in the report"} if hard else {}
+    where = f"named in {folder.split} and shown in the report"
+    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {folder.path} lists them"}
 
 
 def _train_and_show(

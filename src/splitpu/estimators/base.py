@@ -130,6 +130,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
         X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes.
         y holds 1 for labelled positives and 0 or -1 for unlabelled rows, True and False, or two other values.
+        A model that learned nothing, as its own training rows tell where there is a prior, is warned of
+        (`SplitPUWarning`).
         """
         X, labels = self._checked_training_input(X, y)
         classes, positive = two_classes(labels, self.pos_label)
@@ -153,6 +155,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         )
         self._adopt(training.model, classes)
         self._keep_findings(training)
+        from splitpu.evaluation.trained import warn_if_worthless
+
+        warn_if_worthless(training, data)
         self.prior_interval_ = None if prior is None else prior.interval
         self.prior_source_ = "not used" if prior is None else prior.source
         return self

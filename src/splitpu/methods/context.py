@@ -45,6 +45,13 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class Student(Teacher):
+    """A student, and whether it learned enough to be taken as the next teacher and as the model."""
+
+    sound: bool = True
+
+
+@dataclass(frozen=True)
 class WarmStart:
     """Weights that fresh networks start from, and the key of the stage that made them."""
 

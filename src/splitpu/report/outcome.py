@@ -40,15 +40,13 @@ _HEADLINE_FIGURES = ("accuracy", "f1", "roc_auc", "average_precision")
 def headline(report: ReportData) -> str:
     """Say in a sentence or two what came of the run; the rest of the page is the evidence for it."""
     share = called_positive(report)
-    rounds = count(len(report.rounds), "round")
-    alone = "The base model" if report.method == "Split-PU" else f"The {escape(report.method)} model"
-    who = f"After {rounds} the student" if report.rounds else alone
+    who = _final_model(report)
     expected = report.expected_positive_share
     aside = f" (expected from the prior: {percent(expected)})" if math.isfinite(expected) else ""
     answer = f"{who} calls <strong>{percent(share)}</strong> of the unlabelled positive{aside}."
     if math.isnan(share):
         answer = f"{who} gave no probabilities on the unlabelled that could be judged."
-    return f"{answer} {_change(report.figures)}".rstrip()
+    return f"{answer} {_change(report)}".rstrip()
 
 
 def asked(report: ReportData) -> str:
@@ -67,9 +65,9 @@ def next_steps(report: ReportData) -> str:
         steps.insert(
             1,
             f'<strong>Look at the hard samples</strong>: <a href="#samples">below</a> and, all '
-            f"{count(report.rounds[-1].hard)} of them, in <code>split.csv</code>. On these a fresh network does not "
-            "follow the model, so here a second look by somebody who knows, and a label where they are sure, is worth "
-            "most.",
+            f"{count(report.rounds[-1].hard)} of them, in <code>split.csv</code> and, the most doubtful first, by "
+            "<code>splitpu hard RUN</code>, which can lay files aside, too. On these a fresh network does not follow "
+            "the model, so here a second look by somebody who knows, and a label where they are sure, is worth most.",
         )
     if not any(_is_number(row.get("accuracy")) for row in report.figures):
         steps.append(
@@ -154,11 +152,25 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _change(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Tell how the most telling figure moved from the first model to the last."""
+def _final_model(report: ReportData) -> str:
+    """Name the model that the answer comes from, and say so where the last students have no part in it."""
+    if not report.rounds:
+        return "The base model" if report.method == "Split-PU" else f"The {escape(report.method)} model"
+    taken = report.last_taken
+    if taken is None:
+        return "No student was taken, as none learned anything: the base model"
+    if taken < report.rounds[-1].number:
+        return f"The student of round {taken}, the last one that was taken,"
+    return f"After {count(len(report.rounds), 'round')} the student"
+
+
+def _change(report: ReportData) -> str:
+    """Tell how the most telling figure moved from the first model to the final one."""
+    rows = report.figures
     if not rows:
         return ""
-    first, last = rows[0], rows[-1]
+    first = rows[0]
+    last = next((row for row in rows if report.final and row.get("model") == report.final), rows[-1])
     column = next((key for key in _HEADLINE_FIGURES if _is_number(first.get(key)) and _is_number(last.get(key))), None)
     if column is None:
         return ""
@@ -166,7 +178,7 @@ def _change(rows: Sequence[Mapping[str, Any]]) -> str:
     before, after = float(first[column]), float(last[column])
     write = percent if column in _PERCENTAGES else decimal
     old, new = escape(write(before)), escape(write(after))
-    if len(rows) == 1:
+    if last is first:
         return f"{what} is <strong>{new}</strong>."
     if old == new:
         return f"{what} stayed at <strong>{new}</strong>."

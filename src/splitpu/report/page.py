@@ -53,10 +53,19 @@ def _sections(report: ReportData) -> list[tuple[str, str, str]]:
 def _galleries(report: ReportData) -> str:
     if not report.easiest and not report.hardest:
         return "<p>No samples were kept to be shown.</p>"
-    return (
-        "<p>Probabilities of being positive, as the last teacher (the model before the final one) and the final "
+    words = (
+        "Probabilities of being positive, as the last teacher (the model before the final one) and the final "
         "student see them. Of the hard samples those come first on which the two differ most or the student "
-        "cannot decide; of the easy ones those it is surest of.</p>"
+        "cannot decide; of the easy ones those it is surest of."
+    )
+    if report.rounds and not report.rounds[-1].taken:
+        words = (
+            "Probabilities of being positive, twice as the final model sees them: it is the last teacher, whose "
+            "student was not taken. Of the hard samples those come first on which it cannot decide; of the easy ones "
+            "those it is surest of."
+        )
+    return (
+        f"<p>{words}</p>"
         f"<h3>Hardest</h3>{predictions.gallery(report.hardest)}<h3>Easiest</h3>{predictions.gallery(report.easiest)}"
     )
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
-from splitpu.errors import InputError, SplitPUWarning
-from splitpu.evaluation import find_worthlessness
+from splitpu.errors import InputError
+from splitpu.evaluation.trained import warn_if_worthless
 from splitpu.files import write_text
 from splitpu.listening import Note, collected_warnings
-from splitpu.methods.student import UNRELIABLE
 from splitpu.networks import build_network
 from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.resolve import ResolvedPrior
@@ -30,9 +28,7 @@ from splitpu.runs.sources import LoadedData
 from splitpu.runs.starting_weights import check_weights, same_weights
 from splitpu.runs.summary import (
     figures_of,
-    models_of,
     result_of,
-    row_decisions,
     write_duplicates,
     write_scores,
     write_skipped,
@@ -112,7 +108,7 @@ def carry_out(
             if metrics.epochs == 0 and not folder.checkpoints.exists():
                 folder.discard()
             raise
-        _warn_of_worthless_models(training, loaded, request)
+        warn_if_worthless(training, loaded.data)
         result = _write_everything(folder, training, loaded, request, given)
     folder.tidy(keep_checkpoints=request.keep_checkpoints)
     return result
@@ -167,30 +163,6 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
     if loaded.duplicates:
         write_duplicates(folder.duplicates, loaded)
         note(f"{folder.duplicates} lists all of the equal pictures")
-
-
-def _warn_of_worthless_models(training: Training, loaded: LoadedData, request: Request) -> None:
-    """Figures and pages look as convincing for a model that has learned nothing, so its own training rows are asked."""
-    if request.prior is None:
-        return
-    wrong = {
-        name: find_worthlessness(
-            decisions[loaded.data.positives],
-            decisions[loaded.data.unlabelled],
-            request.prior,
-            scenario=loaded.data.scenario,
-        )
-        for name, teacher in models_of(training)
-        for decisions in [row_decisions(training, teacher)]
-    }
-    *before, (final, reason) = wrong.items()
-    if reason is None:
-        return
-    sound = next((name for name, fault in before if fault is None), None)
-    advice = "train longer, label more positives, or try another --method"
-    if sound == "base":
-        advice = "--rounds 0 keeps the base model, of which this cannot be said"
-    warnings.warn(f"{final}: {reason}; {UNRELIABLE}: {advice}.", SplitPUWarning, stacklevel=2)
 
 
 def _write_everything(

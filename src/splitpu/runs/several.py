@@ -18,6 +18,7 @@ FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unla
 _PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
 
 Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
+ByModel = dict[str, dict[str, dict[str, float | None]]]  # model -> figure -> seed -> value
 
 
 class SeedsFolder:
@@ -79,20 +80,33 @@ class SeedsFolder:
 
 
 def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every figure of every model: its values by seed, their mean and their standard deviation."""
-    by_model: dict[str, dict[str, dict[str, float | None]]] = {}
+    """Every figure of every model, the final one last: its values by seed, their mean and their standard deviation."""
+    by_model: ByModel = {}
     for seed, result in results.items():
         for model in result["models"]:
-            figures = {**(model["test"] or {}), **model}
-            for figure in FIGURES:
-                if figure in figures:
-                    by_model.setdefault(model["model"], {}).setdefault(figure, {})[str(seed)] = figures[figure]
+            _file_figures(by_model, model["model"], seed, model)
+    if any(_final_model(result)["model"] != list(by_model)[-1] for result in results.values()):
+        for seed, result in results.items():  # where students were not taken, seeds end with different models
+            _file_figures(by_model, "final", seed, _final_model(result))
     models = [
         {"model": name, "figures": {figure: spread_of(values) for figure, values in figures.items()}}
         for name, figures in by_model.items()
     ]
     seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
     return {"seeds": list(results), "models": models, "seconds": seconds}
+
+
+def _file_figures(by_model: ByModel, name: str, seed: int, model: Mapping[str, Any]) -> None:
+    figures = {**(model["test"] or {}), **model}
+    for figure in FIGURES:
+        if figure in figures:
+            by_model.setdefault(name, {}).setdefault(figure, {})[str(seed)] = figures[figure]
+
+
+def _final_model(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model that a run ends with; results from before students could be left out do not name it."""
+    models: list[Mapping[str, Any]] = result["models"]
+    return next(model for model in reversed(models) if model["model"] == result.get("final", model["model"]))
 
 
 def mean_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
