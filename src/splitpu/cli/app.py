@@ -7,10 +7,9 @@ from cyclopts import App
 
 from splitpu.cli import looking
 from splitpu.cli.compare import compare
-from splitpu.cli.options import NO_WORDS, Calibration, DataWords, Flag, Settings, Share, Whole
+from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Share, TrainingWords, Whole
 from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
-from splitpu.config.schema import Scenario
 
 app = App(
     name="splitpu",
@@ -57,19 +56,10 @@ def fit(
     prior: Share = None,
     where: DataWords = NO_WORDS,
     out: Path | None = None,
-    preset: str | None = None,
-    config: Path | None = None,
-    settings: Settings = None,
-    rounds: Whole = None,
-    backbone: str | None = None,
-    weights: Path | None = None,
-    warmup: str | None = None,
-    scenario: Scenario | None = None,
-    calibration: Calibration | None = None,
+    how: TrainingWords = AS_USUAL,
     seed: Whole = None,
     seeds: str | None = None,
     side_by_side: Whole = None,
-    device: str | None = None,
     resume: str | None = None,
     keep_checkpoints: Flag = False,
     quiet: Flag = False,
@@ -90,26 +80,6 @@ def fit(
         auto. Methods that do without it only let their threshold follow it.
     out
         The run folder; runs/DATA-DATE-TIME if not given.
-    preset
-        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
-    config
-        A TOML file of settings, laid over the preset.
-    settings
-        A single setting such as student.epochs=20, laid over both; may be repeated.
-    rounds
-        Rounds of split and student.
-    backbone
-        auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
-    weights
-        What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
-    warmup
-        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
-    scenario
-        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
-        positives were collected apart).
-    calibration
-        Make probabilities mean what they say, by temperature, platt or isotonic, learned on a fifth of the rows that is
-        kept out of the training (or as many as --set selection.held_out=... says).
     seed
         Of everything that is drawn, 0 if not given; the same seed gives the same model.
     seeds
@@ -117,8 +87,6 @@ def fit(
         GPU all are trained at once and share the data; on a CPU one after the other.
     side_by_side
         At most so many of them at once.
-    device
-        auto, cpu or cuda.
     resume
         A run folder to continue; takes data and options from there.
     keep_checkpoints
@@ -137,19 +105,10 @@ def fit(
         prior=prior,
         **where.__dict__,
         out=out,
-        preset=preset,
-        config=config,
-        settings=settings,
-        rounds=rounds,
-        backbone=backbone,
-        weights=weights,
-        warmup=warmup,
-        scenario=scenario,
-        calibration=calibration,
+        **how.__dict__,
         seed=seed,
         seeds=seeds,
         side_by_side=side_by_side,
-        device=device,
     )
     if resume is not None:
         return run_resume(resume, asked, quiet=quiet, json=json)

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from splitpu.cli.options import NO_WORDS, Calibration, DataWords, Flag, Settings, Share, Whole
+from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Share, TrainingWords
 from splitpu.cli.quick_start import quick_start
-from splitpu.config.schema import Scenario
 
 
 def compare(
@@ -16,16 +15,7 @@ def compare(
     prior: Share = None,
     where: DataWords = NO_WORDS,
     out: Path | None = None,
-    preset: str | None = None,
-    config: Path | None = None,
-    settings: Settings = None,
-    rounds: Whole = None,
-    backbone: str | None = None,
-    weights: Path | None = None,
-    warmup: str | None = None,
-    scenario: Scenario | None = None,
-    calibration: Calibration | None = None,
-    device: str | None = None,
+    how: TrainingWords = AS_USUAL,
     keep_checkpoints: Flag = False,
     quiet: Flag = False,
     json: Flag = False,
@@ -51,28 +41,6 @@ def compare(
     out
         The folder of all runs, with a line for each in runs.jsonl; runs/compare-DATA-... if not given, the same for the
         same command.
-    preset
-        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
-    config
-        A TOML file of settings, laid over the preset.
-    settings
-        A single setting such as student.epochs=20, laid over both; may be repeated.
-    rounds
-        Rounds of split and student.
-    backbone
-        The network of all methods: auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
-    weights
-        What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
-    warmup
-        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
-    scenario
-        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
-        positives were collected apart).
-    calibration
-        Make probabilities mean what they say, as for fit; only split-pu, nnpu, upu, vpu and naive can do without the
-        rows that this keeps out of the training.
-    device
-        auto, cpu or cuda.
     keep_checkpoints
         Keep the intermediate states of finished runs.
     quiet
@@ -90,16 +58,7 @@ def compare(
         prior=prior,
         **where.__dict__,
         out=out,
-        preset=preset,
-        config=config,
-        settings=settings,
-        rounds=rounds,
-        backbone=backbone,
-        weights=weights,
-        warmup=warmup,
-        scenario=scenario,
-        calibration=calibration,
+        **how.__dict__,
         seeds=seeds,
-        device=device,
     )
     return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, as_json=json)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
-from splitpu.methods.student import UNRELIABLE
+from splitpu.evaluation.trained import UNRELIABLE
 from splitpu.runs.comparison import ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
 from splitpu.runs.estimates import FLATTERED
 

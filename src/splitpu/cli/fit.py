@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.inputs import DataOptions, source_asked
+from splitpu.cli.options import TrainingWords
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.pace import LongRun
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunLost, RunStopped, StopRequest
-from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
+from splitpu.config import Config, apply_overrides, preset, read_config
 from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
@@ -32,25 +33,15 @@ DEMO_SET, DEMO_POSITIVES = "digits", "50"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(DataOptions):
+class FitOptions(TrainingWords, DataOptions):
     """What was written on the command line; None = not given."""
 
     method: str | None = None
     prior: float | str | None = None  # a share or "auto"
     out: Path | None = None
-    preset: str | None = None
-    config: Path | None = None
-    settings: list[str] | None = None
-    rounds: int | None = None
-    backbone: str | None = None
-    weights: Path | None = None
-    warmup: str | None = None
-    scenario: Scenario | None = None
-    calibration: str | None = None
     seed: int | None = None
     seeds: str | None = None
     side_by_side: int | None = None
-    device: str | None = None
 
 
 def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:

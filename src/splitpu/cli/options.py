@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter, Token
+
+from splitpu.config.schema import Scenario
 
 
 def _whole_number(_: object, tokens: Sequence[Token]) -> int:
@@ -88,4 +91,48 @@ class DataWords:
         return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainingWords:
+    """How to train; the same words for every command that trains.
+
+    Parameters
+    ----------
+    preset
+        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
+    config
+        A TOML file of settings, laid over the preset.
+    settings
+        A single setting such as student.epochs=20, laid over both; may be repeated.
+    rounds
+        Rounds of split and student.
+    backbone
+        auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
+    weights
+        What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
+    warmup
+        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
+    scenario
+        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
+        positives were collected apart).
+    calibration
+        Make probabilities mean what they say, by temperature, platt or isotonic, learned on a fifth of the rows that is
+        kept out of the training (or as many as --set selection.held_out=... says).
+    device
+        auto, cpu or cuda.
+    """
+
+    preset: str | None = None
+    config: Path | None = None
+    settings: Settings = None
+    rounds: Whole = None
+    backbone: str | None = None
+    weights: Path | None = None
+    warmup: str | None = None
+    scenario: Scenario | None = None
+    calibration: Calibration | None = None
+    device: str | None = None
+
+
 NO_WORDS = DataWords()
+AS_USUAL = TrainingWords()
