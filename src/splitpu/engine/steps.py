@@ -145,7 +145,7 @@ class Step:
     def _compute(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         terms = self._terms(self._indices)
-        # Without a gradient to begin with: torch would import its compiler to compare shapes, which takes a second.
+        # No gradient to begin with: torch would import its compiler to compare shapes, half a second of the start.
         terms["loss"].backward()  # type: ignore[no-untyped-call]
         add_gradients(self.module, self.hardware.world)
         self.optimiser.step()
