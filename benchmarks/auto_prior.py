@@ -20,7 +20,7 @@ from drawn_sets import PRIORS, SEEDS, SETTINGS, USUAL, Drawn, drawn
 from machine import machine
 
 from splitpu import InputError, SplitPUClassifier
-from splitpu.prior import estimate_prior
+from splitpu.prior import PriorEstimate, estimate_prior
 from splitpu.side_by_side import all_or_error, run_jobs
 
 GOAL = 0.5  # points of accuracy
@@ -41,17 +41,17 @@ def main() -> None:
     show(lines, names)
 
 
-def both_ways(case: Key, *, known: dict[tuple[Any, ...], float], control: bool) -> dict[str, Any]:
+def both_ways(case: Key, *, known: dict[tuple[Any, ...], PriorEstimate], control: bool) -> dict[str, Any]:
     """Train with the true prior, with the estimated one, and if asked with the true one and another seed."""
     warnings.simplefilter("ignore")
     rows = drawn(case["set"], case["prior"], case["seed"])
-    estimated = known.get((case["set"], case["prior"], case["seed"]))
-    if estimated is None:
+    estimate = known.get((case["set"], case["prior"], case["seed"]))
+    if estimate is None:
         try:
-            estimated = estimate_prior(rows.data, seed=case["seed"]).value
+            estimate = estimate_prior(rows.data, seed=case["seed"])
         except InputError as error:
             return {"refused": str(error), "in_words": str(error)}
-    ways = {"true": (rows.prior, case["seed"]), "auto": (estimated, case["seed"])}
+    ways = {"true": (rows.prior, case["seed"]), "auto": (estimate, case["seed"])}
     if control:
         ways["another seed"] = (rows.prior, case["seed"] + 1000)
     # On a GPU at the same time, which is quicker; on a CPU one after the other.
@@ -59,11 +59,12 @@ def both_ways(case: Key, *, known: dict[tuple[Any, ...], float], control: bool) 
     found = all_or_error(run_jobs(jobs, "auto", None, when_left=lambda: None), list(ways))
     accuracy = dict(zip(ways, found, strict=True))
     lost = 100 * (accuracy["true"] - accuracy["auto"])
-    words = f"{100 * accuracy['true']:.2f} % with {rows.prior:.3f}, {lost:+.2f} points lost with {estimated:.3f}"
-    return {"truth": rows.prior, "estimated": estimated, "accuracy": accuracy, "in_words": words, "machine": machine()}
+    words = f"{100 * accuracy['true']:.2f} % with {rows.prior:.3f}, {lost:+.2f} points lost with {estimate.value:.3f}"
+    told = {"estimated": estimate.value, "interval": list(estimate.interval)}
+    return {"truth": rows.prior, **told, "accuracy": accuracy, "in_words": words, "machine": machine()}
 
 
-def accuracy_with(rows: Drawn, prior: float, case: Key, seed: int) -> float:
+def accuracy_with(rows: Drawn, prior: float | PriorEstimate, case: Key, seed: int) -> float:
     """Of the default recipe on the test rows, which have the same share of positives as the training rows."""
     settings = {"base.epochs": case["epochs"], "student.epochs": case["epochs"]} if case["epochs"] else None
     model = SplitPUClassifier(prior=prior, rounds=case["rounds"], config=settings, random_state=seed)
@@ -71,10 +72,12 @@ def accuracy_with(rows: Drawn, prior: float, case: Key, seed: int) -> float:
     return float((model.predict(rows.features_test) == rows.truth_test).mean())
 
 
-def known_estimates(path: Path | None) -> dict[tuple[Any, ...], float]:
-    """The recommended estimates that prior.py found."""
+def known_estimates(path: Path | None) -> dict[tuple[Any, ...], PriorEstimate]:
+    """The recommended estimates that prior.py found, with their intervals."""
     return {
-        (line["case"]["set"], line["case"]["prior"], line["case"]["seed"]): line["estimates"]["splitpu consensus"]
+        (line["case"]["set"], line["case"]["prior"], line["case"]["seed"]): PriorEstimate(
+            line["estimates"]["splitpu consensus"], tuple(line["interval"]), "consensus", (), {}, ()
+        )
         for line in read_lines(path)
         if line["case"]["part"] == "ours" and line["case"]["scores"] == "auto" and "estimates" in line
     }

@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from cli_tools import TINY as TINY_CLI
+from cli_tools import run_cli
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -20,7 +22,7 @@ from torch import nn
 from splitpu.config import Config, config_to_toml
 from splitpu.data import load_named, make_pu, true_prior
 from splitpu.errors import InputError, ModelFileError, SplitPUWarning
-from splitpu.estimators import SplitPUClassifier
+from splitpu.estimators import NNPUClassifier, SplitPUClassifier, VPUClassifier
 
 QUICK = {
     "threshold": "half",
@@ -313,6 +315,33 @@ def test_own_network(vectors, tmp_path, make, layers, as_object):
         SplitPUClassifier.load(tmp_path)
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.decision_function(X), fitted.decision_function(X))
+
+
+def told_of_worthlessness(classifier, X, y) -> list[str]:
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        classifier.fit(X, y)
+    assert all(one.filename == __file__ for one in given if "rely" in str(one.message))  # where fit was called
+    return [str(one.message) for one in given if "do not rely on it" in str(one.message)]
+
+
+def test_a_model_that_learned_nothing_is_warned_of_once_in_the_words_of_the_command_line(vectors, tmp_path, capsys):
+    X, labels, _ = vectors
+    nothing = np.ones_like(X)
+    (said,) = told_of_worthlessness(tiny(), nothing, labels)
+    assert said.startswith("round 1 student: the model gives every row the same score")
+    np.savez(tmp_path / "rows.npz", X=nothing, s=labels)
+    run = ["fit", tmp_path / "rows.npz", "--prior", 0.5, "--rounds", 1, "--quiet", "--out", tmp_path / "run", *TINY_CLI]
+    assert f"note: {said}\n" in run_cli(capsys, *run)[2]
+    (said,) = told_of_worthlessness(NNPUClassifier(prior=0.5, config={"base.epochs": 2}), nothing, labels)
+    assert said.startswith("nnPU: ") and "try another method" in said
+
+
+def test_nothing_is_said_of_a_model_that_learned_or_cannot_be_judged(vectors):
+    X, labels, _ = vectors
+    assert told_of_worthlessness(quick(), X, labels) == []
+    without_prior = VPUClassifier(prior=None, config={"vpu.epochs": 1}, random_state=0)
+    assert told_of_worthlessness(without_prior, np.ones_like(X), labels) == []
 
 
 def test_own_network_is_left_as_it_was(vectors):

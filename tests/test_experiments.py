@@ -39,7 +39,7 @@ from splitpu.networks import build_network
 from splitpu.selection import hold_out, nnpu_value, pu_criterion
 
 NAMES = [
-    *("main", "medical", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
+    *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
     *("rho", "alpha", "beta", "tau", "base-upu"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),

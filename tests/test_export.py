@@ -1,5 +1,7 @@
 """The model as an ONNX file, and networks with their batch norms folded away."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,18 @@ def test_weights_that_are_used_twice_stay() -> None:
     assert torch.equal(folded(network)(rows), network(rows))
 
 
+@contextmanager
+def small_files_only(most: int) -> Iterator[None]:
+    """The system refuses to write files beyond this many bytes."""
+    resource = pytest.importorskip("resource")  # Windows has none
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def scores(model: Model, rows: Any) -> Any:
     decision = model.decision(rows, Hardware.choose("cpu", EngineConfig(threads=1)))
     return 1 / (1 + np.exp(-decision))
@@ -89,6 +103,9 @@ def test_the_command_writes_a_file_that_gives_our_probabilities(
         assert np.abs(probability - expected).max() < 1e-4
         clear = np.abs(expected - 0.5) > 1e-4
         assert np.array_equal(decision[clear], expected[clear] > 0.5)
+    with small_files_only(2000):
+        code, _, said = run_cli(capsys, "export", run, "--onnx", tmp_path / "too-large.onnx")
+    assert code == 2 and "the disk is full" in said  # which has nothing to do with the network
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "rows.npz", "run"]
 
 

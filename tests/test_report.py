@@ -18,7 +18,7 @@ from PIL import Image
 from splitpu.errors import InputError
 from splitpu.report import ReportData, RoundReport, Sample, render, write_report
 from splitpu.report.charts import Mark, Series, histogram, line_chart, share_bar, stacked_bar
-from splitpu.report.outcome import figures, headline
+from splitpu.report.outcome import figures, headline, next_steps
 from splitpu.report.png import encode_png
 from splitpu.report.scales import round_axis, span_of
 
@@ -117,10 +117,11 @@ def test_every_report_is_well_formed(kind: str) -> None:
     assert [attributes["id"] for tag, attributes in tags.seen if tag == "section"] == [
         "question",
         "outcome",
+        "next",
         "split",
-        "curves",
-        "probabilities",
         "samples",
+        "probabilities",
+        "curves",
         "configuration",
         "environment",
     ]
@@ -173,6 +174,29 @@ def test_the_headline_tells_rise_from_fall(rows: list[tuple[str, float]], words:
 def test_without_test_figures_the_headline_claims_none() -> None:
     assert "test set" not in headline(REPORTS["no test set"])
     assert "Without a test set" in figures(REPORTS["no test set"].figures)
+
+
+def test_the_page_says_what_to_do_next() -> None:
+    with_figures, without = (next_steps(REPORTS[kind]) for kind in ("images", "no test set"))
+    assert "split.csv" in with_figures and 'href="#samples"' in with_figures and "--copy-to" in with_figures
+    assert "splitpu evaluate" not in with_figures and "splitpu evaluate RUN" in without
+    assert "--copy-to" not in next_steps(REPORTS["vectors"])  # which is for images only
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 0.5, 0.7, 1.0])
+def test_the_words_beside_a_mark_stay_inside_the_drawing(at: float) -> None:
+    words = "threshold 0.5, where the prior is met"
+    drawn = histogram(np.array([0.1, 0.9]), description="d", x_label="x", y_label="y", marks=[Mark(at, words)])
+    drawing = ElementTree.fromstring(drawn)
+    (label,) = [text for text in drawing.iter() if text.text == words]
+    width, length = float(drawing.attrib["viewBox"].split()[2]), 6.3 * len(words)
+    left = float(label.attrib["x"]) - {"start": 0, "middle": length / 2, "end": length}[label.attrib["text-anchor"]]
+    assert left >= 0 and left + length <= width + 0.1
+
+
+def test_the_pointer_is_told_what_a_chart_runs_over() -> None:
+    chart = line_chart([Series("a", [0.1, 0.9], [0.2, 0.8])], description="d", x_label="probability", y_label="y")
+    assert ElementTree.fromstring(chart).attrib["data-across"] == "probability"
 
 
 def test_broken_numbers_are_not_reported_as_figures() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from safetensors.torch import load_file
 
 from splitpu.cli import main
 
@@ -122,15 +123,15 @@ def test_killed_again_and_again_it_ends_with_the_same_model(data: Path, uninterr
 
 
 def test_killed_in_a_second_attempt_and_in_a_second_member(tmp_path: Path) -> None:
-    """Labelled positives that count for everything: every student says yes to all, and is trained again."""
+    """Labelled positives that count for everything: every student says yes to all, and the base stays the model."""
     arrays = tiny_arrays(rows=2000, features=6)
     rows = write_npz(tmp_path / "rows.npz", **arrays | {"X": arrays["X"] - 2.1 * arrays["truth"][:, None]})
-    words: list[object] = ["fit", rows, *SETTINGS, "--rounds", "1", "--set", "members=2"]
+    words: list[object] = ["fit", rows, *SETTINGS, "--rounds", "2", "--set", "members=2"]
     words += ["--set", "student.positive_weight=100", "--set", "student.optimiser.rate=0.3"]
     out, whole = tmp_path / "run", tmp_path / "whole"
     assert main([*map(str, words), "--out", str(whole)]) == 0
     words += ["--out", out]
-    for moment in (epochs_done("round1.student.again1", 2), epochs_done("round1.student.member2", 2)):
+    for moment in (epochs_done("round1.student.again1", 2), epochs_done("round2.student.member2", 2)):
         process = start(*words)
         assert wait_for(moment, out, process)
         process.kill()
@@ -138,8 +139,12 @@ def test_killed_in_a_second_attempt_and_in_a_second_member(tmp_path: Path) -> No
         words = ["fit", "--resume", out, "--quiet"]
     assert main([str(word) for word in words]) == 0
     assert same_model(out, whole) and _without_times(out) == _without_times(whole)
-    warnings = [json.loads((run / "result.json").read_text())["warnings"] for run in (out, whole)]
-    assert warnings[0] == warnings[1] and any("member2" in warning for warning in warnings[0])
+    one, other = (json.loads((run / "result.json").read_text()) for run in (out, whole))
+    assert one["warnings"] == other["warnings"] and any("member2" in warning for warning in one["warnings"])
+    assert one["final"] == other["final"] == "base" and [found["taken"] for found in one["rounds"]] == [False, False]
+    weights = load_file(out / "model.safetensors")
+    in_base = {name: tensor for name, tensor in weights.items() if name.startswith("base/")}
+    assert in_base and all(weights[name.replace("base/", "final/")].equal(tensor) for name, tensor in in_base.items())
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

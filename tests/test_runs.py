@@ -15,8 +15,9 @@ from splitpu.engine.stage import EpochRecord
 from splitpu.errors import InputError
 from splitpu.files import replacing, write_text
 from splitpu.runs import Request, RunFolder, Source
+from splitpu.runs.hard import most_doubtful
 from splitpu.runs.observers import MetricsFile
-from splitpu.runs.page import most_doubtful, surest
+from splitpu.runs.page import surest
 from splitpu.runs.sources import load_request, load_source
 from splitpu.runs.summary import expected_positive_share
 

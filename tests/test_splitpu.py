@@ -11,7 +11,8 @@ from splitpu.data import PUData
 from splitpu.engine.stage import Batch
 from splitpu.errors import SplitPUWarning
 from splitpu.losses import generalised_jensen_shannon, soft_cross_entropy
-from splitpu.methods.context import Teacher, matched_threshold
+from splitpu.methods import student
+from splitpu.methods.context import Teacher
 from splitpu.methods.split import split_unlabelled
 from splitpu.methods.student import StudentTask, feature_predictor
 from splitpu.networks import build_network
@@ -183,21 +184,6 @@ def test_the_whole_method_beats_chance_by_far(usual) -> None:
     assert (decided[data.unlabelled] == truth[data.unlabelled]).mean() > 0.9
 
 
-class TestThreshold:
-    def test_a_share_equal_to_the_prior_lies_above(self) -> None:
-        logits = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-        for prior in (0.1, 0.37, 0.9):
-            assert (logits > matched_threshold(logits, prior)).double().mean() == pytest.approx(prior)
-
-    def test_extremes_keep_one_on_each_side(self) -> None:
-        logits = torch.tensor([1.0, 2.0, 3.0])
-        assert (logits > matched_threshold(logits, 0.001)).sum() == 1
-        assert (logits > matched_threshold(logits, 0.999)).sum() == 2
-
-    def test_one_row_is_enough(self) -> None:
-        assert matched_threshold(torch.tensor([0.7]), 0.5) == pytest.approx(0.7)
-
-
 def _batch(context, rows: list[int]) -> Batch:
     numbers = torch.tensor(rows)
     return Batch(numbers, context.engine.rows.gather(numbers))
@@ -232,7 +218,56 @@ class TestStudentThatLearnsNothing:
             result = train(data, prior=0.5, config=config, device="cpu").result
         assert "round1.student.again2" in {record.stage for record in result.history}
         sentences = [str(warning.message) for warning in said if "says the same" in str(warning.message)]
-        assert len(sentences) == 3 and "after 3 attempts" in sentences[-1]
+        assert len(sentences) == 3 and "after 3 attempts" in sentences[-1] and "lower student." in sentences[-1]
+
+    def test_then_the_base_stays_teacher_and_model(self) -> None:
+        data, _ = mixture()
+        config = configured("student.optimiser.rate=0.1", *self.ALL_POSITIVE[:2], "rounds=2")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SplitPUWarning)
+            training = train(data, prior=0.5, config=config, device="cpu")
+        result, alone = training.result, run("rounds=0")
+        assert [found.taken for found in result.rounds] == [False, False]
+        assert result.final is result.base and training.model.final.threshold == alone.final.threshold
+        expected = alone.base.network.state_dict()
+        assert all(torch.equal(expected[name], w) for name, w in training.model.final.network.state_dict().items())
+        of_base = alone.base.probabilities[torch.from_numpy(data.unlabelled)].double().numpy()
+        for found in result.rounds:
+            assert np.array_equal(found.split.teacher_probability, of_base)
+            assert found.student.probabilities.numpy().std() > 0  # its figures can still be listed
+        assert result.rounds[0].split.key != result.rounds[1].split.key  # the second round tries another split
+
+    def test_an_earlier_student_stays_if_only_a_later_one_learned_nothing(self, monkeypatch, usual) -> None:
+        self.forget(monkeypatch, "round2.student")
+        result = run()
+        assert [found.taken for found in result.rounds] == [True, False]
+        assert result.final is result.rounds[0].student
+        assert torch.equal(result.final.logits, usual.rounds[0].student.logits)
+        assert result.final.key == usual.rounds[0].student.key  # finding students out changes no stage
+
+    def test_a_member_that_learned_nothing_is_left_out(self, monkeypatch) -> None:
+        self.forget(monkeypatch, "round1.student")
+        data, _ = mixture()
+        config = configured("members=2", "rounds=1")
+        with pytest.warns(SplitPUWarning, match=r"round1\.student: .* this member .* made of the other members"):
+            result = train(data, prior=0.5, config=config, device="cpu").result
+        assert result.final is result.rounds[0].student
+        monkeypatch.undo()
+        both = run("members=2", "rounds=1").final.network.members
+        kept = result.final.network.state_dict()
+        assert all(torch.equal(kept[name], weights) for name, weights in both[1].state_dict().items())
+
+    @staticmethod
+    def forget(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+        """Have the student of a stage, and every further attempt at it, taken for one that learned nothing."""
+        learned = student._learned
+
+        def pretended(context, *more) -> bool:
+            last = context.engine.history[-1].stage
+            return learned(context, *more) and last != stage and not last.startswith(f"{stage}.again")
+
+        monkeypatch.setattr(student, "_learned", pretended)
 
     def test_a_student_that_learns_its_labels_is_trained_once(self, usual) -> None:
         assert not any("again" in record.stage for record in usual.history)
+        assert all(found.taken for found in usual.rounds)

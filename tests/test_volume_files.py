@@ -367,6 +367,8 @@ def test_fit_predict_and_evaluate_never_say_who_a_patient_is(tmp_path, own_cache
         (tmp_path / one).write_bytes(b"")
         code, out, err = run_cli(capsys, "predict", run, tmp_path / one)
         assert code == 2 and "give" in err and f"{one} is one" in err
+    code, out, err = run_cli(capsys, "predict", run, tmp_path / "unl" / "case03")
+    assert code == 2 and "give each patient a folder of its own" in err
     model = json.loads((run / "model.json").read_text())
     assert model["network"] == "slices-resnet18" and model["inputs"]["kind"] == "volumes"
     scores = (tmp_path / "scores.csv").read_text().splitlines()

@@ -141,6 +141,8 @@ def _write(whole: nn.Module, example: Tensor, path: Path) -> None:
                 external_data=False,  # one file
                 verbose=False,
             )
+    except OSError:  # a full disk, say, which is put into words by those who lent the file
+        raise
     except Exception as error:  # the exporter raises anything at all for what it cannot translate
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"this network cannot be written as ONNX ({type(error).__name__}: {reason}).") from error

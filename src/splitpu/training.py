@@ -70,6 +70,7 @@ def train(
     data: PUData,
     *,
     prior: float | None,
+    prior_interval: tuple[float, float] | None = None,
     config: Config,
     backbone: Backbone = "auto",
     seed: int = 0,
@@ -85,6 +86,7 @@ def train(
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
+    A prior that is an estimate comes with its `prior_interval` (95 %), within which thresholds look for a gap.
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
     Runs in one process that are given the same `shared` have one copy of the rows among them.
     A `warm_start` that was made before takes the place of the warm-up.
@@ -93,6 +95,7 @@ def train(
     context = open_context(
         data,
         prior=prior,
+        prior_interval=prior_interval,
         config=config,
         backbone=backbone,
         seed=seed,
@@ -127,6 +130,7 @@ def open_context(
     data: PUData,
     *,
     prior: float | None,
+    prior_interval: tuple[float, float] | None = None,
     config: Config,
     backbone: Backbone = "auto",
     seed: int = 0,
@@ -158,7 +162,7 @@ def open_context(
     )
     recipe = network_recipe(backbone, preprocessing, layers, weights)
     data_key = data.fingerprint() if checkpoints is not None else ""
-    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start, aside)
+    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start, prior_interval, aside)
 
 
 def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData, RowsAside | None]:
@@ -183,6 +187,19 @@ def _calibrated(context: Context, final: Teacher) -> PUCalibrator | None:
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> None:
     """Refuse, before anything is trained, a method that lacks its prior or the truth it learns from."""
+    check_method(config, data)
+    _check_selection(config, prior)
+    if prior is not None:
+        check_prior(prior, data)
+    elif find_method(config.method).needs_prior:
+        raise InputError(
+            f"method '{config.method}' needs the prior, the share of positives in the population: give it, or choose a "
+            "method that does without, such as 'vpu'"
+        )
+
+
+def check_method(config: Config, data: PUData) -> None:
+    """The part of it that can be told before the prior, whose estimation may take minutes."""
     method = find_method(config.method)
     names = {method.name} | ({config.base.method} - {"risk"} if method.name == "split-pu" else set())
     asking = [one.name for one in map(find_method, names) if one.needs_truth]
@@ -195,14 +212,6 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> None:
         raise InputError(
             f"members={config.members} is nothing that method '{method.name}' knows: leave it out, or choose split-pu, "
             "nnpu, upu or naive"
-        )
-    _check_selection(config, prior)
-    if prior is not None:
-        check_prior(prior, data)
-    elif method.needs_prior:
-        raise InputError(
-            f"method '{method.name}' needs the prior, the share of positives in the population: give it, or choose a "
-            "method that does without, such as 'vpu'"
         )
 
 

@@ -1,5 +1,19 @@
 """The command line; imports torch only when a command needs it."""
 
-from splitpu.cli.entry import main
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command, given as words or taken from the command line, and give its exit code.
+
+    Nothing is imported before this is called, so that Ctrl-C is met by a word and not by a traceback from then on.
+    """
+    try:
+        from splitpu.cli.entry import main as run_command
+    except KeyboardInterrupt:
+        print("splitpu: interrupted before there was anything to keep", file=sys.stderr)
+        return 130
+    return run_command(argv)

@@ -2,26 +2,27 @@
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 from cyclopts import App
 
 from splitpu.cli import looking
-from splitpu.cli.options import NO_WORDS, Calibration, DataWords, Flag, Settings, Whole
+from splitpu.cli.compare import compare
+from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Share, TrainingWords, Whole
 from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
-from splitpu.config.schema import Scenario
 
 app = App(
     name="splitpu",
     help="A classifier from known positives and unlabelled data.\n\nTry `splitpu demo` first.",
     version=lambda: version("splitpu"),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `main` has a word to say about it
 )
 datasets = App(name="data", help="Named public sets: list them, download them.")
 app.command(datasets)
+app.command(compare)
 app.command(reproduce)
-for command in (looking.prior, looking.sensitivity, looking.export, looking.info, looking.methods):
+for command in (looking.hard, looking.prior, looking.sensitivity, looking.export, looking.info, looking.methods):
     app.command(command)
 datasets.command(looking.data_list, name="list")
 datasets.command(looking.data_get, name="get")
@@ -34,7 +35,7 @@ def demo(*, out: Path | None = None, quiet: Flag = False, json: Flag = False) ->
     Parameters
     ----------
     out
-        The run folder; runs/digits-<time> if not given.
+        The run folder; runs/digits-DATE-TIME if not given.
     quiet
         Show no progress.
     json
@@ -52,22 +53,13 @@ def fit(
     /,
     *,
     method: str | None = None,
-    prior: float | Literal["auto"] | None = None,
+    prior: Share = None,
     where: DataWords = NO_WORDS,
     out: Path | None = None,
-    preset: str | None = None,
-    config: Path | None = None,
-    settings: Settings = None,
-    rounds: Whole = None,
-    backbone: str | None = None,
-    weights: Path | None = None,
-    warmup: str | None = None,
-    scenario: Scenario | None = None,
-    calibration: Calibration | None = None,
+    how: TrainingWords = AS_USUAL,
     seed: Whole = None,
     seeds: str | None = None,
     side_by_side: Whole = None,
-    device: str | None = None,
     resume: str | None = None,
     keep_checkpoints: Flag = False,
     quiet: Flag = False,
@@ -87,27 +79,7 @@ def fit(
         Share of positives in the population, or auto to estimate it; if not given, the true one of a named set, else
         auto. Methods that do without it only let their threshold follow it.
     out
-        The run folder; runs/<data>-<time> if not given.
-    preset
-        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
-    config
-        A TOML file of settings, laid over the preset.
-    settings
-        A single setting such as student.epochs=20, laid over both; may be repeated.
-    rounds
-        Rounds of split and student.
-    backbone
-        auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
-    weights
-        What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
-    warmup
-        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
-    scenario
-        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
-        positives were collected apart).
-    calibration
-        Make probabilities mean what they say, by temperature, platt or isotonic, learned on a fifth of the rows that is
-        kept out of the training (or as many as --set selection.held_out=... says).
+        The run folder; runs/DATA-DATE-TIME if not given.
     seed
         Of everything that is drawn, 0 if not given; the same seed gives the same model.
     seeds
@@ -115,8 +87,6 @@ def fit(
         GPU all are trained at once and share the data; on a CPU one after the other.
     side_by_side
         At most so many of them at once.
-    device
-        auto, cpu or cuda.
     resume
         A run folder to continue; takes data and options from there.
     keep_checkpoints
@@ -135,19 +105,10 @@ def fit(
         prior=prior,
         **where.__dict__,
         out=out,
-        preset=preset,
-        config=config,
-        settings=settings,
-        rounds=rounds,
-        backbone=backbone,
-        weights=weights,
-        warmup=warmup,
-        scenario=scenario,
-        calibration=calibration,
+        **how.__dict__,
         seed=seed,
         seeds=seeds,
         side_by_side=side_by_side,
-        device=device,
     )
     if resume is not None:
         return run_resume(resume, asked, quiet=quiet, json=json)
@@ -178,7 +139,7 @@ def predict(
         The rows: a .npy file; a .npz file with X and, if you have them, names; a folder of images; a .csv or .parquet
         table with the columns the model was trained on.
     out
-        The CSV file, or Parquet by its ending; CSV on standard output if not given.
+        The file to write, CSV or, by the ending .parquet, Parquet; CSV on standard output if not given.
     top
         How many of the most probable images to lay into --copy-to, for review.
     copy_to

@@ -1,10 +1,12 @@
 """From the words of the command line to an exit code: what a user did wrong is one sentence and code 2."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
-from cyclopts import CycloptsError
+from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
 
 from splitpu.cli.quick_start import claim_process
 from splitpu.cli.signals import RunStopped
@@ -17,16 +19,17 @@ BROKEN_PIPE = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; anything unexpected is a bug and keeps its traceback."""
-    from splitpu.cli.app import app
-
     if argv is None:
         claim_process()
+        _write_what_the_terminal_cannot_show()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        from splitpu.cli.app import app
+
         code = app(words, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        return _complain(str(error))
+        return _complain(_in_words(error))
     except RunStopped as stopped:
         print(stopped, file=sys.stderr)
         return stopped.code
@@ -37,13 +40,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
-        _complain("interrupted")
+        _complain("interrupted before there was anything to keep")
         return INTERRUPTED
     except OSError as error:
         if error.filename is None:
             raise
         return _complain(f"{error.filename} cannot be used: {error.strerror}")
     return code if isinstance(code, int) else 0
+
+
+def _in_words(error: CycloptsError) -> str:
+    """What is wrong with the words, and where to look the right ones up."""
+    sentence = str(error)
+    command = " ".join(["splitpu", *(error.command_chain or ())])
+    if isinstance(error, UnusedCliTokensError):
+        unused = " ".join(shlex.quote(word) for word in error.unused_tokens or ())
+        return f"{unused} is one word too many: {command} --help says which options take which words."
+    if isinstance(error, UnknownOptionError) and "?" not in sentence:
+        return f"{sentence} {command} --help lists the options, and settings are given as --set base.epochs=20."
+    return sentence
+
+
+def _write_what_the_terminal_cannot_show() -> None:
+    """Names of files may hold letters that the terminal's encoding lacks: they are spelt out, not a reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _complain(sentence: str) -> int:

@@ -18,7 +18,7 @@ _COLUMNS = ("model", "accuracy", "f1", "roc_auc", "average_precision", "positive
 
 def run_evaluate(run: str, asked: DataOptions, *, device: str, json: bool) -> int:
     """Figures of base and final model on rows whose truth is known, or estimates where it is not."""
-    folder = RunFolder.find(run)
+    folder = RunFolder.find_trained(run)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
         rows = rows_to_judge_by(folder, model, asked, watch)

@@ -13,7 +13,7 @@ def run_export(run: str, *, onnx: Path | None, json: bool) -> int:
     """Write the final model of a run in another format."""
     if onnx is None:
         raise InputError("export needs the file to write: --onnx model.onnx.")
-    folder = RunFolder.find(run)
+    folder = RunFolder.find_trained(run)
     done = export_onnx(Model.load(folder.path), onnx)
     shape = ["count", *done.shape]
     if json:

@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.inputs import DataOptions, source_asked
-from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.options import TrainingWords
+from splitpu.cli.output import print_facts, print_json, print_note, print_table
+from splitpu.cli.pace import LongRun
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunLost, RunStopped, StopRequest
-from splitpu.config import Config, Scenario, apply_overrides, preset, read_config
+from splitpu.config import Config, apply_overrides, preset, read_config
+from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
+from splitpu.evaluation.trained import UNRELIABLE
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
+from splitpu.methods.student import NOT_TAKEN
 from splitpu.prior.resolve import ResolvedPrior, resolve_prior
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
@@ -28,25 +33,15 @@ DEMO_SET, DEMO_POSITIVES = "digits", "50"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(DataOptions):
+class FitOptions(TrainingWords, DataOptions):
     """What was written on the command line; None = not given."""
 
     method: str | None = None
     prior: float | str | None = None  # a share or "auto"
     out: Path | None = None
-    preset: str | None = None
-    config: Path | None = None
-    settings: list[str] | None = None
-    rounds: int | None = None
-    backbone: str | None = None
-    weights: Path | None = None
-    warmup: str | None = None
-    scenario: Scenario | None = None
-    calibration: str | None = None
     seed: int | None = None
     seeds: str | None = None
     side_by_side: int | None = None
-    device: str | None = None
 
 
 def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
@@ -68,6 +63,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     seed = asked.seed or 0
     if seed < 0:
         raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
+    check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
     scenario = asked.scenario or "single-training-set"
     source = source_asked(asked, seed=seed, scenario=scenario)
     path = RunFolder.free_path(asked.out, source.title)
@@ -92,27 +88,43 @@ def begin_asked(
     threads: int | None = None,
 ) -> tuple[RunFolder, Request]:
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
-    config = resolved_config(asked, loaded)
-    if threads is not None:
-        config = apply_overrides(config, [f"engine.threads={threads}"])
-    backbone = asked.backbone or "auto"
-    check_network(backbone, asked.weights, loaded.data.features.shape[1:])  # before the prior, which may take minutes
-    folder, request = begin_run(
+    config = resolved_config(asked, loaded, threads)
+    # Before the prior, which may take minutes.
+    check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
+    prior = prior_asked(asked, config, loaded, seed, display)
+    folder, request = begin_with(
+        asked, path, source, loaded, seed, config=config, prior=prior, keep_checkpoints=keep_checkpoints
+    )
+    if request.weights is not None:
+        display.say(f"weights: {request.weights['in_words']}")
+    return folder, request
+
+
+def begin_with(
+    asked: FitOptions,
+    path: Path,
+    source: Source,
+    loaded: LoadedData,
+    seed: int,
+    *,
+    config: Config,
+    prior: ResolvedPrior | None,
+    keep_checkpoints: bool,
+) -> tuple[RunFolder, Request]:
+    """Make the run's folder where configuration and prior are settled already."""
+    return begin_run(
         path,
         source,
         loaded,
         config,
-        prior=_prior(asked, config, loaded, seed, display),
+        prior=prior,
         preset=asked.preset or "default",
-        backbone=backbone,
+        backbone=asked.backbone or "auto",
         seed=seed,
         device=asked.device or "auto",
         keep_checkpoints=keep_checkpoints,
         weights=asked.weights,
     )
-    if request.weights is not None:
-        display.say(f"weights: {request.weights['in_words']}")
-    return folder, request
 
 
 def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
@@ -141,7 +153,7 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
-def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
+def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None = None) -> Config:
     """Preset, then configuration file, then single settings: the later ones win."""
     config = preset(asked.preset or "default", profile_of(loaded.data))
     if asked.config is not None:
@@ -153,6 +165,8 @@ def resolved_config(asked: FitOptions, loaded: LoadedData) -> Config:
         config = apply_overrides(config, [f"rounds={asked.rounds}"])
     if asked.warmup is not None:
         config = apply_overrides(config, [f"warmup.name={asked.warmup}"])
+    if threads is not None:
+        config = apply_overrides(config, [f"engine.threads={threads}"])
     return with_calibration(config, asked.calibration)
 
 
@@ -174,11 +188,33 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
         {
             "prior": _prior_in_words(result),
             "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
+            **_final_model(result),
             "run": folder.path,
             **({"scores": folder.scores} if folder.scores.exists() else {}),
+            **_hard_samples(folder, result),
             "report": folder.report,
+            **({"notes": f"{len(result['warnings'])}, all in the report"} if result["warnings"] else {}),
         }
     )
+    for warning in result["warnings"]:
+        if UNRELIABLE in warning or NOT_TAKEN in warning:  # said once already, but perhaps an hour ago
+            print_note(warning)
+
+
+def _final_model(result: dict[str, Any]) -> dict[str, str]:
+    """Which model predicts, where it is not the last of the table."""
+    final = result.get("final", result["models"][-1]["model"])
+    return {} if final == result["models"][-1]["model"] else {"model": f"{final}, as no student after it was taken"}
+
+
+def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
+    """Where to find the samples that are worth a second look."""
+    hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
+    if not hard:
+        return {}
+    samples = "sample" if hard == 1 else "samples"
+    where = f"named in {folder.split} and shown in the report"
+    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {folder.path} lists them"}
 
 
 def _train_and_show(
@@ -188,7 +224,8 @@ def _train_and_show(
         try:
             world.tell(str(folder.path.resolve()))
             with display:
-                observer = Everyone([display, StopWhen(stop.wanted)])
+                pace = LongRun(folder.config(), loaded.data, display.note)
+                observer = Everyone([display, pace, StopWhen(stop.wanted)])
                 result = carry_out(folder, request, loaded, observer=observer, note=display.note, world=world)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise RunStopped(folder.path, stop.exit_code) from stopped
@@ -221,9 +258,10 @@ def _help_first_process(world: World) -> int:
     return 0
 
 
-def _prior(
+def prior_asked(
     asked: FitOptions, config: Config, loaded: LoadedData, seed: int, display: ProgressDisplay
 ) -> ResolvedPrior | None:
+    """The prior that was given, that of a named set, or an estimate; none for a method that does without."""
     prior = asked.prior
     if prior is None and not find_method(config.method).needs_prior:
         return None
@@ -232,8 +270,14 @@ def _prior(
         prior = loaded.true_prior
     if prior in (None, "auto"):
         display.say("prior: being estimated from the labelled and unlabelled rows")
-    with collected_warnings(display.note):
-        found = resolve_prior("auto" if prior is None else prior, loaded.data, seed=seed, device=asked.device or "auto")
+    try:
+        with collected_warnings(display.note):
+            wanted = "auto" if prior is None else prior
+            found = resolve_prior(wanted, loaded.data, seed=seed, device=asked.device or "auto")
+    except InputError:
+        for warning in loaded.warnings:  # one of them may be the reason
+            display.note(warning)
+        raise
     if found.interval is not None:
         low, high = found.interval
         display.say(f"prior: {found.value:.4g} (95 % interval {low:.3g} to {high:.3g}), {found.source}")

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 import threading
 import traceback
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from splitpu.cli.inputs import source_asked
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunStopped, StopRequest
+from splitpu.engine.hardware import check_device
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.engine.world import World
@@ -29,14 +31,13 @@ from splitpu.side_by_side import all_or_error, run_jobs
 
 def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, json: bool) -> int:
     """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
-    seeds = parse_numbers(asked.seeds or "", "--seeds")
-    if len(set(seeds)) < len(seeds):
-        raise InputError(f"--seeds {asked.seeds} names a seed twice; give each of them once.")
+    seeds = parse_seeds(asked.seeds or "")
     if asked.seed is not None:
         raise InputError("--seed and --seeds say two things; leave out one of them.")
     if asked.side_by_side is not None and asked.side_by_side < 1:
         raise InputError(f"--side-by-side {asked.side_by_side} would train nothing; give a number from 1 on.")
-    _refuse_several_processes()
+    refuse_several_processes("--seeds")
+    check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
     scenario = asked.scenario or "single-training-set"
     sources = [source_asked(asked, seed=seed, scenario=scenario) for seed in seeds]
@@ -67,7 +68,7 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
 
 def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
     """Continue those runs that are not finished."""
-    _refuse_several_processes()
+    refuse_several_processes("--seeds")
     display = choose_display(quiet=quiet)
     seeds = several.seeds()
     unfinished = [seed for seed in seeds if not several.run(seed).finished]
@@ -86,11 +87,13 @@ def _train_and_show(
     several: SeedsFolder, loaded: dict[int, LoadedData], at_once: int | None, display: ProgressDisplay, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
+    tell_of_data(loaded.values(), display)
     left, shared = threading.Event(), SharedRows()
     with StopRequest() as stop:
         stopping = StopWhen(lambda: stop.wanted() or left.is_set())
         jobs = [
-            partial(_run, several.run(seed), data, seed, stopping, display, shared) for seed, data in loaded.items()
+            partial(carry_out_named, several.run(seed), data, f"seed {seed}", stopping, display, shared)
+            for seed, data in loaded.items()
         ]
         try:
             device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
@@ -98,23 +101,35 @@ def _train_and_show(
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise RunStopped(several.path, stop.exit_code) from stopped
         except SomeRunsFailed as some:
-            raise _told(some, several) from some
+            several.discard_if_empty()
+            raise told(some, f"go on with: splitpu fit --resume {several.path}") from some
     show_summary(several, several.summarise(), json=json)
     return 0
 
 
-def _run(
+def tell_of_data(draws: Iterable[LoadedData], display: ProgressDisplay) -> None:
+    """Say once for all runs what there is to say about their data."""
+    for warning in dict.fromkeys(warning for draw in draws for warning in draw.warnings):
+        display.note(warning)
+
+
+def carry_out_named(
     folder: RunFolder,
     loaded: LoadedData,
-    seed: int,
+    name: str,
     stopping: StopWhen,
     display: ProgressDisplay,
     shared: SharedRows,
 ) -> None:
+    """Bring one of several runs to its end; what it says has its name before it, and nothing is about the data."""
     if stopping.should_stop():
-        raise Interrupted(f"stopped before seed {seed}.")
-    observer = Everyone([StageLines(f"seed {seed}", display), stopping])
-    note = lambda text: display.note(f"seed {seed}: {text}")  # noqa: E731
+        raise Interrupted(f"stopped before {name}.")
+    observer = Everyone([StageLines(name, display), stopping])
+
+    def note(text: str) -> None:
+        if text not in loaded.warnings:
+            display.note(f"{name}: {text}")
+
     carry_out(folder, folder.request(), loaded, observer=observer, note=note, shared=shared)
 
 
@@ -143,18 +158,30 @@ def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -
     print_facts({"runs": several.path, "report": several.page})
 
 
-def _told(some: SomeRunsFailed, several: SeedsFolder) -> SplitPUError:
+def told(some: SomeRunsFailed, how_to_go_on: str) -> SplitPUError:
     """The sentence for the user; what is no mistake of theirs keeps its traceback."""
     reasons = {str(error) for error in some.failed.values()}
     for error in some.failed.values():
         if not isinstance(error, SplitPUError):
             traceback.print_exception(error, file=sys.stderr)
-    several.discard_if_empty()
-    if len(reasons) == 1 and not some.finished:  # it is not about the seeds
+    if len(reasons) == 1 and not some.finished:  # it is not about single runs
         return InputError(reasons.pop())
-    return InputError(f"{str(some).rstrip('.')}; go on with: splitpu fit --resume {several.path}")
+    return InputError(f"{str(some).rstrip('.')}; {how_to_go_on}")
 
 
-def _refuse_several_processes() -> None:
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read the seeds, each of which is named once.
+
+    >>> parse_seeds("3,0")
+    (3, 0)
+    """
+    seeds = parse_numbers(text, "--seeds")
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"--seeds {text} names a seed twice; give each of them once.")
+    return seeds
+
+
+def refuse_several_processes(what: str) -> None:
+    """Several runs in one command share one process."""
     if World.join().size > 1:
-        raise InputError("--seeds trains in one process; leave out torchrun, or start one run a seed.")
+        raise InputError(f"{what} trains in one process; leave out torchrun, or start one run a seed.")

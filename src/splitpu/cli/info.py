@@ -11,7 +11,7 @@ def run_info(run: str | None, *, json: bool) -> int:
     """This installation, or a run."""
     if run is None:
         return _show_installation(json=json)
-    return _show_run(RunFolder.find(run), json=json)
+    return _show_run(RunFolder.find_one(run), json=json)
 
 
 def _show_installation(*, json: bool) -> int:
@@ -61,9 +61,15 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
     if json:
         print_json({**asked, "result": folder.read_result() if folder.finished else None})
         return 0
-    print_facts({name: "not given" if value is None else value for name, value in asked.items()})
+    print_facts({name: _in_words(value) for name, value in asked.items()})
     if folder.finished:
         show_result(folder, folder.read_result(), json=False)
     else:
         print(f"continue with: splitpu fit --resume {folder.path}")
     return 0
+
+
+def _in_words(value: object) -> object:
+    if value is None:
+        return "not given"
+    return f"{value:.4g}" if isinstance(value, float) else value

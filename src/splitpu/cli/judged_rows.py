@@ -75,7 +75,8 @@ def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch 
         asked = _as_in_training(asked, own.table)
     source = source_asked(asked, seed=0, scenario=own.scenario)
     loaded = load_source(source, watch=watch, form=_form(model, source))
-    return JudgedRows(where=source.where, labelled=loaded.data, warnings=loaded.warnings)
+    same = loaded.data.fingerprint() == folder.request().fingerprint  # the rows of the training, though named anew
+    return JudgedRows(where=source.where, labelled=loaded.data, trained_on=same, warnings=loaded.warnings)
 
 
 def _form(model: Model, source: Source) -> RowSpec | TableRecipe | None:
@@ -109,4 +110,6 @@ def _with_truth(
 
 def _as_in_training(asked: DataOptions, table: TableSource) -> DataOptions:
     """The label column of the run, where none is named."""
-    return DataOptions(**{**asked.__dict__, "label": table.label, "positive_label": table.positive})
+    return DataOptions(
+        **{**asked.__dict__, "label": table.label, "positive_label": asked.positive_label or table.positive}
+    )

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from splitpu.cli.options import NO_WORDS, DataWords, Flag, Seed
+from splitpu.cli.options import NO_WORDS, DataWords, Flag, Seed, Whole
 from splitpu.config.schema import Scenario
 
 
@@ -76,6 +76,38 @@ def sensitivity(
     from splitpu.cli.sensitivity import run_sensitivity
 
     return run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
+
+
+def hard(
+    run: str,
+    /,
+    *,
+    top: Whole = None,
+    out: Path | None = None,
+    copy_to: Path | None = None,
+    link: Flag = False,
+    json: Flag = False,
+) -> int:
+    """List the hard samples of a run, the most doubtful first, and lay their images into a folder for review.
+
+    Parameters
+    ----------
+    run
+        A finished run folder.
+    top
+        How many of them; all if not given, of which 20 are shown.
+    out
+        The file to write them to, CSV or, by the ending .parquet, Parquet; a table is shown if not given.
+    copy_to
+        A new folder for copies of their images, or of patients' folders, named by rank and probability.
+    link
+        Make links there instead of copies.
+    json
+        Print one JSON object; without --out it holds the samples.
+    """
+    from splitpu.cli.hard import HardOptions, run_hard
+
+    return run_hard(run, HardOptions(top=top, out=out, copy_to=copy_to, link=link, json=json))
 
 
 def export(run: str, /, *, onnx: Path | None = None, json: Flag = False) -> int:

@@ -17,6 +17,7 @@ def run_methods(*, json: bool) -> int:
             value = facts[what]
             print(f"{'':<{width}}    {what}: {', '.join(value) if isinstance(value, list) else value}")
     print("\nChoose one with: splitpu fit DATA --method NAME")
+    print("Put several side by side with: splitpu compare DATA --method NAME,NAME")
     return 0
 
 

@@ -2,16 +2,36 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter, Token
 
+from splitpu.config.schema import Scenario
+
 
 def _whole_number(_: object, tokens: Sequence[Token]) -> int:
-    return int(tokens[0].value)  # cyclopts itself would round 1.5 to 2
+    word = tokens[0].value
+    try:
+        return int(word)  # cyclopts itself would round 1.5 to 2
+    except ValueError:
+        raise ValueError(f"{word!r} is no whole number; give one such as 3.") from None
+
+
+def _share_or_auto(_: object, tokens: Sequence[Token]) -> float | Literal["auto"]:
+    word = tokens[0].value
+    if word.lower() == "auto":
+        return "auto"
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(
+            f"{word!r} is no share; give a number between 0 and 1, such as 0.3, or auto to have it estimated."
+        ) from None
 
 
 Whole = Annotated[int | None, Parameter(converter=_whole_number)]
+Share = Annotated[float | Literal["auto"] | None, Parameter(converter=_share_or_auto)]
 Seed = Annotated[int, Parameter(converter=_whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]
@@ -38,7 +58,8 @@ class DataWords:
         A CSV of name and label for images: 1 = labelled positive, 0 or nothing = unlabelled.
     size
         What images are resized to, as 64 or 48x64 (height x width). If not given: their own size if they share one of
-        at most 224 pixels, 224 for the longer side of larger ones, and for mixed sizes a square of 32 to 224.
+        at most 224 pixels (128 if they are fewer than 5,000), that for the longer side of larger ones, and for mixed
+        sizes a square of 32 to as many.
     strict
         Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
     series
@@ -70,4 +91,48 @@ class DataWords:
         return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrainingWords:
+    """How to train; the same words for every command that trains.
+
+    Parameters
+    ----------
+    preset
+        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
+    config
+        A TOML file of settings, laid over the preset.
+    settings
+        A single setting such as student.epochs=20, laid over both; may be repeated.
+    rounds
+        Rounds of split and student.
+    backbone
+        auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
+    weights
+        What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
+    warmup
+        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
+    scenario
+        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
+        positives were collected apart).
+    calibration
+        Make probabilities mean what they say, by temperature, platt or isotonic, learned on a fifth of the rows that is
+        kept out of the training (or as many as --set selection.held_out=... says).
+    device
+        auto, cpu or cuda.
+    """
+
+    preset: str | None = None
+    config: Path | None = None
+    settings: Settings = None
+    rounds: Whole = None
+    backbone: str | None = None
+    weights: Path | None = None
+    warmup: str | None = None
+    scenario: Scenario | None = None
+    calibration: Calibration | None = None
+    device: str | None = None
+
+
 NO_WORDS = DataWords()
+AS_USUAL = TrainingWords()

@@ -1,11 +1,10 @@
 """`splitpu predict`."""
 
-import csv
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +12,12 @@ import numpy.typing as npt
 from splitpu.cli.output import print_json, print_note
 from splitpu.cli.predict_inputs import Rows, read_rows
 from splitpu.cli.progress import choose_display
-from splitpu.cli.review import check_review, lay_out
+from splitpu.cli.review import ToReview, check_review, lay_out
+from splitpu.cli.table_out import check_out, write_csv, write_out
 from splitpu.config import EngineConfig
-from splitpu.data.scanning import Skipped
-from splitpu.data.table_files import write_parquet
+from splitpu.data.scanning import ImageFile, Skipped
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
-from splitpu.files import replacing
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.summary import write_skipped
@@ -42,9 +40,8 @@ class PredictOptions:
 
 def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     """Score the rows of a file or the images of a folder with the final model of a run."""
-    folder, out, json = RunFolder.find(run), asked.out, asked.json
-    if out is not None and out.is_dir():
-        raise InputError(f"--out {out} is a folder: name the file in it that the scores are to be written to.")
+    folder, out, json = RunFolder.find_trained(run), asked.out, asked.json
+    check_out(out, "scores")
     _check_review(asked, path)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
@@ -55,11 +52,12 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
     lines = list(_lines(decision, rows.names or [""] * len(decision), model.classes))
     if out is not None:
-        _write_file(out, lines)
+        write_out(out, _COLUMNS, lines)
     _account_for_files(rows, out)
     reviewed = 0
     if asked.copy_to is not None and asked.top is not None and rows.files is not None:
-        reviewed = lay_out(asked.copy_to, rows.files, probabilities(decision), asked.top, link=asked.link)
+        chosen = _most_probable(rows.files, probabilities(decision), asked.top)
+        reviewed = lay_out(asked.copy_to, chosen, link=asked.link)
     if json:
         summary = {"run": str(folder.path), "rows": len(lines), "positive": int((decision > 0).sum())}
         if rows.files is not None or rows.skipped:
@@ -67,7 +65,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
         scores = [dict(zip(_COLUMNS, line, strict=True)) for line in lines]
         print_json(summary | ({"out": str(out)} if out is not None else {"scores": scores}))
     elif out is None:
-        _write(lines, sys.stdout)
+        write_csv(sys.stdout, _COLUMNS, lines)
     else:
         print(f"{out}: {len(lines):,} rows, {int((decision > 0).sum()):,} of them positive")
     if reviewed:
@@ -100,13 +98,9 @@ def _account_for_files(rows: Rows, out: Path | None) -> None:
         print_note(f"{listing} lists every file that has no score, and why")
 
 
-def _write_file(out: Path, lines: Sequence[Sequence[Any]]) -> None:
-    with replacing(out) as temporary:
-        if out.suffix.lower() == ".parquet":
-            write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(_COLUMNS)})
-            return
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            _write(lines, file)
+def _most_probable(files: Sequence[ImageFile], shares: npt.NDArray[np.float64], top: int) -> list[ToReview]:
+    chosen = np.argsort(-shares, kind="stable")[:top].tolist()
+    return [ToReview(files[row].path, files[row].name, shares[row]) for row in chosen]
 
 
 def probabilities(decision: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -126,9 +120,3 @@ def _lines(
     labels = [classes[int(positive)] for positive in decision > 0]
     shares = [float(f"{share:.6g}") for share in probabilities(decision).tolist()]
     return zip(range(len(labels)), names, shares, labels, strict=True)
-
-
-def _write(lines: Sequence[Sequence[Any]], file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows(lines)

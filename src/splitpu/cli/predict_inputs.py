@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from splitpu.data import canonical_features, read_features
+from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
 from splitpu.data.chunks import Array
 from splitpu.data.folders import read_images
 from splitpu.data.image_cache import Watch
@@ -16,7 +17,7 @@ from splitpu.data.scanning import ImageFile, Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.table_files import read_table
 from splitpu.data.tables import TableRecipe
-from splitpu.data.volumes import VolumeSpec, is_nifti
+from splitpu.data.volumes import VolumeSpec, holds_volumes, is_nifti
 from splitpu.errors import InputError, ModelFileError
 from splitpu.models import Model
 
@@ -42,11 +43,19 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
         raise InputError(f"{path} is one NIfTI file: give the folder that it lies in.")
     if path.suffix.lower() in TABLE_SUFFIXES:
         return _table(model, path)
+    if path.is_file() and path.suffix.lower() not in ARRAY_SUFFIXES:
+        raise InputError(
+            f"{path} is of no kind that can be scored: give a folder of images or of patients, one image, a table "
+            "(.csv, .parquet) or arrays (.npy, .npz)."
+        )
     return _arrays(path)
 
 
 def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows:
-    found = read_images([path], spec=image_spec(model, path), strict=strict, watch=watch)
+    spec = image_spec(model, path)
+    if spec.kind == "volumes":
+        holds_volumes([path])  # says so where one patient's files are given for a folder of patients
+    found = read_images([path], spec=spec, strict=strict, watch=watch)
     images = tuple(file for file in found.files if isinstance(file, ImageFile))
     files = images if found.spec.kind == "images" else None
     return Rows(found.pixels, found.names, files, found.skipped, tuple(found.in_words("given")))

@@ -37,7 +37,7 @@ def reproduce(
     Parameters
     ----------
     name
-        main, early-stop, rho, ... (see `--list` with `all`); several with commas, or all.
+        main, early-stop, rho, ... (--list alone names them); several with commas, or all.
     recipe
         paper, default or record; all that the experiment declares if not given.
     method
@@ -64,7 +64,7 @@ def reproduce(
     side_by_side
         How many units to run at once on one GPU; they share the data there, and stages that several need.
     only_list
-        List the units and whether they are done.
+        List the units of the experiments and whether they are done; without NAME, list the experiments.
     dry_run
         Print what would be run, in which order, and how long each unit may take on a GPU.
     choose

@@ -1,43 +1,55 @@
-"""Laying the images that a model is surest of into a folder, for people to look through."""
+"""Laying samples into a folder, in the order in which people should look through them."""
 
 import os
+import secrets
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from splitpu.data.scanning import ImageFile
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words
 
 
-def check_review(folder: Path, top: int) -> None:
+@dataclass(frozen=True)
+class ToReview:
+    """A sample that is a file, or a folder of files, and what the model makes of it."""
+
+    path: str
+    name: str
+    probability: float
+
+
+def check_review(folder: Path | None, top: int | None) -> None:
     """Refuse, before anything is computed, what could overwrite something."""
-    if top < 1:
-        raise InputError(f"--top {top} is not a number of images; give 1 or more.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if top is not None and top < 1:
+        raise InputError(f"--top {top} is not a number of samples; give 1 or more.")
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another --copy-to.")
 
 
-def lay_out(
-    folder: Path,
-    files: tuple[ImageFile, ...],
-    probabilities: npt.NDArray[np.float64],
-    top: int,
-    *,
-    link: bool,
-) -> int:
-    """Copy or link the most probable images, named by rank and probability; gives how many there are."""
-    chosen = np.argsort(-probabilities, kind="stable")[:top].tolist()
-    digits = len(str(len(chosen)))
+def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
+    """Copy or link samples, named by rank and probability; the folder is there when all are. Gives how many."""
+    digits = len(str(len(samples)))
+    draft = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.tmp"
     with disk_errors_in_words(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for rank, row in enumerate(chosen, start=1):
-            flat = files[row].name.replace("/", "__")[-150:]  # file names may not be longer than 255 bytes
-            target = folder / f"{rank:0{digits}d}_{probabilities[row]:.3f}_{flat}"
-            if link:
-                os.symlink(files[row].path, target)
-            else:
-                shutil.copyfile(files[row].path, target)
-    return len(chosen)
+        try:
+            draft.mkdir(parents=True)
+            for rank, sample in enumerate(samples, start=1):
+                flat = sample.name.replace("/", "__")[-150:]  # file names may not be longer than 255 bytes
+                _lay(sample.path, draft / f"{rank:0{digits}d}_{sample.probability:.3f}_{flat}", link)
+            if folder.exists():
+                folder.rmdir()  # empty, as was checked
+            os.rename(draft, folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return len(samples)
+
+
+def _lay(path: str, target: Path, link: bool) -> None:
+    if link:
+        os.symlink(path, target)
+    elif os.path.isdir(path):
+        shutil.copytree(path, target)
+    else:
+        shutil.copyfile(path, target)

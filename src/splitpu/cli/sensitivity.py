@@ -13,7 +13,8 @@ from splitpu.data import check_prior
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.pu_metrics import evaluate_pu
-from splitpu.methods.context import WarmStart, matched_threshold
+from splitpu.methods.context import WarmStart
+from splitpu.methods.thresholds import matched_threshold
 from splitpu.metrics import evaluate_scores
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
@@ -36,7 +37,7 @@ def run_sensitivity(
     json: bool,
 ) -> int:
     """One row a prior: how many unlabelled rows are called positive, and how many decisions differ from the run's."""
-    folder = RunFolder.find(run)
+    folder = RunFolder.find_trained(run)
     folder.read_result()  # says so if the run is not finished
     request = folder.request()
     model = Model.load(folder.path)
@@ -55,7 +56,7 @@ def run_sensitivity(
             start = training.warm_start  # a warm-up knows no prior, so the first one does for all
             scores = _decisions(training.model, loaded, hardware)
         else:
-            scores = _moved(own, loaded, prior)
+            scores = own if prior == request.prior else _moved(own, loaded, prior)
         rows.append(_row(prior, scores, own, loaded))
     if json:
         print_json({"run": str(folder.path), "prior": model.prior, "refit": refit, "rows": rows})
@@ -77,8 +78,7 @@ def prior_range(
     if steps < 2:
         raise InputError(f"--steps {steps} is no range; give at least 2.")
     own = float(request.prior or 0.0)
-    estimated = (request.prior_estimate or {}).get("interval")
-    low, high = estimated if estimated else (own / 2, min(1.5 * own, (1 + own) / 2))
+    low, high = request.prior_interval or (own / 2, min(1.5 * own, (1 + own) / 2))
     low = low if lowest is None else lowest
     high = high if highest is None else highest
     if lowest is None and loaded.data.scenario == "single-training-set":
@@ -109,6 +109,7 @@ def _trained_with(
     return train(
         loaded.data,
         prior=prior,
+        prior_interval=request.prior_interval if prior == request.prior else None,
         config=folder.config(),
         backbone=request.backbone,
         seed=request.seed,

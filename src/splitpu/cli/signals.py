@@ -26,6 +26,14 @@ class RunLost(RunStopped):
         self.args = (f"another process of this run has died; {self}".replace("stopped; ", ""),)
 
 
+class ComparisonStopped(RunStopped):
+    """A comparison was stopped by a signal; what is finished stays finished."""
+
+    def __init__(self, folder: Path, code: int) -> None:
+        super().__init__(folder, code)
+        self.args = (f"stopped; the same command goes on with what is in {folder}",)
+
+
 class StopRequest:
     """Listens inside its block; the first signal asks the run to stop, a second one does not wait for it."""
 

@@ -156,7 +156,8 @@ class Config:
     # another method trains it, the base; of the methods that read the base section their one model.
     members: int = 1
     # Where the decision is cut: where the predicted positive rate on the population sample meets the prior, if there is
-    # one, or where the method itself says, which is at 1/2 for nearly all.
+    # one (nearly meets it, in a gap of the logits, if the prior is an estimate), or where the method itself says, which
+    # is at 1/2 for nearly all.
     threshold: Literal["prior", "half"] = "prior"
     base: BaseConfig = field(default_factory=BaseConfig)
     split: SplitConfig = field(default_factory=SplitConfig)

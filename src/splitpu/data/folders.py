@@ -255,7 +255,8 @@ def _with_labels(from_positives: Mask, labels: dict[str, bool], rows: ImageRows,
             raise InputError(f"{source.labels} calls {name!r} unlabelled, but it lies among the positives.")
     if unknown:
         raise InputError(
-            f"{source.labels} names {len(unknown)} images that are not in the folders ({listed(unknown)})."
+            f"{source.labels} names {len(unknown)} images that are not in the folders ({listed(unknown)}): every line "
+            "is name,label with the name of a file in there."
         )
     return labelled
 

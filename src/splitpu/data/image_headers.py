@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from splitpu.config.presets import SMALL
 from splitpu.data.chunks import Array
 from splitpu.data.images import Header, ImageSpec, Remark
 
 RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
+# What some hundred images can teach does not need more pixels, and three times as many take a laptop hours.
+_LARGEST_OF_FEW, _LARGEST = RUNGS[-2:]
 _CHECKSUM_BYTES = 32
 
 
@@ -63,15 +66,15 @@ class Headers:
 
 
 def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageSpec:
-    """The form for a set: its own size where all images share one of at most 224 pixels, else a smaller or common one.
+    """The form for a set: its own size where all images share one that is not too large, else a smaller or common one.
 
-    Images of one size beyond 224 keep their proportions, with 224 for the longer side. Mixed sizes become squares: the
-    largest of 32, 64, 96, 128 and 224 that the median shorter side reaches. Grey only if all images are; 16 bits if any
-    image has them.
+    Too large is more than 224 pixels, and more than 128 where there are fewer than 5,000 images. Larger ones keep their
+    proportions, with that many for the longer side. Mixed sizes become squares: the largest of 32, 64, 96, 128 and 224
+    that the median shorter side reaches and that is not too large. Grey only if all images are; 16 bits if any has.
 
     >>> photo, thumbnail = Header(bytes(32), 480, 640, False, 8), Header(bytes(32), 100, 90, True, 8)
     >>> [choose_spec(Headers.collect(some, len(some))).shape for some in ([photo], [photo, thumbnail])]
-    [(168, 224, 3), (224, 224, 3)]
+    [(96, 128, 3), (128, 128, 3)]
     """
     good = headers.good()
     channels = 1 if len(good) and headers.grey[good].all() else 3
@@ -82,10 +85,11 @@ def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageS
 
 def usual_size(sides: Array) -> tuple[int, int]:
     """Height and width for images of these sizes, as `choose_spec` says."""
+    largest = _LARGEST_OF_FEW if len(sides) < SMALL else _LARGEST
     if len(sides) and (sides == sides[0]).all():
         height, width = sides[0].tolist()
-        shrink = min(1.0, RUNGS[-1] / max(height, width))
+        shrink = min(1.0, largest / max(height, width))
         return max(1, round(height * shrink)), max(1, round(width * shrink))
     shorter = float(np.median(sides.min(axis=1))) if len(sides) else 0
-    side = max((rung for rung in RUNGS if rung <= shorter), default=RUNGS[0])
+    side = max((rung for rung in RUNGS if rung <= min(shorter, largest)), default=RUNGS[0])
     return side, side

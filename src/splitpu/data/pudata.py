@@ -121,9 +121,7 @@ class PUData:
         return digest.hexdigest()
 
     def _digest_of_features(self, beginning: str) -> "hashlib._Hash":
-        digest = hashlib.sha256(f"{beginning}{self.features.dtype.str} {self.features.shape}".encode())
-        for rows in row_slices(self.features):
-            digest.update(np.ascontiguousarray(self.features[rows]).data)
+        digest = _digest_of_rows(self.features, beginning)
         if self.aside is not None:
             digest.update(np.packbits(self.aside).tobytes())
         return digest
@@ -146,6 +144,19 @@ class HeldOut:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def fingerprint(self) -> str:
+        """A checksum of rows and labels, so that figures on other ones are not taken for figures on these."""
+        digest = _digest_of_rows(self.features, "")
+        digest.update(np.packbits(self.truth).tobytes())
+        return digest.hexdigest()
+
+
+def _digest_of_rows(features: Array, beginning: str) -> "hashlib._Hash":
+    digest = hashlib.sha256(f"{beginning}{features.dtype.str} {features.shape}".encode())
+    for rows in row_slices(features):
+        digest.update(np.ascontiguousarray(features[rows]).data)
+    return digest
 
 
 def check_prior(prior: object, data: PUData) -> float:

@@ -51,6 +51,10 @@ class RowFile(Protocol):
         """As it is called on the disk, by which a list of labels may know it."""
 
     @property
+    def path(self) -> str:
+        """Where it lies: a file, or a patient's folder."""
+
+    @property
     def folder(self) -> int:
         """Which of the given folders it lies in."""
 

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from splitpu.errors import InputError, MissingExtraError
 SUFFIXES = (".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 DELIMITERS = (",", ";", "\t")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
 Columns = dict[str, list[Any]]
 
@@ -69,13 +71,30 @@ def _read_csv(path: Path) -> Columns:
         raise InputError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as CSV in UTF-8.") from error
     except csv.Error as error:
         raise InputError(f"{path} cannot be read as a CSV table ({error}): save it again.") from error
+    if delimiter != ",":
+        columns = [_with_decimal_points(column) for column in columns]
     return dict(zip(heading, columns, strict=True))
+
+
+def _with_decimal_points(column: list[Any]) -> list[Any]:
+    """Numbers as spreadsheets write them where the comma is the decimal sign; any other column as it is.
+
+    >>> _with_decimal_points(["3,5", None, "-12"]), _with_decimal_points(["3,5", "a,b"])
+    (['3.5', None, '-12'], ['3,5', 'a,b'])
+    """
+    known = [value for value in column if value is not None]
+    if not all(_DECIMAL_COMMA.fullmatch(value) for value in known):
+        return column
+    return [None if value is None else value.replace(",", ".") for value in column]
 
 
 def _checked_heading(cells: list[str], path: Path) -> list[str]:
     heading = [cell.strip() for cell in cells]
     if not heading or not all(heading):
-        raise InputError(f"{path} has no heading, or one with an empty name: the first line must name every column.")
+        raise InputError(
+            f"{path} has no heading, or one with an empty name: the first line must name every column (pandas leaves "
+            "the name of the row numbers empty unless it is told to_csv(..., index=False))."
+        )
     twice = sorted({name for name in heading if heading.count(name) > 1})
     if twice:
         raise InputError(f"{path} has more than one column {twice[0]!r}: give every column its own name.")

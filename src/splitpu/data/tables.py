@@ -1,6 +1,7 @@
 """Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file."""
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from splitpu.config.keys import nearest
 from splitpu.data.chunks import Array
+from splitpu.data.column_notes import (
+    MOST_CATEGORIES,
+    if_categories_are_odd,
+    if_it_numbers_the_rows,
+    if_they_give_labels_away,
+    is_number,
+    listed,
+)
 from splitpu.data.table_files import Columns, Table, read_table
 from splitpu.errors import InputError, ModelFileError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 
-MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
 
 
@@ -70,19 +79,20 @@ class TableRecipe:
         columns, notes, names = [], [], None
         for name, values in table.items():
             known = [value for value in values if value is not None]
+            numbers = sum(is_number(value) for value in known)
             if not known:
                 notes.append(f"column {name!r} is empty and is not used.")
-            elif all(_is_number(value) for value in known):
+            elif numbers == len(known):
                 fill = float(np.median([float(value) for value in known if math.isfinite(float(value))] or [0.0]))
                 columns.append(Column(name, None, fill, len(known) < len(values)))
-            elif len(values) >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == len(values):
+                notes += if_it_numbers_the_rows(name, known, len(values))
+            elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
                 notes.append(f"column {name!r} has a different text in every row: taken for names, not for a feature.")
                 names = names or name
             else:
                 counted = Counter(text(value) for value in known)
                 frequent = sorted(counted, key=lambda value: (-counted[value], value))[:MOST_CATEGORIES]
-                if len(counted) > MOST_CATEGORIES:
-                    notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
+                notes += if_categories_are_odd(name, counted, numbers)
                 columns.append(Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
         if not columns:
             raise InputError("the table has no column that can be used as a feature: add numbers or categories.")
@@ -93,11 +103,16 @@ class TableRecipe:
         """What the numbers of a row are called."""
         return tuple(name for column in self.columns for name in column.feature_names)
 
+    @property
+    def column_of_feature(self) -> list[str]:
+        """Which column every number of a row comes from."""
+        return [column.name for column in self.columns for _ in column.feature_names]
+
     def encode(self, table: Table) -> Array:
         """The rows of any table with these columns; others in it are ignored."""
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
-            raise InputError(f"{table.where} lacks columns that the model was trained on: add {_listed(missing)}.")
+            raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing)}.")
         return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
 
     def names_of(self, table: Table) -> list[str] | None:
@@ -156,10 +171,13 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
     labels = _labels(table, source)
     labelled, classes = _labelled(labels, source)
     notes: list[str] = []
+    is_new = recipe is None
     if recipe is None:
         columns = {name: column for name, column in table.columns.items() if name != source.label}
         recipe, notes = TableRecipe.fit(columns)
     features = recipe.encode(table)
+    if is_new:
+        notes += if_they_give_labels_away(features, labelled, recipe.column_of_feature)
     test_features, test_truth = None, None
     if source.test is not None:
         test_features, test_truth = read_table_test(source.test, source, recipe)
@@ -174,9 +192,13 @@ def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tupl
     return recipe.encode(test), _truth(_labels(test, source), source, test.where)
 
 
+def _could_be_names(known: Sequence[Any], rows: int) -> bool:
+    return rows >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == rows
+
+
 def number(value: Any, column: str, where: str) -> float:
     """A number that can be computed with, or a sentence."""
-    if not _is_number(value):
+    if not is_number(value):
         raise InputError(f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there.")
     if not math.isfinite(float(value)):
         raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
@@ -188,19 +210,13 @@ def text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def _labels(table: Table, source: TableSource) -> list[Any]:
     if source.label not in table.columns:
+        meant = nearest(source.label, table.columns)
+        offer = f" (did you mean {meant!r}?)" if meant else f" (it has {listed(list(table.columns))})"
         raise InputError(
-            f"{table.where} has no column {source.label!r} (it has {_listed(list(table.columns))}): name with --label "
-            "the column that says which rows are labelled."
+            f"{table.where} has no column {source.label!r}{offer}: name with --label the column that says which rows "
+            "are labelled."
         )
     return table.columns[source.label]
 
@@ -208,10 +224,7 @@ def _labels(table: Table, source: TableSource) -> list[Any]:
 def _labelled(labels: list[Any], source: TableSource) -> tuple[Mask, tuple[Any, Any]]:
     """An empty label means unlabelled."""
     if source.positive is not None:
-        others = sorted({text(label) for label in labels if label is not None} - {source.positive})
-        mask = np.array([label is not None and text(label) == source.positive for label in labels], dtype=np.bool_)
-        if not mask.any():
-            raise InputError(f"column {source.label!r} of {source.path} never holds {source.positive!r}.")
+        mask, others = _positive_rows(labels, source, source.path)
         return labelled_mask(mask, name=source.label), (others[0] if len(others) == 1 else 0, source.positive)
     return labelled_mask(_numbers(labels, source, source.path), name=source.label), (0, 1)
 
@@ -220,22 +233,45 @@ def _truth(labels: list[Any], source: TableSource, where: str) -> Mask:
     if any(label is None for label in labels):
         raise InputError(f"column {source.label!r} of {where} has empty cells: test rows need their true labels.")
     if source.positive is not None:
-        return np.array([text(label) == source.positive for label in labels], dtype=np.bool_)
+        return _positive_rows(labels, source, where)[0]
     return binary_truth(_numbers(labels, source, where), source.label)
+
+
+def _positive_rows(labels: list[Any], source: TableSource, where: str) -> tuple[Mask, list[str]]:
+    """Which rows hold the label that means positive, and what the others hold.
+
+    A table that never holds it is written in other words (1 and 0 for yes and no, say): taking all its rows for
+    negatives would give figures that look like figures.
+    """
+    held = {text(label) for label in labels if label is not None}
+    if source.positive not in held:
+        raise InputError(
+            f"column {source.label!r} of {where} never holds {source.positive!r} but {listed(sorted(held))}: say with "
+            "--positive-label which of them means positive."
+        )
+    mask = np.array([label is not None and text(label) == source.positive for label in labels], dtype=np.bool_)
+    return mask, sorted(held - {source.positive})
 
 
 def _numbers(labels: list[Any], source: TableSource, where: str) -> Array:
     words = {"true": 1, "false": 0}
     plain = [0 if label is None else words.get(text(label).lower(), label) for label in labels]
-    if not all(_is_number(label) for label in plain):
-        found = sorted({text(label) for label in plain if not _is_number(label)})
+    others = sorted({text(label) for label in plain if not is_number(label)})
+    numbers = {float(label) for label in plain if is_number(label)}
+    if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
+        others = [f"{one:g}" for one in sorted(numbers)]
+    if others:
         raise InputError(
-            f"column {source.label!r} of {where} holds {_listed(found)}: say which label is positive with "
-            f"--positive-label {found[0]}."
+            f"column {source.label!r} of {where} holds {listed(others)}, but labels are 1 and 0, or 1 and nothing: "
+            f"say with --positive-label which of them means positive{_example(others)}."
         )
     return np.array([float(label) for label in plain])
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:5])
-    return f"{shown}, ..." if len(names) > 5 else shown
+_OFTEN_POSITIVE = ("yes", "y", "positive", "pos", "p", "true", "t", "+", "case", "ill", "confirmed", "labelled")
+
+
+def _example(labels: Sequence[str]) -> str:
+    """The option as it may be copied; none at all where copying it could turn the labels round."""
+    likely = labels if len(labels) == 1 else [label for label in labels if label.lower() in _OFTEN_POSITIVE]
+    return f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""

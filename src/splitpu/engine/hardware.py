@@ -108,6 +108,11 @@ class Hardware:
         return f"{platform.machine()} CPU, {self.threads} thread{'s' if self.threads > 1 else ''}{times}"
 
 
+def check_device(name: str) -> None:
+    """Refuse a device that is not there, before anything long is begun."""
+    _device(name)
+
+
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -44,7 +44,6 @@ class Step:
         self._all_indices = torch.zeros(sum(counts), dtype=torch.int64, device=device)
         self._indices = dict(zip(stage.pools, torch.split(self._all_indices, counts), strict=True))
         self._average_weight = torch.zeros((), device=device)
-        self._one = torch.ones((), device=device)  # where a gradient begins; torch would fill a new one every step
         self._terms_seen: list[str] = []
         self._sums = torch.zeros(0, device=device)  # of the terms, in their order
         self._raw: Mapping[str, Tensor] = {}
@@ -150,8 +149,8 @@ class Step:
     def _compute(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         terms = self._terms(self._indices)
-        loss = terms["loss"]
-        loss.backward(self._one.to(loss.dtype).view_as(loss))  # type: ignore[no-untyped-call]
+        # No gradient to begin with: torch would import its compiler to compare shapes, half a second of the start.
+        terms["loss"].backward()  # type: ignore[no-untyped-call]
         add_gradients(self.module, self.hardware.world)
         self.optimiser.step()
         if self.average is not None:

@@ -31,9 +31,11 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    prior : float or "auto"
+    prior : float, "auto" or PriorEstimate
         Share of positives in the population that predictions are meant for, between 0 and 1; "auto" estimates it from
-        the data. Methods that can do without take it as an option: then only the threshold follows it.
+        the data, at every fit; what `estimate_prior` gave serves many fits. Of an estimate the decision's threshold is
+        matched to the prior only as closely as its interval asks. Methods that can do without take it as an option:
+        then only the threshold follows it.
     backbone : str, torch.nn.Module or function
         "auto" chooses by the data; else a name ("mlp", "cnn-small", "cnn13", "resnet18"), a network of your own (copied
         with its weights for every stage) or a function that makes one (called for every stage).
@@ -128,6 +130,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
         X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes.
         y holds 1 for labelled positives and 0 or -1 for unlabelled rows, True and False, or two other values.
+        A model that learned nothing, as its own training rows tell where there is a prior, is warned of
+        (`SplitPUWarning`).
         """
         X, labels = self._checked_training_input(X, y)
         classes, positive = two_classes(labels, self.pos_label)
@@ -138,6 +142,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         training = train(
             data,
             prior=None if prior is None else prior.value,
+            prior_interval=None if prior is None else prior.interval,
             config=with_calibration(
                 config_from_dict(self._named_in_parameters(), self._whole_config(data)), self.calibration
             ),
@@ -150,6 +155,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         )
         self._adopt(training.model, classes)
         self._keep_findings(training)
+        from splitpu.evaluation.trained import warn_if_worthless
+
+        warn_if_worthless(training, data)
         self.prior_interval_ = None if prior is None else prior.interval
         self.prior_source_ = "not used" if prior is None else prior.source
         return self

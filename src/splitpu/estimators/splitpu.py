@@ -24,6 +24,7 @@ class RoundSummary:
     number: int
     split: SplitResult
     student_probabilities: Scores  # of being positive, one for each training row
+    taken: bool = True  # False: the student learned nothing, and the model before it stayed
 
 
 class SplitPUClassifier(PUEstimator):
@@ -41,7 +42,8 @@ class SplitPUClassifier(PUEstimator):
     split_ : SplitResult or None
         Which unlabelled rows the last round found easy and hard, and why; None if there were no rounds.
     rounds_ : list of RoundSummary
-        Number, split and the student's probabilities on the training rows, for every round.
+        Number, split and the student's probabilities on the training rows, for every round, and whether the student
+        was taken: one that says the same of nearly all rows is not, and the model before it stays.
     base_ : Predictor
         The base model before any round, with predict, predict_proba and decision_function, for comparison.
 
@@ -120,4 +122,4 @@ class SplitPUClassifier(PUEstimator):
 
 
 def _summary(one: Round) -> RoundSummary:
-    return RoundSummary(one.number, one.split, one.student.probabilities.double().cpu().numpy())
+    return RoundSummary(one.number, one.split, one.student.probabilities.double().cpu().numpy(), one.taken)

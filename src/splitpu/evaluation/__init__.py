@@ -2,7 +2,7 @@
 
 from splitpu.calibration import PUCalibrator, Reliability, reliability
 from splitpu.evaluation.assumptions import LabellingCheck, check_random_labelling
-from splitpu.evaluation.degenerate import Degeneracy, find_degeneracies
+from splitpu.evaluation.degenerate import Degeneracy, find_degeneracies, find_worthlessness
 from splitpu.evaluation.pu_metrics import PUEvaluation, PUFigure, evaluate_pu
 from splitpu.evaluation.scoring import cross_fitted_decisions, make_pu_scorer
 from splitpu.evaluation.splitters import PUStratifiedKFold, pu_train_test_split
@@ -19,6 +19,7 @@ __all__ = [
     "cross_fitted_decisions",
     "evaluate_pu",
     "find_degeneracies",
+    "find_worthlessness",
     "make_pu_scorer",
     "pu_train_test_split",
     "reliability",

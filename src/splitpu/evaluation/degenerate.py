@@ -13,6 +13,8 @@ Kind = Literal["constant", "all positive", "all negative", "memorised positives"
 
 NEARLY_ALL = 0.98
 _SIGMAS = 3.0
+_FEWEST_TO_RANK = 10  # labelled rows; the ranks of fewer are anything
+_BY_CHANCE = 2.0  # standard errors above one half that say nothing yet
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,37 @@ def find_degeneracies(
         sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
         return [Degeneracy("all negative", sentence)]
     return _memorised(positive, unlabelled, prior, scenario, held_out_positive)
+
+
+def find_worthlessness(
+    decision_positive: npt.ArrayLike,
+    decision_unlabelled: npt.ArrayLike,
+    prior: float,
+    *,
+    scenario: Scenario = "single-training-set",
+) -> str | None:
+    """Say why a model that has just been trained should not be used at all, by its decisions on the training rows.
+
+    Besides what `find_degeneracies` finds of such models there are those that rank the very positives they were taught
+    no higher than unlabelled rows. That is said only where a good model would have shown: with few labelled rows, or
+    with hardly anything but positives among the unlabelled ones, chance and skill look alike.
+
+    >>> rising = np.linspace(-1, 1, 200)
+    >>> find_worthlessness(rising[::10], rising, 0.3)
+    'the model ranks the positives it was taught no higher than unlabelled rows (AUC 0.48, 0.5 is chance)'
+    >>> find_worthlessness(rising[::10] + 1, rising, 0.3) is None
+    True
+    """
+    positive, unlabelled = (np.asarray(values, dtype=np.float64) for values in (decision_positive, decision_unlabelled))
+    found = find_degeneracies(positive, unlabelled, prior, scenario=scenario)
+    useless = [one.sentence for one in found if one.kind != "memorised positives"]
+    if useless or len(positive) < _FEWEST_TO_RANK:
+        return useless[0] if useless else None
+    auc, error = auc_against_unlabelled(positive, unlabelled)
+    ceiling = 1 - _expected(prior, positive, unlabelled, scenario) / 2
+    if auc - 0.5 > _BY_CHANCE * error or ceiling - auc < _SIGMAS * error:
+        return None
+    return f"the model ranks the positives it was taught no higher than unlabelled rows (AUC {auc:.2f}, 0.5 is chance)"
 
 
 def _memorised(

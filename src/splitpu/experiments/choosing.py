@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from splitpu.experiments.declared import Experiment, Row
 from splitpu.experiments.store import Line, ResultStore
-from splitpu.experiments.summary import found_lines, sizes_of
+from splitpu.experiments.summary import after_round, found_lines, sizes_of
 
 Pair = tuple[int, int]  # number of positives, seed
 
@@ -64,9 +64,7 @@ def estimate(line: Line, value: str) -> float | None:
     91.0
     """
     if value.startswith("rounds."):
-        number = int(value.removeprefix("rounds."))
-        found: float | None = line["rounds"][number - 1]["pu_accuracy"] if len(line["rounds"]) >= number else None
-        return found
+        return after_round(line, value, "pu_accuracy", lambda: line["base_selection"]["pu_accuracy"])
     judged = line["base_selection" if value == "base_accuracy" else "selection"]
     return float(judged["pu_accuracy"])
 

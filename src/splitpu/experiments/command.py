@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from splitpu.errors import InputError
@@ -45,8 +45,10 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
     if order.smoke:
         with tempfile.TemporaryDirectory(prefix="splitpu-smoke-") as folder:
             return _exit_code(smoke(Path(folder), "cpu", tell))
+    if order.names is None and order.only_list:
+        return _list_experiments(order)
     if order.names is None and not order.render:
-        raise InputError("name an experiment, such as 'main', or 'all', or ask for --render")
+        raise InputError("name an experiment, such as 'main', or 'all' (--list alone names them), or ask for --render")
     if order.minutes is not None and order.minutes <= 0:
         raise InputError(f"--minutes {order.minutes:g} leaves no time; give a number above 0")
     if order.side_by_side < 1:
@@ -89,6 +91,16 @@ def parse_words(text: str) -> tuple[str, ...]:
     ('vpu', 'dan')
     """
     return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _list_experiments(order: Order) -> int:
+    """Which experiments there are, and how much of each is done."""
+    store = ResultStore(order.results)
+    for experiment in chosen_experiments("all"):
+        units = _planned(replace(order, names=experiment.name))
+        done = sum(store.find(unit) is not None for unit in units)
+        print(f"{experiment.name:<24} {done:>3} of {len(units):>3} units done  {experiment.title}")
+    return 0
 
 
 def _list(order: Order) -> int:

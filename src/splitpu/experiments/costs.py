@@ -28,6 +28,11 @@ class Work:
     steps: int
     images: float
 
+    @property
+    def rows(self) -> float:
+        """That go through a network in all."""
+        return self.epochs * self.steps * self.images
+
     def seconds(self, milliseconds: float) -> float:
         """With a network that takes so long for 512 images."""
         return self.epochs * self.steps * max(_SHORTEST, milliseconds * self.images / 512) / 1000
@@ -43,6 +48,16 @@ def guessed_seconds(config: Config, network: str, rows: int, positives: int) -> 
     """
     milliseconds = _MILLISECONDS.get(network, _MILLISECONDS["cnn13"])
     return sum(work.seconds(milliseconds) for work in _works(config, rows, positives))
+
+
+def whole_run_seconds(config: Config, rows: int, positives: int, epoch_seconds: float) -> float:
+    """What a run may take in all, from what one epoch of its first stage took on whatever machine this is.
+
+    >>> round(whole_run_seconds(Config(method="nnpu"), 50_000, 1000, 2.0))
+    100
+    """
+    works = list(_works(config, rows, positives))
+    return epoch_seconds * sum(work.rows for work in works) * works[0].epochs / works[0].rows
 
 
 def _works(config: Config, rows: int, positives: int) -> Iterator[Work]:

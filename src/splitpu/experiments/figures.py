@@ -18,7 +18,7 @@ from splitpu.experiments.noise_detection import (
 )
 from splitpu.experiments.watching import WatchingEngine
 from splitpu.methods.base import train_base
-from splitpu.methods.context import Context, Teacher
+from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import SplitResult, split_unlabelled
 from splitpu.methods.student import train_student
 
@@ -38,7 +38,7 @@ class Found:
 
     series: Series
     base: Teacher
-    student: Teacher | None = None
+    student: Student | None = None
     split: SplitResult | None = None
 
 
@@ -132,7 +132,8 @@ def cgh(context: Context, engine: WatchingEngine) -> Found:
 def gallery(context: Context, engine: WatchingEngine) -> Found:
     """Pictures of easy and hard samples of both true classes."""
     from splitpu.report.png import png_address
-    from splitpu.runs.page import most_doubtful, surest
+    from splitpu.runs.hard import most_doubtful
+    from splitpu.runs.page import surest
 
     base = train_base(context)
     split = split_unlabelled(context, base, 1)
@@ -184,7 +185,7 @@ def _watched_student(
     split: SplitResult,
     purpose: str,
     look: Callable[[torch.nn.Module, int], list[float]],
-) -> Teacher:
+) -> Student:
     name = "round1.student"
     engine.watch(name, purpose, lambda module, epoch: look(module["network"], epoch))
     return train_student(context, base, split, 1)

@@ -22,8 +22,9 @@ from splitpu.experiments.figures import FIGURES
 from splitpu.experiments.units import Unit, what_is_computed
 from splitpu.experiments.watching import WatchingEngine
 from splitpu.listening import Note, collected_warnings
-from splitpu.methods.context import Teacher, matched_threshold
+from splitpu.methods.context import Teacher
 from splitpu.methods.splitpu import Round
+from splitpu.methods.thresholds import matched_threshold
 from splitpu.methods.warmup import warmed_up
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions
@@ -207,6 +208,7 @@ def _round(found: Round, data: PUData, figures: Figures) -> dict[str, Any]:
         "noise": split.noise(data.truth),
         "split_epoch": split.epoch,
         "reached": split.reached,
+        "taken": found.taken,
         "metrics": figures,
     }
 
@@ -219,7 +221,7 @@ def _line(
     stage_seconds: dict[str, float] = {}
     for record in outcome.history:
         stage_seconds[record.stage] = round(stage_seconds.get(record.stage, 0.0) + record.seconds, 3)
-    final = outcome.rounds[-1] if outcome.rounds else None
+    final = next((r for r in reversed(outcome.rounds) if r["taken"]), None)
     line = {
         **unit.identity,
         "accuracy": final["accuracy"] if final else _percent(outcome.base["accuracy"]),

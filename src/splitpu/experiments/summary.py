@@ -1,6 +1,7 @@
 """From result lines to the cells of a table: the paper's figure, ours, and what it took."""
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,12 +86,25 @@ def reading(line: Line, value: str) -> float | None:
     91.0
     """
     if value.startswith("rounds."):
-        number = int(value.removeprefix("rounds."))
-        accuracy: float | None = line["rounds"][number - 1]["accuracy"] if len(line["rounds"]) >= number else None
-        return accuracy
+        return after_round(line, value, "accuracy", lambda: line["base_accuracy"])
     if value == "gain":
         return float(line["accuracy"] - line["base_accuracy"])
     return float(line[value])
+
+
+def after_round(line: Line, value: str, figure: str, of_base: Callable[[], float | None]) -> float | None:
+    """A figure of the model that there is after some rounds (`rounds.2`, say): a student that was not taken is none.
+
+    >>> line = {"base_accuracy": 90.0, "rounds": [{"accuracy": 91.0}, {"accuracy": 50.0, "taken": False}]}
+    >>> after_round(line, "rounds.2", "accuracy", lambda: line["base_accuracy"])
+    91.0
+    """
+    number = int(value.removeprefix("rounds."))
+    if len(line["rounds"]) < number:
+        return None
+    taken = [one for one in line["rounds"][:number] if one.get("taken", True)]
+    found: float | None = taken[-1][figure] if taken else of_base()
+    return found
 
 
 def deviation(values: list[float]) -> float | None:

@@ -17,6 +17,7 @@ from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import Stage, kind_of
 from splitpu.errors import InputError
 from splitpu.methods.choosing import EpochChoice, RowsAside
+from splitpu.methods.thresholds import matched_threshold, threshold_near
 from splitpu.networks import Backbone
 
 
@@ -44,6 +45,13 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class Student(Teacher):
+    """A student, and whether it learned enough to be taken as the next teacher and as the model."""
+
+    sound: bool = True
+
+
+@dataclass(frozen=True)
 class WarmStart:
     """Weights that fresh networks start from, and the key of the stage that made them."""
 
@@ -63,6 +71,7 @@ class Context:
     data_key: str
     preprocessing: Preprocessing
     warm_start: WarmStart | None = None
+    prior_interval: tuple[float, float] | None = None  # 95 %, of a prior that is an estimate
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
 
     def train(self, stage: Stage, network: nn.Module) -> str:
@@ -105,6 +114,7 @@ class Context:
             **self.surroundings(stage),
             "data": self.data_key,
             "prior": self.prior,
+            **({} if self.prior_interval is None else {"prior_interval": list(self.prior_interval)}),
             **({} if start is None else {"warmup": start.key}),
             **{section: values[section] for section in sections},
             **upstream,
@@ -149,18 +159,8 @@ class Context:
     def threshold_for(self, logits: Tensor, own: Callable[[Tensor], float] | None = None) -> float:
         """The logit above which a network with these logits says positive."""
         if self.config.threshold == "prior" and self.prior is not None:
-            return matched_threshold(logits[self.rows(self.data.population)], self.prior)
+            population = logits[self.rows(self.data.population)]
+            if self.prior_interval is None:
+                return matched_threshold(population, self.prior)
+            return threshold_near(population, self.prior, self.prior_interval)
         return own(logits) if own is not None else 0.0
-
-
-def matched_threshold(logits: Tensor, prior: float) -> float:
-    """The logit that a share `prior` of the population sample lies above.
-
-    >>> matched_threshold(torch.tensor([-2.0, -1.0, 1.0, 2.0]), 0.25)
-    1.5
-    """
-    ordered = logits.double().sort(descending=True).values
-    above = min(max(round(prior * len(ordered)), 1), len(ordered) - 1) if len(ordered) > 1 else 1
-    if len(ordered) == 1:
-        return float(ordered[0])
-    return float((ordered[above - 1] + ordered[above]) / 2)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from splitpu.engine.stage import EpochRecord
-from splitpu.methods.context import Teacher
+from splitpu.methods.context import Student, Teacher
 from splitpu.methods.split import SplitResult
 
 
@@ -13,7 +13,12 @@ class Round:
 
     number: int
     split: SplitResult
-    student: Teacher
+    student: Student
+
+    @property
+    def taken(self) -> bool:
+        """Whether the student took its teacher's place; one that learned nothing does not."""
+        return self.student.sound
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,11 @@ class MethodResult:
     history: tuple[EpochRecord, ...]
 
     @property
+    def last_taken(self) -> Round | None:
+        """The last round whose student was taken, if there is one."""
+        return next((found for found in reversed(self.rounds) if found.taken), None)
+
+    @property
     def final(self) -> Teacher:
-        """The model to use: the last student, or the base model when there were no rounds."""
-        return self.rounds[-1].student if self.rounds else self.base
+        """The model to use: the last student that was taken, or the base model when there is none."""
+        return self.base if self.last_taken is None else self.last_taken.student

@@ -1,4 +1,4 @@
-"""Split-PU: base model, then rounds of split and student, each student the next round's teacher."""
+"""Split-PU: base model, then rounds of split and student, each sound student the next round's teacher."""
 
 from splitpu.methods.base import train_base
 from splitpu.methods.context import Context
@@ -10,10 +10,12 @@ from splitpu.methods.student import train_student
 
 def run_split_pu(context: Context) -> MethodResult:
     """Run the whole method."""
-    base = teacher = train_base(context)
-    rounds = []
+    base = train_base(context)
+    teacher, rounds = base, []
     for number in range(1, context.config.rounds + 1):
         split = split_unlabelled(context, teacher, number)
-        teacher = train_student(context, teacher, split, number)
-        rounds.append(Round(number, split, teacher))
+        student = train_student(context, teacher, split, number)
+        rounds.append(Round(number, split, student))
+        if student.sound:
+            teacher = student
     return MethodResult(base, tuple(rounds), tuple(context.engine.history))

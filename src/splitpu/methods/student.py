@@ -29,8 +29,8 @@ from splitpu.losses import (
     prediction_consistency,
     soft_cross_entropy,
 )
-from splitpu.methods.context import Context, Teacher
-from splitpu.methods.members import train_members
+from splitpu.methods.context import Context, Student, Teacher
+from splitpu.methods.members import Trained, as_one, member_names
 from splitpu.methods.split import SplitResult
 from splitpu.networks import Backbone
 from splitpu.networks.backbone import Outputs
@@ -38,6 +38,7 @@ from splitpu.views import Views
 
 _PREDICTOR_WIDTH = 512
 _LEAST_AGREEMENT = 0.55  # mean over both labels; one half is what saying one thing of everything gives
+NOT_TAKEN = "is not taken"  # in the note about a student that learned nothing
 _MORE_ATTEMPTS, _SLOWER = 2, 3.0
 
 
@@ -176,15 +177,18 @@ def feature_predictor(size: int) -> nn.Module:
     )
 
 
-def train_student(context: Context, teacher: Teacher, split: SplitResult, number: int) -> Teacher:
-    """Train a fresh network on the split; it can be the next round's teacher."""
+def train_student(context: Context, teacher: Teacher, split: SplitResult, number: int) -> Student:
+    """Train a fresh network on the split; if it is sound, it can be the next round's teacher.
+
+    Members that learned nothing are left out of it. Where that leaves none, it is all of them, for their figures.
+    """
     config = context.config.student
     for parameter in teacher.network.parameters():
         parameter.requires_grad_(False)
     teacher.network.eval()
     pools = _pools(context, split)
 
-    def train_once(name: str, slower: float, **again: Any) -> tuple[Backbone, str]:
+    def train_once(name: str, slower: float, **again: Any) -> Trained:
         network = context.fresh_network(name)
         predictor = context.fresh_head(lambda: feature_predictor(network.feature_dim), name)
         stage = Stage(
@@ -200,19 +204,24 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
         )
         return network, context.train(stage, network)
 
-    def train_one(name: str) -> tuple[Backbone, str]:
-        network, key = train_once(name, 1.0)
+    def train_one(name: str) -> tuple[Trained, bool]:
+        trained = train_once(name, 1.0)
         for attempt in range(1, _MORE_ATTEMPTS + 1):
-            if _learned(context, network, teacher, split):
-                return network, key
+            if _learned(context, trained[0], teacher, split):
+                return trained, True
             slower = _SLOWER**attempt
             warnings.warn(_trained_again(name, config.optimiser.rate / slower), SplitPUWarning, stacklevel=2)
-            network, key = train_once(f"{name}.again{attempt}", slower, again=attempt)
-        if not _learned(context, network, teacher, split):
-            warnings.warn(_never_learned(name), SplitPUWarning, stacklevel=2)
-        return network, key
+            trained = train_once(f"{name}.again{attempt}", slower, again=attempt)
+        return trained, _learned(context, trained[0], teacher, split)
 
-    return train_members(context, f"round{number}.student", train_one)
+    name = f"round{number}.student"
+    members = {place: train_one(place) for place in member_names(context, name)}
+    sound = [trained for trained, learned in members.values() if learned]
+    lost = [place for place, (_, learned) in members.items() if not learned]
+    for sentence in map(_left_out, lost) if sound else [_never_learned(name)]:
+        warnings.warn(sentence, SplitPUWarning, stacklevel=2)
+    joined_up = as_one(context, sound or [trained for trained, _ in members.values()])
+    return Student(**vars(joined_up), sound=bool(sound))
 
 
 def _learned(context: Context, network: Backbone, teacher: Teacher, split: SplitResult) -> bool:
@@ -243,8 +252,17 @@ def _trained_again(name: str, rate: float) -> str:
 
 def _never_learned(name: str) -> str:
     return (
-        f"{name}: after {_MORE_ATTEMPTS + 1} attempts the student still says the same of nearly all samples, and is "
-        "kept as it is; do not rely on it: lower student.positive_weight or student.optimiser.rate, or set rounds=0."
+        f"{name}: after {_MORE_ATTEMPTS + 1} attempts the student still says the same of nearly all samples, so it "
+        f"{NOT_TAKEN} and the model that taught it stays; for a student that learns, lower student.positive_weight or "
+        "student.optimiser.rate."
+    )
+
+
+def _left_out(name: str) -> str:
+    return (
+        f"{name}: after {_MORE_ATTEMPTS + 1} attempts this member still says the same of nearly all samples, so it "
+        f"{NOT_TAKEN} and the student is made of the other members; lower student.positive_weight or "
+        "student.optimiser.rate to have all of them."
     )
 
 

@@ -31,6 +31,8 @@ MEMBERS = ("tedn", "tedn-dedpul", "penl1")  # of the consensus: all on the clean
 SLOW: dict[str, Callable[[Floats, Floats, int], float]] = {"km2": km2, "tice": tice}
 
 _RESAMPLES, _SLOW_RESAMPLES = 60, 8
+# Standard error that scores of networks bring along and no resampling of rows shows (photographs; see docs/LOG.md).
+_OF_NETWORKS = 0.015
 _NORMAL = 1.96
 _WIDE, _DISAGREE = 0.2, 0.12
 
@@ -56,7 +58,7 @@ class PriorEstimate:
     table: tuple[EstimatorRow, ...]
     diagnostics: Mapping[str, float]
     verdicts: tuple[str, ...]  # what a user should know before relying on it; empty = nothing to worry about
-    scores: PUScores = field(repr=False, compare=False)
+    scores: PUScores | None = field(default=None, repr=False, compare=False)  # what it was estimated from
 
     @property
     def source(self) -> str:
@@ -73,6 +75,14 @@ class PriorEstimate:
             "diagnostics": dict(self.diagnostics),
             "verdicts": list(self.verdicts),
         }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "PriorEstimate":
+        """Read the JSON form back; the scores are not part of it."""
+        low, high = stored["interval"]
+        table = tuple(EstimatorRow(**row) for row in stored["table"])
+        verdicts = tuple(stored["verdicts"])
+        return cls(stored["value"], (low, high), stored["method"], table, stored["diagnostics"], verdicts)
 
 
 def estimate_prior(
@@ -148,13 +158,15 @@ def _quick_shares(found: PUScores, rng: np.random.Generator, seed: int) -> dict[
         some, others = (rng.integers(len(rows), size=len(rows)) for rows in (positive, unlabelled))
         resampled[number] = [*_on_scores(positive[some], unlabelled[others]), bumps.share(some, others)]
     agreeing = [QUICK.index(name) for name in MEMBERS]
-    shares = {RECOMMENDED: _consensus(values[agreeing], resampled[:, agreeing])}
+    beyond = _OF_NETWORKS if found.how == "network" else 0.0
+    shares = {RECOMMENDED: _consensus(values[agreeing], resampled[:, agreeing], beyond)}
     return shares | dict(zip(QUICK, zip(values.tolist(), resampled.std(0).tolist(), strict=True), strict=True))
 
 
-def _consensus(values: Floats, resampled: Floats) -> tuple[float, float]:
-    """The members' median; its error is how it varies from draw to draw and how far the members lie apart."""
-    return float(np.median(values)), math.hypot(float(np.median(resampled, axis=1).std()), float(values.std()))
+def _consensus(values: Floats, resampled: Floats, beyond: float) -> tuple[float, float]:
+    """The members' median; its error is how it varies with the draw, how far members lie apart, and what is beyond."""
+    drawn, apart = float(np.median(resampled, axis=1).std()), float(values.std())
+    return float(np.median(values)), math.hypot(drawn, apart, beyond)
 
 
 def _on_scores(positive: Floats, unlabelled: Floats) -> list[float]:
@@ -194,7 +206,7 @@ def _must_separate(found: PUScores) -> None:
     raise InputError(
         f"a classifier cannot tell labelled from unlabelled rows (AUC {found.auc:.2f}, 0.5 is chance), so either "
         "nearly all unlabelled rows are positive or the features say nothing about the class: check the features, or "
-        "give the prior yourself"
+        "give the share of positives yourself (prior=0.3, say)"
     )
 
 
@@ -206,7 +218,7 @@ def _must_overlap(found: PUScores) -> None:
     raise InputError(
         f"hardly any of the {int((~found.labelled).sum())} unlabelled rows looks like a labelled one (a classifier "
         f"tells them apart with an AUC of {found.auc:.3f}), so there is no positive left to find: check that P and U "
-        "were recorded in the same way, or give the prior yourself"
+        "were recorded in the same way, or give the share of positives yourself (prior=0.3, say)"
     )
 
 

@@ -23,14 +23,26 @@ class ResolvedPrior:
         """The JSON form of what an estimated prior rests on; None if it was given."""
         return None if self.estimate is None else {**self.estimate.to_dict(), "verdicts": list(self.doubts)}
 
+    @classmethod
+    def from_dict(cls, value: float, stored: dict[str, Any] | None) -> "ResolvedPrior":
+        """The prior that was stored as its value and `to_dict`, so that it need not be estimated again."""
+        if stored is None:
+            return cls(value, None, "given")
+        estimate = PriorEstimate.from_dict(stored)
+        return cls(value, estimate.interval, estimate.source, estimate, estimate.verdicts)
+
 
 def resolve_prior(prior: object, data: PUData, *, seed: int = 0, device: str = "auto") -> ResolvedPrior:
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
+
+    An estimate that was made before is taken as it is, with its interval: once is enough for many models.
 
     >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
     >>> resolve_prior(0.5, data).source
     'given'
     """
+    if isinstance(prior, PriorEstimate):
+        return ResolvedPrior(check_prior(prior.value, data), prior.interval, prior.source, prior, prior.verdicts)
     if prior != "auto":
         if isinstance(prior, str):
             raise InputError(f"prior={prior!r} is neither 'auto' nor a number: give a share between 0 and 1, or 'auto'")

@@ -70,17 +70,19 @@ def line_chart(
     y_label: str,
     level: Mark | None = None,
     stop: Mark | None = None,
+    whole: bool = True,
     width: float = WIDTH,
     height: float = 150,
 ) -> str:
-    """Draw lines over epochs, with a level to be reached and a moment of stopping where they are given.
+    """Draw lines over epochs, or over numbers that need not be `whole`, with a level to be reached and a moment of
+    stopping where they are given.
 
     >>> line_chart([Series("a", [1, 2], [0.5, 0.4])], description="a falls", x_label="epoch", y_label="loss")[:4]
     '<svg'
     """
     marks = [stop] if stop else []
     x_axis = round_axis(
-        *span_of([x for line in series for x in line.x] + [mark.at for mark in marks]), whole=True, widen=False
+        *span_of([x for line in series for x in line.x] + [mark.at for mark in marks]), whole=whole, widen=False
     )
     y_axis = round_axis(*span_of([y for line in series for y in line.y] + ([level.at] if level else [])))
     legend, legend_rows = _legend([line.name for line in series], width) if len(series) > 1 else ("", 0)
@@ -88,7 +90,8 @@ def line_chart(
     drawn = "".join(_line(line, number, frame) for number, line in enumerate(series))
     empty = "" if any(finite(line.y) for line in series) else _words_in_the_middle(frame, "no values")
     corners = (frame.left, frame.right, x_axis.low, x_axis.high, frame.top, frame.bottom)
-    hover = f' data-frame="{" ".join(f"{corner:g}" for corner in corners)}"'
+    across = escape(x_label.partition(" ")[0])
+    hover = f' data-frame="{" ".join(f"{corner:g}" for corner in corners)}" data-across="{across}"'
     body = (
         _axes(frame, x_label, y_label)
         + legend
@@ -259,9 +262,13 @@ def _upright(mark: Mark, frame: _Frame, row: int) -> str:
     x = frame.across(mark.at)
     y = 28 + row * _ROW
     length = len(mark.label) * _CHARACTER
-    anchor, at = ("start", x + 5) if x + 5 + length < frame.width else ("end", x - 5)
+    anchor, at, top = "middle", min(max(x, length / 2), frame.width - length / 2), y + 4
+    if x + 5 + length < frame.width:
+        anchor, at, top = "start", x + 5, y - 9
+    elif x - 5 - length > 0:
+        anchor, at, top = "end", x - 5, y - 9
     return (
-        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 9:g}" y2="{frame.bottom:g}"/>'
+        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top:g}" y2="{frame.bottom:g}"/>'
         f'<text class="strong halo" x="{at:.1f}" y="{y:g}" text-anchor="{anchor}">{escape(mark.label)}</text>'
     )
 

@@ -38,7 +38,7 @@ def _prior(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     return (
         "<p>Every estimator of the share of positives in the population, with its 95 % interval; the first one was "
-        f"used.</p>{_intervals(rows)}"
+        f'used.</p><div class="pair"><div>{_intervals(rows)}</div></div>'
         f'<table class="stacks"><thead><tr><th scope="col">Estimator</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table>"
     )
@@ -56,10 +56,11 @@ def _reliability(bins: Sequence[Mapping[str, float]], rows: str) -> str:
         description="Share of positives against the probability that the model gives",
         x_label="probability",
         y_label="share of positives",
+        whole=False,
     )
     return (
         f"<p>On average the probabilities lie {percent(error)} away from the share of positives that the labelled rows "
-        f"and the prior imply. {escape(rows)}</p>{chart}"
+        f'and the prior imply. {escape(rows)}</p><div class="pair"><div>{chart}</div></div>'
     )
 
 

@@ -31,6 +31,7 @@ class RoundReport:
     easy: int
     hard: int
     noise: Mapping[str, float] | None = None  # share of wrong teacher labels in "easy", "hard", "all"; needs the truth
+    taken: bool = True  # False: the student learned nothing, and its teacher stayed
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class ReportData:
 
     title: str
     asked: Mapping[str, str]  # in the order to be shown
-    figures: Sequence[Mapping[str, Any]]  # one row a model, the base first, the final student last
+    figures: Sequence[Mapping[str, Any]]  # one row a model, the base first, the last student last
     rounds: tuple[RoundReport, ...]
     history: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
     probabilities: npt.NDArray[np.floating[Any]]  # of the final model, on the unlabelled rows
@@ -55,3 +56,9 @@ class ReportData:
     prior_table: Sequence[Mapping[str, Any]] = ()  # name, value, low, high of every estimator, the used one first
     reliability: Sequence[Mapping[str, float]] = ()  # low, high, share, promised, estimated of every bin
     reliability_rows: str = ""  # the sentence that says which rows these are
+    final: str = ""  # the name among the figures of the model that predicts; the last one if not given
+
+    @property
+    def last_taken(self) -> int | None:
+        """The number of the last round whose student was taken."""
+        return max((one.number for one in self.rounds if one.taken), default=None)

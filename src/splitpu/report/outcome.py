@@ -17,12 +17,21 @@ _LABELS = {
     "recall": "Recall",
     "roc_auc": "ROC AUC",
     "average_precision": "Average precision",
-    "positive_rate": "Called positive",
+    "positive_rate": "Called positive (of the test rows)",
+    "positive_rate_on_the_unlabelled": "Called positive (of the unlabelled)",
     "error": "Error",
     "brier": "Brier score",
     "log_loss": "Log loss",
 }
-_PERCENTAGES = {"accuracy", "balanced_accuracy", "precision", "recall", "positive_rate", "error"}
+_PERCENTAGES = {
+    "accuracy",
+    "balanced_accuracy",
+    "precision",
+    "recall",
+    "positive_rate",
+    "error",
+    "positive_rate_on_the_unlabelled",
+}
 _MORE_IS_BETTER = {"accuracy", "balanced_accuracy", "f1", "precision", "recall", "roc_auc", "average_precision"}
 _LESS_IS_BETTER = {"error", "brier", "log_loss"}
 _HEADLINE_FIGURES = ("accuracy", "f1", "roc_auc", "average_precision")
@@ -31,20 +40,52 @@ _HEADLINE_FIGURES = ("accuracy", "f1", "roc_auc", "average_precision")
 def headline(report: ReportData) -> str:
     """Say in a sentence or two what came of the run; the rest of the page is the evidence for it."""
     share = called_positive(report)
-    rounds = count(len(report.rounds), "round")
-    alone = "The base model" if report.method == "Split-PU" else f"The {escape(report.method)} model"
-    who = f"After {rounds} the student" if report.rounds else alone
+    who = _final_model(report)
     expected = report.expected_positive_share
     aside = f" (expected from the prior: {percent(expected)})" if math.isfinite(expected) else ""
     answer = f"{who} calls <strong>{percent(share)}</strong> of the unlabelled positive{aside}."
     if math.isnan(share):
         answer = f"{who} gave no probabilities on the unlabelled that could be judged."
-    return f"{answer} {_change(report.figures)}".rstrip()
+    return f"{answer} {_change(report)}".rstrip()
 
 
 def asked(report: ReportData) -> str:
     """Repeat the question: data, prior and choices as the run understood them."""
     return facts([(label, value) for label, value in report.asked.items()])
+
+
+def next_steps(report: ReportData) -> str:
+    """Say what can be done with the run now; RUN stands for its folder, which the page does not know the way to."""
+    steps = [
+        "<strong>Take the answer</strong>: <code>scores.csv</code> beside this page has the probability and the "
+        "decision for every sample; sorted by probability it begins with those most likely to be positive.",
+        f"<strong>Score new samples</strong>: <code>splitpu predict RUN NEW --out new.csv</code>{_laid_aside(report)}.",
+    ]
+    if report.rounds and report.rounds[-1].hard:
+        steps.insert(
+            1,
+            f'<strong>Look at the hard samples</strong>: <a href="#samples">below</a> and, all '
+            f"{count(report.rounds[-1].hard)} of them, in <code>split.csv</code> and, the most doubtful first, by "
+            "<code>splitpu hard RUN</code>, which can lay files aside, too. On these a fresh network does not follow "
+            "the model, so here a second look by somebody who knows, and a label where they are sure, is worth most.",
+        )
+    if not any(_is_number(row.get("accuracy")) for row in report.figures):
+        steps.append(
+            "<strong>Ask how right it is</strong>: <code>splitpu evaluate RUN</code> estimates accuracy, F1 and AUC "
+            "without negatives; <code>--test</code> counts them on samples whose truth is known."
+        )
+    if math.isfinite(report.prior):
+        steps.append(
+            "<strong>Doubt the prior</strong>: <code>splitpu sensitivity RUN</code> shows how many decisions hang "
+            "on it."
+        )
+    items = "".join(f"<li>{step}</li>" for step in steps)
+    return f'<ul class="steps">{items}</ul><p class="note">RUN is the folder that this page lies in.</p>'
+
+
+def _laid_aside(report: ReportData) -> str:
+    pictures = any(sample.pixels is not None for sample in (*report.easiest, *report.hardest))
+    return ", with <code>--top 50 --copy-to review/</code> to have the likeliest laid aside" if pictures else ""
 
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -57,7 +98,10 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> str:
     body = "".join(_row(row, columns, best) for row in rows)
     notes = ["Bold: best of its column."] if any(best.values()) else []
     if not any(column in _MORE_IS_BETTER | _LESS_IS_BETTER for column in columns):
-        notes.append("Without a test set there are no figures of correctness.")
+        notes.append(
+            "Without a test set there are no figures of correctness; <code>splitpu evaluate</code> estimates them (see "
+            "what to do next)."
+        )
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     head = f'<thead><tr><th scope="col">Model</th>{head}</tr></thead>'
     return f'<table class="stacks">{head}<tbody>{body}</tbody></table>{note}'
@@ -108,11 +152,25 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _change(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Tell how the most telling figure moved from the first model to the last."""
+def _final_model(report: ReportData) -> str:
+    """Name the model that the answer comes from, and say so where the last students have no part in it."""
+    if not report.rounds:
+        return "The base model" if report.method == "Split-PU" else f"The {escape(report.method)} model"
+    taken = report.last_taken
+    if taken is None:
+        return "No student was taken, as none learned anything: the base model"
+    if taken < report.rounds[-1].number:
+        return f"The student of round {taken}, the last one that was taken,"
+    return f"After {count(len(report.rounds), 'round')} the student"
+
+
+def _change(report: ReportData) -> str:
+    """Tell how the most telling figure moved from the first model to the final one."""
+    rows = report.figures
     if not rows:
         return ""
-    first, last = rows[0], rows[-1]
+    first = rows[0]
+    last = next((row for row in rows if report.final and row.get("model") == report.final), rows[-1])
     column = next((key for key in _HEADLINE_FIGURES if _is_number(first.get(key)) and _is_number(last.get(key))), None)
     if column is None:
         return ""
@@ -120,7 +178,7 @@ def _change(rows: Sequence[Mapping[str, Any]]) -> str:
     before, after = float(first[column]), float(last[column])
     write = percent if column in _PERCENTAGES else decimal
     old, new = escape(write(before)), escape(write(after))
-    if len(rows) == 1:
+    if last is first:
         return f"{what} is <strong>{new}</strong>."
     if old == new:
         return f"{what} stayed at <strong>{new}</strong>."

@@ -36,11 +36,12 @@ def _sections(report: ReportData) -> list[tuple[str, str, str]]:
     sections = [
         ("question", "What was asked", outcome.asked(report)),
         ("outcome", "What came out", outcome.figures(report.figures)),
+        ("next", "What to do next", outcome.next_steps(report)),
         ("split", "Easy and hard", splits or "<p>No round was run: the base model is the result.</p>"),
-        ("curves", "Training curves", training.curves(report.history)),
+        ("samples", "Hardest and easiest samples", _galleries(report)),
         ("probabilities", "Probabilities on the unlabelled", predictions.spread(report)),
-        ("samples", "Easiest and hardest samples", _galleries(report)),
         *judging.sections(report),
+        ("curves", "Training curves", training.curves(report.history)),
         ("configuration", "Configuration", configuration),
         ("environment", "Environment", environment),
     ]
@@ -52,9 +53,20 @@ def _sections(report: ReportData) -> list[tuple[str, str, str]]:
 def _galleries(report: ReportData) -> str:
     if not report.easiest and not report.hardest:
         return "<p>No samples were kept to be shown.</p>"
+    words = (
+        "Probabilities of being positive, as the last teacher (the model before the final one) and the final "
+        "student see them. Of the hard samples those come first on which the two differ most or the student "
+        "cannot decide; of the easy ones those it is surest of."
+    )
+    if report.rounds and not report.rounds[-1].taken:
+        words = (
+            "Probabilities of being positive, twice as the final model sees them: it is the last teacher, whose "
+            "student was not taken. Of the hard samples those come first on which it cannot decide; of the easy ones "
+            "those it is surest of."
+        )
     return (
-        "<p>Probabilities of being positive, as the last teacher and the final student see them.</p>"
-        f"<h3>Easiest</h3>{predictions.gallery(report.easiest)}<h3>Hardest</h3>{predictions.gallery(report.hardest)}"
+        f"<p>{words}</p>"
+        f"<h3>Hardest</h3>{predictions.gallery(report.hardest)}<h3>Easiest</h3>{predictions.gallery(report.easiest)}"
     )
 
 

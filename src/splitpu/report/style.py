@@ -76,6 +76,9 @@ td, dd, .chart text, .gallery { font-variant-numeric: tabular-nums; }
 .values { padding-left: 1rem; }
 .value { display: inline-block; color: var(--muted); margin-right: .8rem; }
 .value b { color: var(--ink); font-weight: 500; }
+code { font-size: .88em; background: var(--card); padding: .1em .3em; border-radius: 3px; }
+.steps { margin: 0; padding-left: 1.2rem; max-width: 46rem; }
+.steps li { margin: 0 0 .5rem; }
 figure { margin: 0; min-width: 0; }
 figcaption { margin-top: .15rem; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.25rem 2.5rem; }
@@ -190,7 +193,7 @@ SCRIPT = """
         var y = s.y[s.x.indexOf(x)];
         return y === undefined ? '' : '\\n' + s.name + ': ' + (isNaN(y) ? 'no value' : Number(y.toPrecision(4)));
       });
-      tip.textContent = 'epoch ' + x + text.join('');
+      tip.textContent = chart.dataset.across + ' ' + Number(x.toPrecision(4)) + text.join('');
       tip.hidden = false;
       var place = frame[0] + (x - frame[2]) / (frame[3] - frame[2]) * (frame[1] - frame[0]);
       cross.setAttribute('x1', place); cross.setAttribute('x2', place); cross.style.visibility = 'visible';

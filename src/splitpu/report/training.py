@@ -32,7 +32,7 @@ def split(round_report: RoundReport) -> str:
     whole = round_report.easy + round_report.hard
     sizes = f"{count(round_report.easy)} easy and {count(round_report.hard)} hard of {count(whole)} unlabelled samples"
     bar = stacked_bar([("easy", round_report.easy), ("hard", round_report.hard)], description=sizes.capitalize())
-    left = f"<p>{_stopping(round_report)}</p>{bar}{_noise(round_report)}"
+    left = f"<p>{_stopping(round_report)}{_not_taken(round_report)}</p>{bar}{_noise(round_report)}"
     curve = _agreement(round_report)
     right = f"<div>{curve}</div>" if curve else ""
     return f'<h3>Round {round_report.number}</h3><div class="pair"><div>{left}</div>{right}</div>'
@@ -59,6 +59,15 @@ def _stopping(round_report: RoundReport) -> str:
     return (
         f"<strong>The temporary network never agreed with the teacher on {tau} of the unlabelled</strong> (at best "
         f"{best}); the split was taken at epoch {round_report.stopped_epoch}."
+    )
+
+
+def _not_taken(round_report: RoundReport) -> str:
+    if round_report.taken:
+        return ""
+    return (
+        " <strong>The student of this round was not taken</strong>: in every attempt it said the same of nearly all "
+        "samples, so the model that taught it stays."
     )
 
 

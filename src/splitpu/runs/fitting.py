@@ -13,6 +13,7 @@ from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
+from splitpu.evaluation.trained import warn_if_worthless
 from splitpu.files import write_text
 from splitpu.listening import Note, collected_warnings
 from splitpu.networks import build_network
@@ -25,7 +26,14 @@ from splitpu.runs.page import report_data
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.starting_weights import check_weights, same_weights
-from splitpu.runs.summary import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
+from splitpu.runs.summary import (
+    figures_of,
+    result_of,
+    write_duplicates,
+    write_scores,
+    write_skipped,
+    write_split,
+)
 from splitpu.training import Training, check_needs, train
 
 
@@ -100,6 +108,7 @@ def carry_out(
             if metrics.epochs == 0 and not folder.checkpoints.exists():
                 folder.discard()
             raise
+        warn_if_worthless(training, loaded.data)
         result = _write_everything(folder, training, loaded, request, given)
     folder.tidy(keep_checkpoints=request.keep_checkpoints)
     return result
@@ -122,6 +131,7 @@ def _train(
     return train(
         loaded.data,
         prior=request.prior,
+        prior_interval=request.prior_interval,
         config=_as_begun(folder.config(), request),
         backbone=request.backbone,
         seed=request.seed,

@@ -16,6 +16,8 @@ from splitpu.files import disk_errors_in_words, remove_leftovers, write_text
 from splitpu.runs.request import Request
 
 RUNS = Path("runs")
+SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
+COMPARISON = "comparison.json"  # in a folder that holds the runs of several methods
 
 
 class RunFolder:
@@ -44,7 +46,33 @@ class RunFolder:
         path = given if given.exists() or given.is_absolute() else RUNS / given
         if not path.is_dir():
             raise InputError(f"there is no run folder {given}; 'splitpu fit' makes one and says where.")
+        if (path / COMPARISON).exists():
+            first = min(path.glob("*/seed*/"), default=path / "nnpu" / "seed0")
+            raise InputError(
+                f"{path} holds a comparison: name one of its runs, such as {first}, or go on with the command it was "
+                "begun with."
+            )
         return cls(path)
+
+    @classmethod
+    def find_one(cls, name: str | Path) -> "RunFolder":
+        """The same, where a folder with the runs of several seeds will not do."""
+        folder = cls.find(name)
+        listing = folder.path / SEEDS_LIST
+        if listing.exists():
+            first = min(folder.path.glob("seed*/"), default=folder.path / "seed0")
+            raise InputError(f"{folder.path} holds the runs of several seeds: name one of them, such as {first}.")
+        return folder
+
+    @classmethod
+    def find_trained(cls, name: str | Path) -> "RunFolder":
+        """The same, where a model is needed: a run that is under way has none yet."""
+        folder = cls.find_one(name)
+        if folder.state == "unfinished":
+            raise InputError(
+                f"{folder.path} holds an unfinished run; bring it to its end with 'splitpu fit --resume {folder.path}'."
+            )
+        return folder
 
     @classmethod
     def free_path(cls, out: Path | None, title: str) -> Path:
@@ -72,8 +100,10 @@ class RunFolder:
                 write_text(draft.request_file, request.to_json())
                 os.rename(draft.path, path)
         except OSError as error:
-            reason = f"{path} cannot be made into a run folder ({error.strerror}); choose another --out."
-            raise InputError(reason) from error
+            reason = f"cannot be made into a run folder ({error.strerror})"
+            if path.exists():
+                reason = "was not there a moment ago: another run has taken it meanwhile"
+            raise InputError(f"{path} {reason}; choose another --out.") from error
         finally:
             if not path.exists() or draft.path.exists():
                 shutil.rmtree(draft.path, ignore_errors=True)

@@ -10,9 +10,11 @@ import numpy.typing as npt
 from splitpu.calibration import reliability, sigmoid
 from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
+from splitpu.evaluation.trained import final_name, row_decisions
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
+from splitpu.runs.hard import most_doubtful
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.summary import (
@@ -20,7 +22,6 @@ from splitpu.runs.summary import (
     ModelFigures,
     expected_positive_share,
     prior_source,
-    row_decisions,
     row_probabilities,
 )
 from splitpu.training import Training
@@ -54,6 +55,7 @@ def report_data(
                 easy=int(r.split.easy.sum()),
                 hard=int((~r.split.easy).sum()),
                 noise=r.split.noise(data.truth),
+                taken=r.taken,
             )
             for r in result.rounds
         ),
@@ -71,16 +73,20 @@ def report_data(
         prior_table=tuple((request.prior_estimate or {}).get("table", ())),
         reliability=_reliability(training, loaded, request),
         reliability_rows=_reliability_rows(training),
+        final=final_name(training),
     )
 
 
 def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    """The easy samples that the final student is surest of, and the hard ones that give most reason to doubt."""
-    if not training.result.rounds:
+    """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt.
+
+    They are those of the last round; where its student was not taken, its teacher is the final model.
+    """
+    result = training.result
+    if not result.rounds:
         return (), ()
-    last = training.result.rounds[-1]
-    split, teacher = last.split, last.split.teacher_probability
-    student = row_probabilities(last.student)[split.rows]
+    split = result.rounds[-1].split
+    teacher, student = split.teacher_probability, row_probabilities(result.final)[split.rows]
     chosen = surest(student, split.easy, SHOWN), most_doubtful(teacher, student, ~split.easy, SHOWN)
     easiest, hardest = (
         tuple(
@@ -101,17 +107,6 @@ def surest(student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDA
     positive, negative = ranked[student[ranked] > 0.5], ranked[student[ranked] <= 0.5]
     from_positive = min(len(positive), max(count // 2, count - len(negative)))
     return np.concatenate([positive[:from_positive], negative[: count - from_positive]])
-
-
-def most_doubtful(teacher: Floats, student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
-    """Positions where the student is unsure or contradicts its teacher, the worst first.
-
-    >>> most_doubtful(np.array([0.9, 0.5, 1.0]), np.array([0.9, 0.5, 0.0]), np.array([True, True, True]), 2).tolist()
-    [2, 1]
-    """
-    doubt = np.abs(teacher - student) + (0.5 - np.abs(student - 0.5))
-    candidates = np.flatnonzero(among)
-    return candidates[np.argsort(-doubt[candidates], kind="stable")][:count]
 
 
 def _sample(row: int, teacher: float, student: float, loaded: LoadedData, preprocessing: Preprocessing) -> Sample:

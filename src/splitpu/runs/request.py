@@ -89,6 +89,14 @@ class Request:
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
     weights: dict[str, Any] | None = None  # the file that the network starts from: path, checksum, what was loaded
 
+    @property
+    def prior_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of a prior that was estimated."""
+        if self.prior_estimate is None:
+            return None
+        low, high = self.prior_estimate["interval"]
+        return float(low), float(high)
+
     def to_json(self) -> str:
         """The text of `request.json`."""
         return json.dumps(dataclasses.asdict(self), indent=2)

@@ -12,12 +12,13 @@ from typing import Any
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, write_text
 from splitpu.report.seeds import render_seeds
-from splitpu.runs.folder import RunFolder
+from splitpu.runs.folder import SEEDS_LIST, RunFolder
 
 FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unlabelled")
 _PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
 
 Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
+ByModel = dict[str, dict[str, dict[str, float | None]]]  # model -> figure -> seed -> value
 
 
 class SeedsFolder:
@@ -25,7 +26,7 @@ class SeedsFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.list_file = path / "seeds.json"
+        self.list_file = path / SEEDS_LIST
         self.summary = path / "summary.json"
         self.page = path / "index.html"
 
@@ -79,26 +80,39 @@ class SeedsFolder:
 
 
 def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every figure of every model: its values by seed, their mean and their standard deviation."""
-    by_model: dict[str, dict[str, dict[str, float | None]]] = {}
+    """Every figure of every model, the final one last: its values by seed, their mean and their standard deviation."""
+    by_model: ByModel = {}
     for seed, result in results.items():
         for model in result["models"]:
-            figures = {**(model["test"] or {}), **model}
-            for figure in FIGURES:
-                if figure in figures:
-                    by_model.setdefault(model["model"], {}).setdefault(figure, {})[str(seed)] = figures[figure]
+            _file_figures(by_model, model["model"], seed, model)
+    if any(_final_model(result)["model"] != list(by_model)[-1] for result in results.values()):
+        for seed, result in results.items():  # where students were not taken, seeds end with different models
+            _file_figures(by_model, "final", seed, _final_model(result))
     models = [
-        {"model": name, "figures": {figure: _spread(values) for figure, values in figures.items()}}
+        {"model": name, "figures": {figure: spread_of(values) for figure, values in figures.items()}}
         for name, figures in by_model.items()
     ]
     seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
     return {"seeds": list(results), "models": models, "seconds": seconds}
 
 
+def _file_figures(by_model: ByModel, name: str, seed: int, model: Mapping[str, Any]) -> None:
+    figures = {**(model["test"] or {}), **model}
+    for figure in FIGURES:
+        if figure in figures:
+            by_model.setdefault(name, {}).setdefault(figure, {})[str(seed)] = figures[figure]
+
+
+def _final_model(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model that a run ends with; results from before students could be left out do not name it."""
+    models: list[Mapping[str, Any]] = result["models"]
+    return next(model for model in reversed(models) if model["model"] == result.get("final", model["model"]))
+
+
 def mean_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """One row a model, for tables: mean and standard deviation in words."""
     return [
-        {"model": model["model"], **{figure: _in_words(figure, spread) for figure, spread in model["figures"].items()}}
+        {"model": model["model"], **{figure: in_words(figure, spread) for figure, spread in model["figures"].items()}}
         for model in summary["models"]
     ]
 
@@ -112,7 +126,8 @@ def seed_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _spread(values: Mapping[str, float | None]) -> dict[str, Any]:
+def spread_of(values: Mapping[str, float | None]) -> dict[str, Any]:
+    """Mean and standard deviation of a figure, and its values by seed; one value has no deviation."""
     known = [value for value in values.values() if value is not None]
     return {
         "mean": statistics.fmean(known) if known else None,
@@ -121,10 +136,10 @@ def _spread(values: Mapping[str, float | None]) -> dict[str, Any]:
     }
 
 
-def _in_words(figure: str, spread: Mapping[str, Any]) -> str:
+def in_words(figure: str, spread: Mapping[str, Any]) -> str:
     """Mean and deviation as a table shows them, short enough for a terminal of 80 columns; percent without the sign.
 
-    >>> _in_words("accuracy", {"mean": 0.931, "sd": 0.004}), _in_words("f1", {"mean": 0.9, "sd": 0.012})
+    >>> in_words("accuracy", {"mean": 0.931, "sd": 0.004}), in_words("f1", {"mean": 0.9, "sd": 0.012})
     ('93.1±0.4', '0.900±.012')
     """
     if spread["mean"] is None:

@@ -14,10 +14,10 @@ from splitpu.calibration import sigmoid
 from splitpu.data import HeldOut, PUData
 from splitpu.data.scanning import Skipped
 from splitpu.engine.inference import predict_logits
+from splitpu.evaluation.trained import final_name, models_of, row_decisions
 from splitpu.files import replacing
 from splitpu.methods.choosing import TERM
 from splitpu.methods.context import Teacher
-from splitpu.methods.registry import find_method
 from splitpu.methods.result import Round
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
 from splitpu.runs.environment import source_commit, versions
@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 class ModelFigures:
     """One of the models that a run made, and how it does."""
 
-    name: str  # "base", "round 1 student", ...
+    name: str  # "base", "round 1 student", "round 2 student, not taken", ...
     threshold: float  # the logit above which it says positive
     unlabelled_rate: float  # share of the unlabelled rows it calls positive
     test: Figures | None
@@ -60,15 +60,6 @@ def prior_source(request: Request) -> str:
     return f"estimated by {request.prior_estimate['method']}" if request.prior_estimate else "given"
 
 
-def models_of(training: Training) -> list[tuple[str, Teacher]]:
-    """Every model of the run by name, the base first; a method that makes one model lends it its own name."""
-    config = training.model.config
-    if config.method != "split-pu":
-        return [(find_method(config.method).title, training.result.base)]
-    students = [(f"round {r.number} student", r.student) for r in training.result.rounds]
-    return [("base", training.result.base), *students]
-
-
 def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> list[ModelFigures]:
     """The figures of every model, on the test rows where there are any."""
     return [
@@ -86,11 +77,6 @@ def row_probabilities(teacher: Teacher) -> Floats:
     """Probabilities for all training rows."""
     probabilities: Floats = teacher.probabilities.double().cpu().numpy()
     return probabilities
-
-
-def row_decisions(training: Training, teacher: Teacher) -> Floats:
-    """What one of the run's models says of all training rows; above nought = positive."""
-    return training.decisions(teacher, teacher.logits.double().cpu().numpy())
 
 
 def result_of(
@@ -115,7 +101,7 @@ def result_of(
         "scenario": data.scenario,
         "prior": request.prior,
         "prior_source": prior_source(request),
-        "prior_interval": (request.prior_estimate or {}).get("interval"),
+        "prior_interval": request.prior_interval,
         "prior_estimate": request.prior_estimate,
         "expected_positive_rate_unlabelled": expected_positive_share(data, request.prior),
         "method": training.model.config.method,
@@ -135,6 +121,7 @@ def result_of(
             }
             for model in figures
         ],
+        "final": final_name(training),  # the one of these that predicts
         "rounds": [_round_figures(r, data) for r in result.rounds],
         "warnings": list(warnings),
         "seconds": seconds,
@@ -233,4 +220,5 @@ def _round_figures(found: Round, data: PUData) -> dict[str, Any]:
         "easy": int(split.easy.sum()),
         "hard": int((~split.easy).sum()),
         "noise": split.noise(data.truth),
+        "taken": found.taken,
     }

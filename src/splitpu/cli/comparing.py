@@ -1,0 +1,170 @@
+"""What `splitpu compare` does: every method and seed on the same rows, run by run, and one table of them all."""
+
+import dataclasses
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from splitpu.cli.comparison_table import show_comparison
+from splitpu.cli.fit import FitOptions, begin_with, prior_asked, resolved_config
+from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
+from splitpu.cli.inputs import source_asked
+from splitpu.cli.progress import ProgressDisplay, choose_display
+from splitpu.cli.signals import ComparisonStopped, StopRequest
+from splitpu.config import Config, config_hash
+from splitpu.engine.hardware import Hardware, check_device
+from splitpu.engine.lanes import SharedRows
+from splitpu.errors import InputError, Interrupted, SomeRunsFailed
+from splitpu.experiments.command import parse_words
+from splitpu.methods.registry import find_method
+from splitpu.prior.resolve import ResolvedPrior
+from splitpu.runs.comparison import ComparisonFolder
+from splitpu.runs.fitting import check_network
+from splitpu.runs.folder import RUNS
+from splitpu.runs.observers import StopWhen
+from splitpu.runs.request import Source
+from splitpu.runs.sources import LoadedData, load_draws
+from splitpu.runs.starting_weights import weights_file
+from splitpu.side_by_side import all_or_error, run_jobs
+from splitpu.training import check_method, check_needs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """Everything that is settled before the first run begins."""
+
+    folder: ComparisonFolder
+    configs: Mapping[str, Config]  # by method
+    sources: Mapping[int, Source]  # by seed, as the next two
+    draws: Mapping[int, LoadedData]
+    priors: Mapping[int, ResolvedPrior | None]
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Seed by seed, so that methods can be compared as early as possible."""
+        return [(method, seed) for seed in self.draws for method in self.configs]
+
+
+def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_json: bool) -> int:
+    """Bring all runs to their end that are not there yet, and show what they say."""
+    methods, seeds = parse_methods(asked.method or ""), parse_seeds(asked.seeds or "")
+    refuse_several_processes("splitpu compare")
+    check_device(asked.device or "auto")
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
+    display = choose_display(quiet=quiet)
+    plan = _planned(asked, methods, seeds, display)
+    with plan.folder.locked():
+        _train(asked, plan, display, keep_checkpoints=keep_checkpoints)
+    show_comparison(plan.folder, methods, seeds, json=as_json)
+    return 0
+
+
+def parse_methods(text: str) -> tuple[str, ...]:
+    """Read the names of methods, each of which is named once.
+
+    >>> parse_methods("vpu, nnpu")
+    ('vpu', 'nnpu')
+    """
+    names = tuple(find_method(word).name for word in parse_words(text))
+    if not names or len(set(names)) < len(names):
+        wrong = "names a method twice" if names else "names no method"
+        raise InputError(f"--method {text} {wrong}; give names with commas, such as split-pu,nnpu.")
+    return names
+
+
+def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], display: ProgressDisplay) -> _Plan:
+    """Load the data, check everything that can be wrong, and settle what all runs share."""
+    scenario = asked.scenario or "single-training-set"
+    sources = {seed: source_asked(asked, seed=seed, scenario=scenario) for seed in seeds}
+    with display.watching() as watch:
+        draws = dict(zip(seeds, load_draws(list(sources.values()), display.say, watch), strict=True))
+    first = draws[seeds[0]]
+    start = check_network(asked.backbone or "auto", asked.weights, first.data.features.shape[1:])
+    plain = {method: resolved_config(dataclasses.replace(asked, method=method), first) for method in methods}
+    for config in plain.values():
+        check_method(config, first.data)
+    # Estimates without truth rest on the prior, also those of methods that do without.
+    needing = next((config for config in plain.values() if find_method(config.method).needs_prior), plain[methods[0]])
+    if first.held_out is None and asked.prior is None:
+        asked = dataclasses.replace(asked, prior="auto")
+    shared = {
+        **_identity(asked, sources[seeds[0]], first),
+        "prior": asked.prior if asked.prior is not None or find_method(needing.method).needs_prior else "none",
+        "file of weights": start and start["checksum"],
+    }
+    folder = ComparisonFolder(asked.out or _usual_path(sources[seeds[0]].title, shared), shared)
+    display.say(f"data: {first.in_words()}")
+    priors = {
+        seed: folder.prior(draw.data.fingerprint(), partial(prior_asked, asked, needing, draw, seed, display))
+        for seed, draw in draws.items()
+    }
+    for seed, prior in priors.items():
+        for config in plain.values():
+            check_needs(config, draws[seed].data, None if prior is None else prior.value)
+    threads = folder.threads(lambda: Hardware.choose(asked.device or "auto", needing.engine).threads)
+    folder.save()
+    configs = {method: resolved_config(dataclasses.replace(asked, method=method), first, threads) for method in methods}
+    return _Plan(folder=folder, configs=configs, sources=sources, draws=draws, priors=priors)
+
+
+def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str, Any]:
+    """What runs must have in common for their figures to be comparable; names as they are told to the user."""
+    data = loaded.data
+    truth = None if data.truth is None else hashlib.sha256(data.truth.tobytes()).hexdigest()
+    return {
+        "scenario": source.scenario,
+        "number of labelled positives": source.positives,
+        "content of the training rows": data.features_fingerprint() if source.named else data.fingerprint(),
+        "content of the test rows": loaded.held_out and loaded.held_out.fingerprint(),
+        "truth of the training rows": truth,
+        "set of settings": config_hash(resolved_config(dataclasses.replace(asked, method="split-pu"), loaded)),
+        "backbone": asked.backbone or "auto",
+        "device": asked.device or "auto",
+    }
+
+
+def _usual_path(title: str, shared: Mapping[str, Any]) -> Path:
+    """The same for the same command, which is how it finds what it had done."""
+    name = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
+    return RUNS / f"compare-{title}-{name}"
+
+
+def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_checkpoints: bool) -> None:
+    tell_of_data(plan.draws.values(), display)
+    left, shared, done = threading.Event(), SharedRows(), plan.folder.lines()
+    missing = [run for run in plan.runs if run not in done]
+    if len(missing) < len(plan.runs):
+        display.say(f"{len(plan.runs) - len(missing)} of {len(plan.runs)} runs are finished already")
+
+    def bring_to_end(method: str, seed: int) -> None:
+        run, draw = plan.folder.run(method, seed), plan.draws[seed]
+        if not run.finished:
+            if not run.request_file.exists():
+                config, prior = plan.configs[method], plan.priors[seed]
+                begin_with(
+                    asked,
+                    run.path,
+                    plan.sources[seed],
+                    draw,
+                    seed,
+                    config=config,
+                    prior=prior,
+                    keep_checkpoints=keep_checkpoints,
+                )
+            carry_out_named(run, draw, f"{method}, seed {seed}", stopping, display, shared)
+        plan.folder.add(run, draw)
+
+    with StopRequest() as stop:
+        stopping = StopWhen(lambda: stop.wanted() or left.is_set())
+        try:
+            # One at a time, on a GPU as well: runs that share a device would take seconds that mean nothing.
+            ended = run_jobs([partial(bring_to_end, *run) for run in missing], "cpu", 1, left.set)
+            all_or_error(ended, [f"{method}, seed {seed}" for method, seed in missing])
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            raise ComparisonStopped(plan.folder.path, stop.exit_code) from stopped
+        except SomeRunsFailed as some:
+            raise told(some, f"the same command goes on with what is in {plan.folder.path}") from some

@@ -1,0 +1,79 @@
+"""What `splitpu compare` prints: one table of all methods, and what has to be known before a figure is believed."""
+
+from collections.abc import Mapping, Sequence
+
+from splitpu.cli.output import print_facts, print_json, print_note, print_table
+from splitpu.evaluation.trained import UNRELIABLE
+from splitpu.runs.comparison import ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
+from splitpu.runs.estimates import FLATTERED
+
+
+def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
+    """One row a method, and under it everything that decides how far the figures can be trusted."""
+    found = folder.lines()
+    lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
+    summary = summary_of_methods(lines, methods, seeds)
+    notes = {"prior": _prior(folder, lines), **_notes(summary, lines, len(seeds))}
+    unreliable = [
+        f"{method}, seed {seed}: {warning}"
+        for (method, seed), line in lines.items()
+        for warning in line["warnings"]
+        if UNRELIABLE in warning
+    ]
+    if json:
+        places = {"comparison": str(folder.path), "runs": str(folder.lines_file)}
+        print_json({**places, "seeds": list(seeds), "methods": summary, "notes": notes, "unreliable": unreliable})
+        return
+    tested = lines[methods[0], seeds[0]]["test_rows"]
+    judged = f"on {tested:,} test rows by which nothing was chosen" if tested else "estimated from P, U and the prior"
+    rows = method_rows(summary)
+    compared = f"accuracy less {methods[0]}"
+    columns = ["method", "seeds", "accuracy", "f1", "roc_auc", "seconds"]
+    if any(method["difference"] for method in summary):
+        columns.append(compared)
+    spread = "mean±standard deviation over the seeds" if len(seeds) > 1 else "one seed"
+    title = f"percent, {spread}, {judged}"
+    print_table([{**row, compared: row["difference"]} for row in rows], columns, title=title)
+    print_facts({**notes, "folder": folder.path, "lines": folder.lines_file})
+    for warning in unreliable:
+        print_note(warning)
+
+
+def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
+    """What has to be known before a figure is believed."""
+    first = next(iter(lines.values()))
+    notes = {"network": first["network"]}
+    if seeds == 1:
+        notes["spread"] = "figures of a single seed have none, so differences may be chance; give --seeds 0,1,2,3,4"
+    compared = {one["method"]: one["difference"]["accuracy"] for one in summary if "accuracy" in one["difference"]}
+    if compared:
+        chance = [method for method, difference in compared.items() if by_chance(difference)]
+        here = f" (here {', '.join(chance)})" if chance else ""
+        notes["difference"] = (
+            f"in points, seed by seed, ± standard error; smaller than that it is chance{here}, and with {seeds} seeds "
+            "larger ones may be, too"
+        )
+    if "estimates_note" in first:
+        notes["intervals"] = "95 %, of one run, on average over the seeds; deviations are those between seeds only"
+        notes["estimates"] = first["estimates_note"]
+        if FLATTERED in first["estimates_note"]:
+            notes["estimates"] = (
+                f"{FLATTERED}, and some methods more than others; give --test with rows whose truth is known, or keep "
+                "rows out of the training with --set selection.held_out=0.2 --set selection.criterion=none"
+            )
+    mixed = [what for what in ("versions", "device") if len({str(line[what]) for line in lines.values()}) > 1]
+    if mixed:
+        notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
+    return notes
+
+
+def _prior(folder: ComparisonFolder, lines: Mapping[tuple[str, int], Line]) -> str:
+    """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
+    values = [line["prior"] for line in lines.values()]
+    if None in values:
+        return "not used"
+    source = next(iter(lines.values()))["prior_source"]
+    if folder.asked["prior"] is None and source == "given":
+        source = "the true share in the set"
+    bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
+    return f"{' to '.join(bounds)}, {source}; the same for all methods"

@@ -1,0 +1,37 @@
+"""Lists that a command writes where it was asked to: CSV, or Parquet by the ending."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from splitpu.data.table_files import write_parquet
+from splitpu.errors import InputError
+from splitpu.files import replacing
+
+_ENDINGS = (".csv", ".txt", ".parquet", "")
+
+
+def check_out(out: Path | None, what: str) -> None:
+    """Refuse, before anything is computed, a file that could not be written or would not hold what its name says."""
+    if out is not None and out.is_dir():
+        raise InputError(f"--out {out} is a folder: name the file in it that the {what} are to be written to.")
+    if out is not None and out.suffix.lower() not in _ENDINGS:
+        raise InputError(f"--out {out} would not hold what its ending says: {what} are written as .csv or .parquet.")
+
+
+def write_out(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
+    """Write the file whole or not at all."""
+    with replacing(out) as temporary:
+        if out.suffix.lower() == ".parquet":
+            write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(columns)})
+            return
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            write_csv(file, columns, lines)
+
+
+def write_csv(file: TextIO, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
+    """Write heading and lines."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines)

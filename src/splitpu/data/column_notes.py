@@ -1,0 +1,86 @@
+"""Columns of a table that are probably not what they seem, and what is worth saying about them."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from splitpu.data.chunks import Array
+from splitpu.labels import Mask
+
+MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
+FEWEST_ROWS_FOR_NUMBERS = 20  # in fewer rows, whole numbers that all differ may be a coincidence
+FEWEST_LABELLED, FEWEST_UNLABELLED = 5, 20  # below, a column may part the rows by chance
+
+
+def giveaways(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
+    """The columns with a number that is larger, or smaller, in every labelled row than in any unlabelled one.
+
+    Positives among the unlabelled rows look like labelled ones in all that says something about the class. A column
+    that parts the two without a single exception says who was labelled: the year of a biopsy that only confirmed cases
+    had, or a number counted up in one file after the other. `columns` names the column of every feature.
+
+    >>> import numpy as np
+    >>> labelled = np.arange(36) % 6 == 0
+    >>> year, size = np.where(labelled, 2020.0, 0.0), np.arange(36.0)
+    >>> giveaways(np.stack([year, size], axis=1), labelled, ["year of biopsy", "size"])
+    ['year of biopsy']
+    """
+    if labelled.sum() < FEWEST_LABELLED or (~labelled).sum() < FEWEST_UNLABELLED:
+        return []
+    known, others = features[labelled], features[~labelled]
+    parts = (known.min(axis=0) > others.max(axis=0)) | (known.max(axis=0) < others.min(axis=0))
+    return list(dict.fromkeys(column for column, is_giveaway in zip(columns, parts, strict=True) if is_giveaway))
+
+
+def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
+    """A note about every column that was probably filled in because of the label."""
+    return [
+        f"column {column!r} alone tells every labelled row from every unlabelled one, which nothing about "
+        "positives themselves can do: if it was filled in because of the label, remove it and train again, as the "
+        "model would find only what is labelled already."
+        for column in giveaways(features, labelled, columns)
+    ]
+
+
+def if_it_numbers_the_rows(name: str, known: Sequence[Any], rows: int) -> list[str]:
+    """A note about whole numbers that all differ and leave few gaps: those of the rows, or of patients.
+
+    >>> len(if_it_numbers_the_rows("id", range(5, 25), 20)), if_it_numbers_the_rows("x", range(3), 3)
+    (1, [])
+    """
+    values = {float(value) for value in known}
+    if rows < FEWEST_ROWS_FOR_NUMBERS or len(values) < rows or not all(value.is_integer() for value in values):
+        return []
+    if max(values) - min(values) >= 2 * rows:
+        return []
+    advice = "remove it if it says nothing about the class."
+    return [f"column {name!r} looks like a numbering of the rows and is used as a feature: {advice}"]
+
+
+def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> list[str]:
+    """Notes about numbers that a few words turn into categories, and about categories too many to count them all."""
+    notes = []
+    if 2 * numbers > counted.total():
+        words = listed(sorted(value for value in counted if not is_number(value)))
+        notes.append(
+            f"column {name!r} holds numbers but also {words}, so that all of it is taken for categories: repair or "
+            "empty these cells if it should be numbers."
+        )
+    if len(counted) > MOST_CATEGORIES:
+        notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
+    return notes
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell can be read as a number."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names for a message."""
+    shown = ", ".join(repr(name) for name in names[:5])
+    return f"{shown}, ..." if len(names) > 5 else shown

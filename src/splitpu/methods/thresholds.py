@@ -1,0 +1,58 @@
+"""Where a network's logits are cut: as many rows above as the prior says, or nearly so where the prior is a guess."""
+
+import torch
+from torch import Tensor
+
+_DEVIATIONS = 1.96  # from the middle of a 95 % interval to its end
+_NEIGHBOURS = 0.005  # share of the rows on either side of a cut that tell how close together logits lie there
+_CUTS = 200  # that are compared within an interval
+
+
+def matched_threshold(logits: Tensor, prior: float) -> float:
+    """The logit that a share `prior` of the population sample lies above.
+
+    >>> matched_threshold(torch.tensor([-2.0, -1.0, 1.0, 2.0]), 0.25)
+    1.5
+    """
+    ordered = _descending(logits)
+    return _cut(ordered, round(prior * len(ordered)))
+
+
+def threshold_near(logits: Tensor, prior: float, interval: tuple[float, float]) -> float:
+    """A cut where few logits lie, as far from the prior's as its 95 % interval makes plausible.
+
+    Where classes are far apart, a prior that is off by a point cuts through one of them and costs a point of accuracy;
+    the gap between them is then the better guess. Where logits lie evenly, this is the cut that matches the prior.
+
+    >>> logits = torch.cat([torch.linspace(4, 6, 40), torch.linspace(-6, -4, 60)])
+    >>> matched_threshold(logits, 0.43) < -4 < threshold_near(logits, 0.43, (0.37, 0.49)) < 4
+    True
+    """
+    ordered, count = _descending(logits), len(logits)
+    around = max(3, int(_NEIGHBOURS * count))
+    low, high = (min(max(round(share * count), around), count - around - 1) for share in interval)
+    if not low < high:
+        return matched_threshold(logits, prior)
+    above = torch.linspace(low, high, _CUTS, dtype=torch.float64, device=logits.device).round().long()
+    width = ordered[above - around] - ordered[above + around - 1]
+    deviation = (interval[1] - interval[0]) / (2 * _DEVIATIONS)
+    # Density of logits times how implausible the share is, in logarithms.
+    cost = -width.clamp_min(1e-12).log() + ((above / count - prior) / deviation).square() / 2
+    best = int(cost.argmin())
+    nearby = ordered[above[best] - around : above[best] + around]
+    spaces = nearby[:-1] - nearby[1:]
+    if spaces.max() > width[best] / 2:  # one gap makes the difference, and the cut belongs into it
+        return _cut(nearby, int(spaces.argmax()) + 1)
+    return _cut(ordered, int(above[best]))
+
+
+def _descending(logits: Tensor) -> Tensor:
+    return logits.double().sort(descending=True).values
+
+
+def _cut(ordered: Tensor, above: int) -> float:
+    """Half way between the logits that are to be above and the rest; there is always one of each."""
+    if len(ordered) == 1:
+        return float(ordered[0])
+    above = min(max(above, 1), len(ordered) - 1)
+    return float((ordered[above - 1] + ordered[above]) / 2)

@@ -1,0 +1,102 @@
+"""The hard samples of a finished run, read back from its folder: which they are, and which to look at first."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.errors import InputError
+from splitpu.runs.folder import RunFolder
+
+Floats = npt.NDArray[np.float64]
+Lines = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class HardSample:
+    """A sample on which a fresh network did not follow the model that taught the last round."""
+
+    index: int
+    name: str
+    probability: float  # of being positive, as the final model has it
+    decision: str
+    teacher_probability: float
+    rounds: str  # in which it was hard, such as "1 2"
+    why: str
+
+
+def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSample]:
+    """The hard samples of the last round, those that give most reason to doubt first, as in the report."""
+    if result["method"] != "split-pu":
+        raise InputError(
+            f"{folder.path} was trained with method '{result['method']}', which tells no hard samples from easy ones; "
+            "only split-pu does."
+        )
+    if not result["rounds"]:
+        raise InputError(f"{folder.path} has no rounds, so no sample was found hard: train with --rounds 1 or more.")
+    last = result["rounds"][-1]
+    lines = [line for line in _read(folder.split) if line["set"] == "hard"]
+    hard_in: dict[str, list[str]] = {}
+    for line in lines:
+        hard_in.setdefault(line["index"], []).append(line["round"])
+    of_last = [line for line in lines if line["round"] == str(last["round"])]
+    # A student that was not taken has no say: what stayed is its teacher.
+    second = "student_probability" if last.get("taken", True) else "teacher_probability"
+    teacher, student = (
+        np.array([float(line[column]) for line in of_last]) for column in ("teacher_probability", second)
+    )
+    order = most_doubtful(teacher, student, np.ones(len(of_last), dtype=np.bool_), len(of_last))
+    scores = {line["index"]: line for line in _read(folder.scores)}
+    try:
+        return [_sample(of_last[at], scores[of_last[at]["index"]], hard_in) for at in order.tolist()]
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"{folder.scores} does not fit {folder.split} ({error}); copy the run folder again."
+        ) from error
+
+
+def most_doubtful(teacher: Floats, student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
+    """Positions where the student is unsure or contradicts its teacher, the worst first.
+
+    >>> most_doubtful(np.array([0.9, 0.5, 1.0]), np.array([0.9, 0.5, 0.0]), np.array([True, True, True]), 2).tolist()
+    [2, 1]
+    """
+    doubt = np.abs(teacher - student) + (0.5 - np.abs(student - 0.5))
+    candidates = np.flatnonzero(among)
+    return candidates[np.argsort(-doubt[candidates], kind="stable")][:count]
+
+
+def _sample(line: Mapping[str, str], score: Mapping[str, str], hard_in: Mapping[str, list[str]]) -> HardSample:
+    taught, said = float(line["teacher_probability"]), float(score["probability"])
+    return HardSample(
+        index=int(line["index"]),
+        name=line["name"],
+        probability=said,
+        decision=score["decision"],
+        teacher_probability=taught,
+        rounds=" ".join(hard_in[line["index"]]),
+        why=_why(taught > 0.5, said > 0.5),
+    )
+
+
+def _why(taught: bool, said: bool) -> str:
+    """What a fresh network was taught and what it made of that; and what the final model says, if not what was taught.
+
+    >>> _why(True, True), _why(True, False)
+    ('taught positive, learned negative', 'taught positive, learned negative; now negative')
+    """
+    words = {True: "positive", False: "negative"}
+    changed = "" if taught == said else f"; now {words[said]}"
+    return f"taught {words[taught]}, learned {words[not taught]}{changed}"
+
+
+def _read(path: Path) -> Lines:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read ({error}); copy the run folder again.") from error

@@ -1,0 +1,62 @@
+"""Where logits are cut: at a prior that is known, and near one that is an estimate."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_splitpu import configured, mixture
+
+from splitpu.methods.thresholds import matched_threshold, threshold_near
+from splitpu.training import train
+
+
+class TestThreshold:
+    def test_a_share_equal_to_the_prior_lies_above(self) -> None:
+        logits = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+        for prior in (0.1, 0.37, 0.9):
+            assert (logits > matched_threshold(logits, prior)).double().mean() == pytest.approx(prior)
+
+    def test_extremes_keep_one_on_each_side(self) -> None:
+        logits = torch.tensor([1.0, 2.0, 3.0])
+        assert (logits > matched_threshold(logits, 0.001)).sum() == 1
+        assert (logits > matched_threshold(logits, 0.999)).sum() == 2
+
+    def test_one_row_is_enough(self) -> None:
+        assert matched_threshold(torch.tensor([0.7]), 0.5) == pytest.approx(0.7)
+
+
+class TestThresholdOfAnEstimatedPrior:
+    apart = torch.cat([torch.linspace(3, 6, 400), torch.linspace(-6, -3, 600)])
+
+    @pytest.mark.parametrize("prior", [0.37, 0.385, 0.4, 0.42, 0.43])
+    def test_a_gap_within_reach_is_where_it_is_cut(self, prior: float) -> None:
+        cut = threshold_near(self.apart, prior, (prior - 0.04, prior + 0.04))
+        assert -3 < cut < 3
+
+    def test_a_gap_out_of_reach_is_left_alone(self) -> None:
+        cut = threshold_near(self.apart, 0.5, (0.46, 0.54))
+        assert (self.apart > cut).double().mean() == pytest.approx(0.5, abs=0.04)
+
+    def test_among_even_logits_it_is_the_matched_one(self) -> None:
+        even = torch.linspace(-3, 3, 2000)
+        assert threshold_near(even, 0.3, (0.2, 0.4)) == pytest.approx(matched_threshold(even, 0.3), abs=0.02)
+
+    @pytest.mark.parametrize("count", [1, 2, 5, 7, 8, 30])
+    def test_few_rows_and_narrow_intervals_fall_back_to_the_matched_one(self, count: int) -> None:
+        logits = torch.linspace(-2, 2, count)
+        assert threshold_near(logits, 0.4, (0.4, 0.4)) == matched_threshold(logits, 0.4)
+        assert np.isfinite(threshold_near(logits, 0.4, (0.1, 0.9)))
+
+    def test_equal_logits_are_no_problem(self) -> None:
+        assert threshold_near(torch.zeros(100), 0.4, (0.2, 0.6)) == 0.0
+
+    def test_a_training_takes_it_and_keeps_its_checkpoints_apart(self, tmp_path: Path) -> None:
+        data, _ = mixture()
+        quick = configured("method=nnpu", "base.epochs=3")
+        found = [
+            train(data, prior=0.45, prior_interval=interval, config=quick, seed=0, checkpoints=tmp_path).model.final
+            for interval in (None, (0.35, 0.55))
+        ]
+        assert found[0].threshold != found[1].threshold
+        assert len(list(tmp_path.glob("base*"))) == 2
