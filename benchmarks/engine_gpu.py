@@ -16,7 +16,6 @@ chosen by them.
 import argparse
 import contextlib
 import dataclasses
-import os
 import statistics
 import time
 import warnings
@@ -105,15 +104,24 @@ class Bench:
         }
 
     def plain(self, figures: Figures) -> dict[str, Any]:
+        """The plain loop with every number of workers that was asked for."""
+        arithmetic = "TF32" if torch.backends.cudnn.allow_tf32 else "fp32"
+        return {
+            name: self.plain_with(workers, f"plain/{name}", figures)
+            for workers in self.asked.workers
+            for name in [f"{arithmetic}, {workers} workers"]
+        }
+
+    def plain_with(self, workers: int, key: str, figures: Figures) -> dict[str, Any]:
         """Seconds an epoch of every stage in the plain loop, the quickest of a few, and the ratio to ours."""
         ours = figures.once("ours", self.ours)
         data, _ = self.draw()
-        stages = PlainStages(data, self.config, self.backbone, self.prior, str(self.device), self.asked.workers)
+        stages = PlainStages(data, self.config, self.backbone, self.prior, str(self.device), workers)
         count = self.asked.plain_epochs
         found = {
-            "base": figures.once("plain/base", lambda: stages.base(count)),
-            "split": figures.once("plain/split", lambda: stages.split(count)),
-            "student": figures.once("plain/student", lambda: stages.student(count, ours["hard_share"])),
+            "base": figures.once(f"{key}/base", lambda: stages.base(count)),
+            "split": figures.once(f"{key}/split", lambda: stages.split(count)),
+            "student": figures.once(f"{key}/student", lambda: stages.student(count, ours["hard_share"])),
         }
         rows = {}
         for name, stage in ours["stages"].items():
@@ -132,8 +140,6 @@ class Bench:
             "ours_total": ours_total,
             "plain_total_extrapolated": plain_total,
             "ratio": plain_total / ours_total,
-            "workers": self.asked.workers,
-            "tf32_convolutions": torch.backends.cudnn.allow_tf32,
         }
 
     def rate(self, figures: Figures) -> dict[str, Any]:
@@ -279,12 +285,13 @@ def parsed() -> argparse.Namespace:
     add("--at-once", default="5", help="how many of them at once; several numbers with commas")
     add("--agreement-seeds", type=int, default=3)
     add("--plain-epochs", type=int, default=2)
-    add("--workers", type=int, default=min(12, os.cpu_count() or 1), help="of the plain loop's data loaders")
+    add("--workers", default="0,4", help="of the plain loop's data loaders; 0, torch's default, loads between steps")
     add("--uncaptured", action="store_true", help="profile steps that are issued kernel by kernel")
     add("--strict-fp32", action="store_true", help="no TF32 in float32 convolutions")
     add("--datasets", type=Path, help="cache of the data sets")
     asked = parser.parse_args()
-    asked.at_once = [int(number) for number in asked.at_once.split(",")]
+    for several in ("at_once", "workers"):
+        setattr(asked, several, [int(number) for number in getattr(asked, several).split(",")])
     asked.matrix = 256 if asked.smoke else 8192
     unknown = set(asked.parts.split(",")) - set(PARTS)
     if unknown:
@@ -314,7 +321,7 @@ def main() -> None:
         # Made up of figures that are written one by one.
         "seeds": lambda: figures.put(f"seeds, {bench.short}", bench.seeds(figures)),
         "agreement": lambda: figures.put(f"agreement, {bench.short}", bench.agreement(figures)),
-        "plain": lambda: figures.put("plain", bench.plain(figures)),
+        "plain": lambda: figures.put("plain", figures.known.get("plain", {}) | bench.plain(figures)),
     }
     for part in asked.parts.split(","):
         show(part, work[part]())

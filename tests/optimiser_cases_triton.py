@@ -112,9 +112,10 @@ def compare_rules(device: str) -> None:
         for number, entries in states[1].items():
             assert states[0][number].keys() == entries.keys()
             for name, tensor in entries.items():
-                # Gradients nearly cancel in some averages; nothing cancels in squares.
+                # Gradients nearly cancel in some averages; nothing cancels in squares. Torch works out the decay of
+                # squares, 1 - 0.999, in single precision: that is 1.3e-5 off, and ours is not.
                 smallest = 2e-8 if name == "exp_avg" else 1e-30
-                torch.testing.assert_close(states[0][number][name], tensor, rtol=1e-5, atol=smallest)
+                torch.testing.assert_close(states[0][number][name], tensor, rtol=2e-5, atol=smallest)
 
 
 def take_step(optimiser: FusedOptimiser, parameters: list[nn.Parameter], step: int, *, ours: bool) -> None:

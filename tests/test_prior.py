@@ -80,6 +80,36 @@ def test_held_out_scores_do_not_know_the_labels():
         assert abs(difference) < 4 * scores.std() / np.sqrt(80)
 
 
+def test_rows_that_are_only_judged_score_like_the_others(monkeypatch):
+    """Rows that nothing was learned from come out where their kind does."""
+    monkeypatch.setattr("splitpu.prior.learners.TREES", 10)
+    rng = np.random.default_rng(0)
+    positive = np.arange(600) % 3 == 0
+    features, labelled = rng.normal(size=(600, 2)) + 3 * positive[:, None], positive & (np.arange(600) < 240)
+    learned = labelled | (np.arange(600) < 300)
+    found = classical_scores(features, labelled, images=False, seed=0, learned=learned).cleaned
+    for kind in (positive, ~positive):
+        usual, only_judged = (float(np.median(found[kind & chosen])) for chosen in (learned, ~learned))
+        assert abs(usual - only_judged) < 0.1 * found.std()
+    assert found[positive].mean() > found[~positive].mean() + found.std()
+
+
+def test_more_unlabelled_rows_are_judged_than_learned_from(monkeypatch):
+    import splitpu.prior.scores as module
+
+    monkeypatch.setattr("splitpu.prior.learners.TREES", 5)
+    monkeypatch.setattr(module, "MOST_UNLABELLED", 100)
+    monkeypatch.setattr(module, "MOST_JUDGED", 250)
+    data = pu_mixture(0.4, positives=50, unlabelled=400, features=3)
+    found = pu_scores(data)
+    assert len(found.rows) == len(set(found.rows)) == 250 and found.labelled.sum() == 50
+    assert (data.labelled[found.rows] == found.labelled).all() and np.isfinite(found.cleaned).all()
+    monkeypatch.setattr(module, "MOST_JUDGED_VALUES", 3 * 200)
+    assert len(pu_scores(data).rows) == 200
+    monkeypatch.setattr(module, "MOST_JUDGED_VALUES", 3)
+    assert len(pu_scores(data).rows) == 150  # what is learned from is judged in any case
+
+
 @pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
 def test_consensus_and_its_interval(scenario):
     data = pu_mixture(0.4, positives=200, unlabelled=600, features=3, scenario=scenario)

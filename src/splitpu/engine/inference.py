@@ -40,9 +40,7 @@ def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: 
 
 def _read_ahead(rows: RowStore, first: int, end: int) -> Iterator[Tensor]:
     """Chunks of the rows in order, on the device. What has to be read is read while the chunk before is computed."""
-    size = _chunk_size(rows.row_values, rows.device)
-    if rows.device.type == "cuda":  # where libraries take their time for every new size, and rounding is not promised
-        size = _even_size(end - first, size)
+    size = _chunk_size(end - first, rows.row_values, rows.device)
     full = (end - first) // size
     if not rows.resident and full:
         plan = torch.arange(first, first + full * size).view(full, size)
@@ -59,7 +57,7 @@ def predict_logits(
     exact = _runs_in_double(network, hardware)
     network = copy.deepcopy(network).double() if exact else folded(network)
     scores = np.empty(len(features), dtype=np.float64)
-    size = _chunk_size(int(np.prod(features.shape[1:])), hardware.device)
+    size = _chunk_size(len(features), int(np.prod(features.shape[1:])), hardware.device)
     for start in range(0, len(features), size):
         stop = min(start + size, len(features))
         raw = shared_tensor(np.ascontiguousarray(features[start:stop])).to(hardware.device)
@@ -80,8 +78,10 @@ def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
     return all(isinstance(one, MLP) for one in networks) and hardware.device.type == "cpu" and not hardware.bf16
 
 
-def _chunk_size(row_values: int, device: torch.device) -> int:
-    return max(1, _BATCH_VALUES[device.type] // row_values)
+def _chunk_size(rows: int, row_values: int, device: torch.device) -> int:
+    most = max(1, _BATCH_VALUES[device.type] // row_values)
+    # On a GPU libraries take their time for every new size, and rounding is not promised anyway.
+    return _even_size(rows, most) if device.type == "cuda" else most
 
 
 def _even_size(rows: int, most: int) -> int:

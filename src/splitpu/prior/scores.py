@@ -15,7 +15,9 @@ ScoreKind = Literal["auto", "classical", "network"]
 
 FEWEST_POSITIVES = 10
 FEWEST_UNLABELLED = 20
-MOST_POSITIVES, MOST_UNLABELLED = 2000, 4000  # for the classical learners, whose cost grows faster than the gain
+MOST_POSITIVES, MOST_UNLABELLED = 2000, 4000  # to learn from classically, where the cost grows faster than the gain
+# To judge: among few unlabelled rows the share of positives differs from that among all. Fewer where rows are long.
+MOST_JUDGED, MOST_JUDGED_VALUES = 20_000, 2**24
 LARGEST_CLASSICAL_IMAGE = 28 * 28  # values; larger images need a network
 COMPONENTS = 50  # principal components that stand for an image
 
@@ -62,15 +64,27 @@ def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: s
         found = network_scores(data, seed=seed, device=device)
         found = CrossFitted(found.plain[rows], found.cleaned[rows])
     else:
+        learned, rows = rows, judged_rows(data, rows, seed)
         features = described(data, rows, seed)  # only here: of large images it would fill the memory
-        found = classical_scores(features, data.labelled[rows], images=data.kind != "vectors", seed=seed)
+        found = classical_scores(
+            features, data.labelled[rows], images=data.kind != "vectors", seed=seed, learned=np.isin(rows, learned)
+        )
     return PUScores(data.labelled[rows], found.plain, found.cleaned, rows, how)
 
 
 def classical_scores(
-    features: Floats, labelled: Flags, *, images: bool, seed: int, cross_fittings: int = CROSS_FITTINGS
+    features: Floats,
+    labelled: Flags,
+    *,
+    images: bool,
+    seed: int,
+    learned: Flags | None = None,
+    cross_fittings: int = CROSS_FITTINGS,
 ) -> CrossFitted:
-    """A kernel method and trees, averaged: each does well where the other does not."""
+    """A kernel method and trees, averaged: each does well where the other does not.
+
+    Rows that are not `learned` from are only judged; without it all are both.
+    """
     sharpness = 3.0 if images else 1.0  # neighbouring images share most of their pixels
     found = []
     for number in range(cross_fittings):
@@ -79,7 +93,7 @@ def classical_scores(
             KernelLogistic.over(features, labelled, sharpness=sharpness, seed=own_seed),
             RandomTrees(features, labelled),
         ]
-        found.append(alternate(labelled, learners, own_seed))
+        found.append(alternate(labelled, learners, own_seed, learned))
     return mean_scores(found)
 
 
@@ -119,9 +133,18 @@ def _enough_rows(data: PUData) -> None:
 
 
 def chosen_rows(data: PUData, seed: int) -> Indices:
-    """The rows that the estimators are given: all of them, or a draw of each kind where there are very many."""
+    """The rows that classifiers learn from: all of them, or a draw of each kind where there are very many."""
     rng = np.random.default_rng(seed)
     parts = []
     for rows, most in ((data.positives, MOST_POSITIVES), (data.unlabelled, MOST_UNLABELLED)):
         parts.append(rows if len(rows) <= most else rng.choice(rows, most, replace=False))
     return np.sort(np.concatenate(parts))
+
+
+def judged_rows(data: PUData, learned: Indices, seed: int) -> Indices:
+    """Those rows and more unlabelled ones, which cost next to nothing once there is a classifier."""
+    others = np.setdiff1d(data.unlabelled, learned)
+    room = min(MOST_JUDGED, MOST_JUDGED_VALUES // int(np.prod(data.features.shape[1:]))) - len(learned)
+    if len(others) > room:
+        others = np.random.default_rng([seed, 1]).choice(others, max(room, 0), replace=False)
+    return np.sort(np.concatenate([learned, others]))

@@ -30,18 +30,16 @@ def mean_scores(found: Sequence[CrossFitted]) -> CrossFitted:
     return CrossFitted(*(np.mean(parts, axis=0) for parts in zip(*found, strict=True)))
 
 
-def alternate(labelled: Flags, learners: Sequence[Learner], seed: int) -> CrossFitted:
+def alternate(labelled: Flags, learners: Sequence[Learner], seed: int, learned: Flags | None = None) -> CrossFitted:
     """Train P against U, then twice more against U without its likely positives.
 
     A classifier of P against all of U has to call most positives unlabelled; without the top rows of U it separates the
     classes themselves, and the share shows more clearly. Which rows are dropped is decided inside each training
     part alone: a held-out row that had a say in it would no longer be scored like an unseen one, and labelled rows
-    would come out higher than unlabelled positives.
+    would come out higher than unlabelled positives. Rows that are not `learned` from are held out, too: each is judged
+    by one fold's classifiers like any other, as the mean of several would spread less.
     """
-    from sklearn.model_selection import StratifiedKFold
-
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
-    folds = list(splitter.split(np.zeros(len(labelled)), labelled))
+    folds = _folds(labelled, np.ones_like(labelled) if learned is None else learned, seed)
     kept: list[Flags] = [np.ones(len(training), dtype=np.bool_) for training, _ in folds]
     history: list[Floats] = []
     for number in range(ROUNDS):
@@ -57,6 +55,20 @@ def alternate(labelled: Flags, learners: Sequence[Learner], seed: int) -> CrossF
             for (training, _), own in zip(folds, own_scores, strict=True)
         ]
     return CrossFitted(history[0], history[-1])
+
+
+def _folds(labelled: Flags, learned: Flags, seed: int) -> list[tuple[Rows, Rows]]:
+    """Which rows each classifier learns from, and which it judges: every row is judged once."""
+    from sklearn.model_selection import StratifiedKFold
+
+    rows, others = np.flatnonzero(learned), np.random.default_rng(seed).permutation(np.flatnonzero(~learned))
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    return [
+        (rows[training], np.concatenate([rows[held_out], more]))
+        for (training, held_out), more in zip(
+            splitter.split(rows, labelled[rows]), np.array_split(others, FOLDS), strict=True
+        )
+    ]
 
 
 def without_likely_positives(labelled: Flags, scores: Floats, share: float) -> Flags:
