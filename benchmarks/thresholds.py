@@ -4,7 +4,8 @@ python benchmarks/thresholds.py --seeds 1                              minutes o
 python benchmarks/thresholds.py --seeds 3 --out thresholds.jsonl
 
 On development sets, as plain vectors: each is trained with its true prior and with one that is 0.02 off, and the second
-model's logits are cut where the wrong prior is met, at 1/2, and by `threshold_near` (interval of 0.04 on either side).
+model's logits are cut where the wrong prior is met, at 1/2, by `threshold_near` (0.04 on either side), and by
+it half way to the share that the base model calls positive by itself.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from machine import machine
 from splitpu.config import apply_overrides, preset
 from splitpu.data import PUData
 from splitpu.methods.context import Teacher
-from splitpu.methods.thresholds import matched_threshold, threshold_near
+from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.training import Training, profile_of, train
 
 NAMES = (
@@ -29,7 +30,7 @@ NAMES = (
     *("mnist low 150 of 1500", "mnist round 500 of 4000"),
 )
 OFF, REACH = 0.02, 0.04
-CUTS = ("matched", "at 1/2", "threshold_near")
+CUTS = ("matched", "at 1/2", "threshold_near", "with the base's share")
 
 
 def main() -> None:
@@ -56,6 +57,8 @@ def lost_by_cut(case: Key) -> dict[str, Any]:
     wrong = true + OFF * (1 if (case["seed"] + round(10 * case["prior"]) // 2) % 2 else -1)
     right, misled = trained(data, true, case["seed"]), trained(data, wrong, case["seed"])
     lost: dict[str, dict[str, float]] = {}
+    interval = (wrong - REACH, wrong + REACH)
+    own_share = float((misled.result.base.logits[torch.as_tensor(data.population)] > 0).double().mean())
     for model, other in zip(models(right), models(misled), strict=True):
         name, reference = model[0], accuracy(model[1].logits, model[1].threshold, data, truth)
         logits = other[1].logits
@@ -63,13 +66,12 @@ def lost_by_cut(case: Key) -> dict[str, Any]:
         cuts = {
             "matched": matched_threshold(population, wrong),
             "at 1/2": 0.0,
-            "threshold_near": threshold_near(population, wrong, (wrong - REACH, wrong + REACH)),
+            "threshold_near": threshold_near(population, wrong, interval),
+            "with the base's share": threshold_near(population, second_opinion(wrong, interval, own_share), interval),
         }
         lost[name] = {cut: reference - accuracy(logits, place, data, truth) for cut, place in cuts.items()}
-    words = ", ".join(
-        f"{name} {found['matched']:+.2f} / {found['threshold_near']:+.2f}" for name, found in lost.items()
-    )
-    return {"lost": lost, "in_words": words, "machine": machine()}
+    words = ", ".join(f"{name} " + " / ".join(f"{found[cut]:+.2f}" for cut in CUTS) for name, found in lost.items())
+    return {"lost": lost, "true": true, "wrong": wrong, "own_share": own_share, "in_words": words, "machine": machine()}
 
 
 def drawn(case: Key) -> tuple[PUData, np.ndarray, float]:

@@ -107,7 +107,8 @@ def _train_risk(context: Context) -> Teacher:
         )
         return network, context.train(stage, network)
 
-    return train_members(context, "base", train_one)
+    teacher = train_members(context, "base", train_one)
+    return replace(teacher, threshold=context.hearing(teacher.logits).threshold_for(teacher.logits))
 
 
 def _with_risk(context: Context, risk: Literal["nnpu", "upu"]) -> Context:

@@ -1,7 +1,7 @@
 """What every stage of a method needs to know, gathered once."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import Stage, kind_of
 from splitpu.errors import InputError
 from splitpu.methods.choosing import EpochChoice, RowsAside
-from splitpu.methods.thresholds import matched_threshold, threshold_near
+from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.networks import Backbone
 
 
@@ -73,6 +73,7 @@ class Context:
     warm_start: WarmStart | None = None
     prior_interval: tuple[float, float] | None = None  # 95 %, of a prior that is an estimate
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
+    own_share: float | None = None  # of the population, which a model calls positive whatever the prior says
 
     def train(self, stage: Stage, network: nn.Module) -> str:
         """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key."""
@@ -156,11 +157,18 @@ class Context:
         logits = self.logits_of(network)
         return Teacher(network, self.threshold_for(logits, own_threshold), logits, key)
 
+    def hearing(self, logits: Tensor) -> "Context":
+        """The same, where a model that is right to cut at 1/2 has a say in what follows from an estimated prior."""
+        population = logits[self.rows(self.data.population)]
+        return replace(self, own_share=float((population > 0).double().mean()))
+
     def threshold_for(self, logits: Tensor, own: Callable[[Tensor], float] | None = None) -> float:
         """The logit above which a network with these logits says positive."""
         if self.config.threshold == "prior" and self.prior is not None:
             population = logits[self.rows(self.data.population)]
             if self.prior_interval is None:
                 return matched_threshold(population, self.prior)
-            return threshold_near(population, self.prior, self.prior_interval)
+            prior, interval = self.prior, self.prior_interval
+            share = prior if self.own_share is None else second_opinion(prior, interval, self.own_share)
+            return threshold_near(population, share, interval)
         return own(logits) if own is not None else 0.0

@@ -86,11 +86,12 @@ def classical_scores(
     Rows that are not `learned` from are only judged; without it all are both.
     """
     sharpness = 3.0 if images else 1.0  # neighbouring images share most of their pixels
+    learned = np.ones_like(labelled) if learned is None else learned
     found = []
     for number in range(cross_fittings):
         own_seed = seed + APART * number
         learners: list[Learner] = [
-            KernelLogistic.over(features, labelled, sharpness=sharpness, seed=own_seed),
+            KernelLogistic.over(features, labelled, learned=int(learned.sum()), sharpness=sharpness, seed=own_seed),
             RandomTrees(features, labelled),
         ]
         found.append(alternate(labelled, learners, own_seed, learned))

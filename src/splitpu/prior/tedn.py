@@ -30,7 +30,7 @@ def mean_scores(found: Sequence[CrossFitted]) -> CrossFitted:
     return CrossFitted(*(np.mean(parts, axis=0) for parts in zip(*found, strict=True)))
 
 
-def alternate(labelled: Flags, learners: Sequence[Learner], seed: int, learned: Flags | None = None) -> CrossFitted:
+def alternate(labelled: Flags, learners: Sequence[Learner], seed: int, learned: Flags) -> CrossFitted:
     """Train P against U, then twice more against U without its likely positives.
 
     A classifier of P against all of U has to call most positives unlabelled; without the top rows of U it separates the
@@ -39,7 +39,7 @@ def alternate(labelled: Flags, learners: Sequence[Learner], seed: int, learned: 
     would come out higher than unlabelled positives. Rows that are not `learned` from are held out, too: each is judged
     by one fold's classifiers like any other, as the mean of several would spread less.
     """
-    folds = _folds(labelled, np.ones_like(labelled) if learned is None else learned, seed)
+    folds = _folds(labelled, learned, seed)
     kept: list[Flags] = [np.ones(len(training), dtype=np.bool_) for training, _ in folds]
     history: list[Floats] = []
     for number in range(ROUNDS):
