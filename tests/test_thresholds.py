@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_splitpu import configured, mixture
 
-from splitpu.methods.thresholds import matched_threshold, threshold_near
+from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.training import train
 
 
@@ -60,3 +60,29 @@ class TestThresholdOfAnEstimatedPrior:
         ]
         assert found[0].threshold != found[1].threshold
         assert len(list(tmp_path.glob("base*"))) == 2
+
+
+class TestSecondOpinion:
+    @pytest.mark.parametrize(("own", "expected"), [(0.40, 0.41), (0.42, 0.42), (0.45, 0.435), (0.0, 0.40), (1.0, 0.44)])
+    def test_it_goes_half_way_and_stays_inside(self, own: float, expected: float) -> None:
+        assert second_opinion(0.42, (0.38, 0.46), own) == pytest.approx(expected)
+
+    def test_base_and_student_are_both_cut_near_it(self) -> None:
+        """The estimate and what the base calls positive meet half way, for every model of the run."""
+        data, _ = mixture()
+        quick = configured("base.epochs=3", "student.epochs=2", "split.max_epochs=2", "rounds=1")
+        interval = (0.6, 0.8)
+        result = train(data, prior=0.7, prior_interval=interval, config=quick, seed=0).result
+        population = torch.as_tensor(data.population)
+        own = float((result.base.logits[population] > 0).double().mean())
+        share = second_opinion(0.7, interval, own)
+        assert abs(share - 0.7) > 0.01
+        for model in (result.base, result.rounds[0].student):
+            logits = model.logits[population]
+            assert model.threshold == threshold_near(logits, share, interval)
+
+    def test_a_prior_that_is_given_is_matched_whatever_the_base_says(self) -> None:
+        data, _ = mixture()
+        result = train(data, prior=0.7, config=configured("method=nnpu", "base.epochs=3"), seed=0).result
+        logits = result.base.logits[torch.as_tensor(data.population)]
+        assert result.base.threshold == matched_threshold(logits, 0.7)
