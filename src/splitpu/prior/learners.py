@@ -10,7 +10,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
-FEWEST_LANDMARKS, MOST_LANDMARKS, ROWS_EACH = 300, 1000, 5  # one for so many rows to learn from, within the limits
+LANDMARKS = 300
 TREES = 50  # in each of several cross-fittings
 _INNER_FOLDS = 3
 _LEAST_PROBABILITY = 1e-3
@@ -40,19 +40,15 @@ class KernelLogistic:
 
     @classmethod
     def over(
-        cls, features: Floats, labelled: Flags, *, learned: int, sharpness: float, seed: int, strength: float = 10.0
+        cls, features: Floats, labelled: Flags, *, sharpness: float, seed: int, strength: float = 10.0
     ) -> "KernelLogistic":
-        """`sharpness` divides the squared width of the kernel, which is else the typical squared distance of rows.
-
-        So many of the rows will be `learned` from: the more, the finer a border they can draw.
-        """
+        """`sharpness` divides the squared width of the kernel, which is else the typical squared distance of rows."""
         from sklearn.kernel_approximation import Nystroem
 
         rng = np.random.default_rng(seed)
         one, other = (features[rng.integers(len(features), size=1000)] for _ in range(2))
         typical = float(np.median(((one - other) ** 2).sum(1))) or 1.0
-        landmarks = min(max(FEWEST_LANDMARKS, learned // ROWS_EACH), MOST_LANDMARKS, len(features))
-        kernel = Nystroem(gamma=sharpness / typical, n_components=landmarks, random_state=seed)
+        kernel = Nystroem(gamma=sharpness / typical, n_components=min(LANDMARKS, len(features)), random_state=seed)
         mapped = kernel.fit_transform(features)
         return cls(mapped - mapped.mean(0), labelled, strength)
 

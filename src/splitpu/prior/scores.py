@@ -91,7 +91,7 @@ def classical_scores(
     for number in range(cross_fittings):
         own_seed = seed + APART * number
         learners: list[Learner] = [
-            KernelLogistic.over(features, labelled, learned=int(learned.sum()), sharpness=sharpness, seed=own_seed),
+            KernelLogistic.over(features, labelled, sharpness=sharpness, seed=own_seed),
             RandomTrees(features, labelled),
         ]
         found.append(alternate(labelled, learners, own_seed, learned))
