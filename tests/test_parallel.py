@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from cli_tools import tiny_arrays, write_npz
 from safetensors.torch import load_file
 
 from splitpu.cli import main
 from splitpu.engine.world import World
+from splitpu.errors import InputError, RankLost
 
 # Plain gradient descent: Adam divides by the size of a gradient, so where that is next to nothing its steps show the
 # order in which sums were taken, just as two threads instead of one do.
@@ -177,3 +179,32 @@ def _rank(torchrun: subprocess.Popen[str], rank: int) -> int:
         except OSError:  # it ended meanwhile
             continue
     raise AssertionError(f"there is no process of rank {rank}")
+
+
+REFUSED = """NCCL error in: NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9
+ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+Last error:
+Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000"""
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes", "words"),
+    [
+        (REFUSED, InputError, "Duplicate GPU detected : rank 0 and rank 1"),
+        (
+            "[gloo/transport/tcp/pair.cc:534] Connection closed by peer",
+            RankLost,
+            "another process of this run has ended",
+        ),
+        ("shapes differ", RuntimeError, "shapes differ"),
+    ],
+)
+def test_what_broke_is_told_apart(
+    error: str, becomes: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: torch.Tensor) -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr("torch.distributed.all_reduce", fails)
+    with pytest.raises(becomes, match=words):
+        World(0, 2).add_up(torch.zeros(1))

@@ -21,6 +21,7 @@ from splitpu.errors import InputError, RankLost
 _PATIENCE = timedelta(hours=12)
 # How gloo and NCCL speak of a connection that is gone; gloo raises a plain RuntimeError.
 _BROKEN = ("gloo", "NCCL", "Connection", "peer", "Broken pipe")
+_REFUSED = "ncclInvalidUsage"  # nobody has ended: two processes have the same GPU, say, and the last line tells
 
 _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
@@ -34,6 +35,11 @@ def _together(collective: Callable[_Given, _Answer]) -> Callable[_Given, _Answer
         try:
             return collective(*given, **options)
         except RuntimeError as error:
+            if _REFUSED in str(error):
+                reason = str(error).strip().splitlines()[-1]
+                raise InputError(
+                    f"the processes of this run cannot speak to each other as they are: {reason}"
+                ) from error
             if not isinstance(error, dist.DistError) and not any(word in str(error) for word in _BROKEN):
                 raise  # a mistake of ours, not of the connection
             raise RankLost("another process of this run has ended, so this one cannot go on.") from error
