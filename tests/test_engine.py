@@ -17,7 +17,7 @@ from splitpu.data.preprocess import Preprocessing
 from splitpu.engine import hardware as hardware_module
 from splitpu.engine.batches import Pool, epoch_plan, steps_per_epoch
 from splitpu.engine.checkpoint import CheckpointStore
-from splitpu.engine.hardware import Hardware
+from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.host_memory import blocks_kept
 from splitpu.engine.loop import Engine
 from splitpu.engine.optimise import average_weight_at, rate_at
@@ -242,6 +242,16 @@ class TestHardware:
     def test_unknown_devices_are_refused_in_words(self) -> None:
         with pytest.raises(InputError, match="not one torch knows"):
             Hardware.choose("quantum", EngineConfig())
+        for known_to_torch in ("mps", "meta", "xpu"):
+            with pytest.raises(InputError, match=f"'{known_to_torch}' is none that splitpu computes on"):
+                Hardware.choose(known_to_torch, EngineConfig())
+
+    def test_a_gpu_beyond_the_last_is_refused_in_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        with pytest.raises(InputError, match=r"'cuda:2' was asked for but torch sees 2 GPU\(s\)"):
+            check_device("cuda:2")
+        check_device("cuda:1")
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
     def test_a_missing_gpu_is_named(self) -> None:
