@@ -1,5 +1,6 @@
 """The loop and what it stands on: plans, rates, averages, checkpoints, early stop."""
 
+import dataclasses
 import gc
 import platform
 import resource
@@ -25,7 +26,7 @@ from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.engine.steps import Step
 from splitpu.engine.world import World
-from splitpu.errors import InputError, Interrupted
+from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.kernels import trial
 from splitpu.networks import build_network
 from splitpu.views import Views
@@ -236,6 +237,29 @@ def test_a_step_without_kernels_that_lacks_memory_is_forgiven_before_a_capture(m
     monkeypatch.setattr(step, "_compute", with_too_little_memory_at_first)
     step._warm_up()
     assert attempts == [True, False] and step.optimiser.state
+
+
+def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_half_way(step: Step) -> None:
+        step._warm_up()  # which moves weights
+        raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
+
+    def trained() -> tuple[Engine, nn.Module]:
+        one, module = engine(), network()
+        one.hardware = dataclasses.replace(one.hardware, capture=True)
+        one.run(stage(network(), average=0.9))
+        one.run(stage(module, epochs=3, average=0.9))
+        return one, module
+
+    plain = network()
+    engine().run(stage(plain, epochs=3, average=0.9))
+    monkeypatch.setattr(Step, "_capture", fail_half_way)
+    with pytest.warns(SplitPUWarning) as said:
+        one, module = trained()
+    (warning,) = said  # of two stages
+    assert "(operation not permitted when stream is capturing)" in str(warning.message)
+    assert same(weights(module), weights(plain))
+    assert one.describe() == "eager/fp32/resident"
 
 
 class TestHardware:

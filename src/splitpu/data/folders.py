@@ -141,9 +141,7 @@ def read_images(
     where = " and ".join(str(folder) for folder in folders)
     if not found.files:
         instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
-        raise InputError(
-            f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold the images."
-        )
+        raise InputError(f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold them.")
     if strict and broken:
         before = found.files[: broken[0].after]  # one of these may be the first that is bad
         if before:
@@ -277,7 +275,8 @@ def read_labels(path: Path) -> dict[str, bool]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV of names and labels ({error}).") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error
     heading = [cell.strip().lower() for cell in lines[0]] if lines else []
     has_heading = {"name", "label"} <= set(heading)
     name_at, label_at = (heading.index("name"), heading.index("label")) if has_heading else (0, 1)
