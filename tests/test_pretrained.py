@@ -102,6 +102,16 @@ def test_bad_files(published: Path, tmp_path: Path, capsys: Capture) -> None:
     assert "printed" not in capsys.readouterr().out
 
 
+def test_a_file_cut_anywhere_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "old.pth"
+    torch.save({"conv1.weight": torch.zeros(2)}, path, _use_new_zipfile_serialization=False)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 3):  # there is a place for every kind of error that torch's reader knows
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"old\.pth"):
+            read_pretrained(path)
+
+
 def test_fit_starts_from_weights(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

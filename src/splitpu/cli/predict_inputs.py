@@ -114,9 +114,7 @@ def _table(model: Model, path: Path) -> Rows:
 def _arrays(model: Model, path: Path) -> Rows:
     if path.is_file() and (model.inputs or {}).get("kind") == "table":
         # Numbers in the order of the encoded columns would be taken for them, and be as wrong as they look right.
-        raise InputError(
-            f"{path} holds arrays, but the model was trained on a table: give it one with its columns."
-        )
+        raise InputError(f"{path} holds arrays, but the model was trained on a table: give it one with its columns.")
     features = canonical_features(read_features(path), "X")
     names = read_names(path)
     if names is not None and len(names) != len(features):
