@@ -1,5 +1,6 @@
 """The loop and what it stands on: plans, rates, averages, checkpoints, early stop."""
 
+import dataclasses
 import gc
 import platform
 import resource
@@ -17,7 +18,7 @@ from splitpu.data.preprocess import Preprocessing
 from splitpu.engine import hardware as hardware_module
 from splitpu.engine.batches import Pool, epoch_plan, steps_per_epoch
 from splitpu.engine.checkpoint import CheckpointStore
-from splitpu.engine.hardware import Hardware
+from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.host_memory import blocks_kept
 from splitpu.engine.loop import Engine
 from splitpu.engine.optimise import average_weight_at, rate_at
@@ -25,7 +26,7 @@ from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.engine.steps import Step
 from splitpu.engine.world import World
-from splitpu.errors import InputError, Interrupted
+from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.kernels import trial
 from splitpu.networks import build_network
 from splitpu.views import Views
@@ -238,10 +239,43 @@ def test_a_step_without_kernels_that_lacks_memory_is_forgiven_before_a_capture(m
     assert attempts == [True, False] and step.optimiser.state
 
 
+def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_half_way(step: Step) -> None:
+        step._warm_up()  # which moves weights
+        raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
+
+    def trained() -> tuple[Engine, nn.Module]:
+        one, module = engine(), network()
+        one.hardware = dataclasses.replace(one.hardware, capture=True)
+        one.run(stage(network(), average=0.9))
+        one.run(stage(module, epochs=3, average=0.9))
+        return one, module
+
+    plain = network()
+    engine().run(stage(plain, epochs=3, average=0.9))
+    monkeypatch.setattr(Step, "_capture", fail_half_way)
+    with pytest.warns(SplitPUWarning) as said:
+        one, module = trained()
+    (warning,) = said  # of two stages
+    assert "(operation not permitted when stream is capturing)" in str(warning.message)
+    assert same(weights(module), weights(plain))
+    assert one.describe() == "eager/fp32/resident"
+
+
 class TestHardware:
     def test_unknown_devices_are_refused_in_words(self) -> None:
         with pytest.raises(InputError, match="not one torch knows"):
             Hardware.choose("quantum", EngineConfig())
+        for known_to_torch in ("mps", "meta", "xpu"):
+            with pytest.raises(InputError, match=f"'{known_to_torch}' is none that splitpu computes on"):
+                Hardware.choose(known_to_torch, EngineConfig())
+
+    def test_a_gpu_beyond_the_last_is_refused_in_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        with pytest.raises(InputError, match=r"'cuda:2' was asked for but torch sees 2 GPU\(s\)"):
+            check_device("cuda:2")
+        check_device("cuda:1")
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
     def test_a_missing_gpu_is_named(self) -> None:

@@ -268,6 +268,11 @@ def test_label_file(tmp_path: Path) -> None:
     labels.write_text("name,label\nimage0000.png,1\n")
     with pytest.raises(InputError, match="2 images"):
         labelled()
+    (tmp_path / "all" / "a" / "image0002.png").rename(tmp_path / "all" / "a" / "only.png")
+    for second in ("a/only.png", "only.png"):
+        labels.write_text(f"name,label\na/only.png,1\n{second},0\n")
+        with pytest.raises(InputError, match=f"gives '{second}' both labels"):
+            labelled()
     labels.write_text("name,label\nnobody.png,1\n")
     with pytest.raises(InputError, match=r"nobody\.png"):
         labelled()
@@ -360,8 +365,8 @@ def test_a_resumed_run_reads_the_folders_again(tmp_path: Path, capsys: Capture) 
         (["--unlabelled", "unl"], "no image is labelled"),
         (["--positives", "nowhere", "--unlabelled", "unl"], "nowhere does not exist"),
         (["--positives", "pos", "--unlabelled", "unl/image0000.png"], "is not a folder"),
-        (["--positives", "pos", "--unlabelled", "empty"], "there is no unlabelled image"),
-        (["--positives", "empty", "--unlabelled", "unl"], "there is no labelled positive image"),
+        (["--positives", "pos", "--unlabelled", "empty"], "there are no unlabelled PNG, JPEG, TIFF or WebP files in"),
+        (["--positives", "empty", "--unlabelled", "unl"], "there are no labelled positive PNG"),
         (["--positives", "pos", "--unlabelled", "unl", "--test", "test-pos"], "two folders"),
         (["--positives", "pos", "--unlabelled", "unl", "--size", "big"], "--size big"),
         (["--positives", "pos", "--unlabelled", "unl", "--size", "1"], "out of range"),

@@ -87,7 +87,7 @@ def test_bad_files(published: Path, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "cut.pth").write_bytes(published.read_bytes()[:1000])
     (tmp_path / "text.safetensors").write_text("hello")
     cases = {
-        "malicious.pth": "cannot be read",
+        "malicious.pth": r"holds more than tensors.*save the network's state_dict\(\) alone",
         "list.pth": "named tensors",
         "shape.pth": "has the shape",
         "other.pth": "has no 'conv1.weight'",
@@ -100,6 +100,16 @@ def test_bad_files(published: Path, tmp_path: Path, capsys: Capture) -> None:
             transfer(read_pretrained(tmp_path / name), ResNet18((64, 64, 3)))
         assert "\n" not in str(caught.value)
     assert "printed" not in capsys.readouterr().out
+
+
+def test_a_file_cut_anywhere_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "old.pth"
+    torch.save({"conv1.weight": torch.zeros(2)}, path, _use_new_zipfile_serialization=False)
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 3):  # there is a place for every kind of error that torch's reader knows
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"old\.pth"):
+            read_pretrained(path)
 
 
 def test_fit_starts_from_weights(

@@ -240,6 +240,13 @@ def test_most_doubtful_looks_at_the_chosen_only() -> None:
     assert most_doubtful(teacher, student, np.array([False, True, True]), 5).tolist() == [1, 2]
 
 
+def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="folder is a folder, and a file was to be written there"):
+        write_text(tmp_path / "folder", "text")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
 def test_replacing_keeps_the_old_file_when_writing_fails(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     write_text(path, "old")

@@ -12,6 +12,7 @@ from cli_tools import TINY, run_cli
 from splitpu.data.table_files import read_table, write_parquet
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.errors import InputError, ModelFileError
+from splitpu.models import Model
 
 Capture = pytest.CaptureFixture[str]
 
@@ -176,7 +177,9 @@ def test_predict_refuses_what_does_not_fit(trained: Path, tmp_path: Path, capsys
         (write_csv(tmp_path / "b.csv", [{"age": "old", "ward": "north"}]), "'age'"),
         (tmp_path / "folder", "holds images"),
         (tmp_path / "none.csv", "does not exist"),
+        (tmp_path / "encoded.npy", "holds arrays, but the model was trained on a table"),
     ]
+    np.save(cases[-1][0], np.zeros(Model.load(trained / "run").preprocessing.shape, dtype=np.float32)[None])
     for path, saying in cases:
         code, _, err = run_cli(capsys, "predict", trained / "run", path)
         assert code == 2 and saying in err and err.count("\n") == 1

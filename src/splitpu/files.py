@@ -18,6 +18,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A process killed at any moment leaves the old file or the new one, never half of either.
     """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder, and a file was to be written there: give the name of a file.")
     with disk_errors_in_words(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not `mkstemp`, whose files nobody but their owner may read.

@@ -48,7 +48,7 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
             f"{path} is of no kind that can be scored: give a folder of images or of patients, one image, a table "
             "(.csv, .parquet) or arrays (.npy, .npz)."
         )
-    return _arrays(path)
+    return _arrays(model, path)
 
 
 def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows:
@@ -111,7 +111,10 @@ def _table(model: Model, path: Path) -> Rows:
     return Rows(recipe.encode(table), None if names is None else tuple(names))
 
 
-def _arrays(path: Path) -> Rows:
+def _arrays(model: Model, path: Path) -> Rows:
+    if path.is_file() and (model.inputs or {}).get("kind") == "table":
+        # Numbers in the order of the encoded columns would be taken for them, and be as wrong as they look right.
+        raise InputError(f"{path} holds arrays, but the model was trained on a table: give it one with its columns.")
     features = canonical_features(read_features(path), "X")
     names = read_names(path)
     if names is not None and len(names) != len(features):

@@ -84,7 +84,7 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
     train = read_images(folders, reader=reader, spec=spec, size=source.size, strict=source.strict, watch=watch)
     from_positives = np.array([file.folder < len(source.positives) for file in train.files], dtype=np.bool_)
     labelled = from_positives if labels is None else _with_labels(from_positives, labels, train, source)
-    _refuse_empty_side(labelled, source)
+    _refuse_empty_side(labelled, source, reader)
     test, test_truth = None, None
     if source.test:
         test, test_truth = read_test_folders(source.test, train.spec, strict=source.strict, watch=watch)
@@ -141,9 +141,7 @@ def read_images(
     where = " and ".join(str(folder) for folder in folders)
     if not found.files:
         instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
-        raise InputError(
-            f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold the images."
-        )
+        raise InputError(f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold them.")
     if strict and broken:
         before = found.files[: broken[0].after]  # one of these may be the first that is bad
         if before:
@@ -224,23 +222,24 @@ def _refuse_overlap(folders: Sequence[str]) -> None:
                 )
 
 
-def _refuse_empty_side(labelled: Mask, source: FolderSource) -> None:
+def _refuse_empty_side(labelled: Mask, source: FolderSource, reader: Reader) -> None:
     if labelled.all() or not labelled.any():
         side, folders = ("unlabelled", source.unlabelled) if labelled.any() else ("labelled positive", source.positives)
         where = f" in {' and '.join(folders)}" if folders else ""
-        raise InputError(f"there is no {side} image{where}: both kinds are needed.")
+        raise InputError(f"there are no {side} {reader.looked_for}{where}: both kinds are needed.")
 
 
 # --------------------------------------------------------------------------------------------------------------- labels
 
 
-def _with_labels(from_positives: Mask, labels: dict[str, bool], rows: ImageRows, source: FolderSource) -> Mask:
+def _with_labels(from_positives: Mask, labels: list[tuple[str, bool]], rows: ImageRows, source: FolderSource) -> Mask:
     """Add the positives that the CSV names; what it calls 0 must not lie among the positives."""
     labelled = from_positives.copy()
     positions = _positions_by_name(rows)
     skipped = {entry.name for entry in rows.skipped}
-    unknown = []
-    for name, positive in labels.items():
+    unknown: list[str] = []
+    said: dict[int, bool] = {}
+    for name, positive in labels:
         places = positions.get(name, [])
         if len(places) > 1:
             raise InputError(
@@ -249,14 +248,16 @@ def _with_labels(from_positives: Mask, labels: dict[str, bool], rows: ImageRows,
         if not places:
             if not any(entry == name or entry.endswith(f"/{name}") for entry in skipped):
                 unknown.append(name)
+        elif said.setdefault(places[0], positive) != positive:
+            raise InputError(f"{source.labels} gives {name!r} both labels: keep one of the lines.")
         elif positive:
             labelled[places[0]] = True
         elif from_positives[places[0]]:
             raise InputError(f"{source.labels} calls {name!r} unlabelled, but it lies among the positives.")
     if unknown:
         raise InputError(
-            f"{source.labels} names {len(unknown)} images that are not in the folders ({listed(unknown)}): every line "
-            "is name,label with the name of a file in there."
+            f"{source.labels} names files that are not among the images in the folders, {len(unknown)} in all "
+            f"({listed(unknown)}): every line is name,label with the name of a file in there."
         )
     return labelled
 
@@ -271,17 +272,18 @@ def _positions_by_name(rows: ImageRows) -> dict[str, list[int]]:
     return positions
 
 
-def read_labels(path: Path) -> dict[str, bool]:
+def read_labels(path: Path) -> list[tuple[str, bool]]:
     """A CSV of name and label, or of two columns without heading: 1 = positive, 0 or nothing = unlabelled."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a CSV of names and labels ({error}).") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error
     heading = [cell.strip().lower() for cell in lines[0]] if lines else []
     has_heading = {"name", "label"} <= set(heading)
     name_at, label_at = (heading.index("name"), heading.index("label")) if has_heading else (0, 1)
-    labels: dict[str, bool] = {}
+    labels = []
     for number, line in enumerate(lines[has_heading:], start=1 + has_heading):
         name = line[name_at].strip() if len(line) > name_at else ""
         label = line[label_at].strip().lower() if len(line) > label_at else ""
@@ -290,7 +292,7 @@ def read_labels(path: Path) -> dict[str, bool]:
                 f"line {number} of {path} is not a name and a label: write name,label with 1 = labelled positive and "
                 "0 or nothing = unlabelled."
             )
-        labels[name.replace("\\", "/")] = _MEANINGS[label]
+        labels.append((name.replace("\\", "/"), _MEANINGS[label]))
     return labels
 
 

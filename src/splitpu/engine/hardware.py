@@ -96,9 +96,13 @@ class Hardware:
 
     @contextmanager
     def for_training(self) -> Iterator[None]:
-        """The chosen number of threads, and on a CPU memory that is kept from step to step."""
-        with self.thread_limit(), blocks_kept() if self.device.type == "cpu" else nullcontext():
+        """The chosen number of threads, the chosen GPU, and on a CPU memory that is kept from step to step."""
+        with self.thread_limit(), self.current_gpu() if self.device.type == "cuda" else blocks_kept():
             yield
+
+    def current_gpu(self) -> AbstractContextManager[object]:
+        """Inside the block the chosen GPU is the thread's own: Triton runs kernels there, wherever the rows lie."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def describe(self) -> str:
         """Name the device as a person would."""
@@ -120,8 +124,13 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise InputError(f"device {name!r} is not one torch knows; use 'auto', 'cpu' or 'cuda'.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"device {name!r} is none that splitpu computes on; use 'auto', 'cpu' or 'cuda'.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device {name!r} was asked for but torch sees no GPU here; use device='cpu' or 'auto'.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = torch.cuda.device_count()
+        raise InputError(f"device {name!r} was asked for but torch sees {there} GPU(s) here, counted from cuda:0.")
     return device
 
 

@@ -30,11 +30,12 @@ def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: 
     own_first, own_end = world.share(len(rows))
     logits = torch.empty(own_end - own_first, device=device)  # at once: parts to be joined would need twice the memory
     done = 0
-    for raw in _read_ahead(rows, own_first, own_end):
-        part = _forward(network, views.plain(raw), hardware)
-        logits = logits.to(part.dtype)  # a network of the user's may work in double precision
-        logits[done : done + len(part)] = part
-        done += len(part)
+    with hardware.current_gpu():
+        for raw in _read_ahead(rows, own_first, own_end):
+            part = _forward(network, views.plain(raw), hardware)
+            logits = logits.to(part.dtype)  # a network of the user's may work in double precision
+            logits[done : done + len(part)] = part
+            done += len(part)
     return world.gather(logits, len(rows))
 
 
@@ -64,8 +65,9 @@ def predict_logits(
     for start in range(0, len(features), size):
         stop = min(start + size, len(features))
         raw = shared_tensor(np.ascontiguousarray(features[start:stop])).to(hardware.device)
-        inputs = views.plain(raw)
-        logit = _forward(network, inputs.double() if exact else inputs, hardware)
+        with hardware.current_gpu():
+            inputs = views.plain(raw)
+            logit = _forward(network, inputs.double() if exact else inputs, hardware)
         scores[start:stop] = logit.double().cpu().numpy()
         let_go(features)
     return scores

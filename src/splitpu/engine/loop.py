@@ -64,6 +64,7 @@ class Engine:
         self.pieces = pieces  # 0 = one, and more where memory runs out
         self._lighter: list[tuple[int, str]] = []  # pieces, and in words, of the stages that had to take less memory
         self.captured_stages: list[bool] = []
+        self._told_of_capture = False
         self._ahead: _Course | None = None  # the next epoch's
         self.history: list[EpochRecord] = []  # of every stage so far, replayed ones included
 
@@ -117,6 +118,7 @@ class Engine:
     def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
         module = stage.task.module.train()
         step = Step(stage, self.rows, self.views, self.hardware, pieces=self.pieces)
+        self._say_what_was_not_captured(stage, step)
         outcome = StageOutcome()
         if saved is not None:
             step.prepare_optimiser_state()
@@ -147,6 +149,17 @@ class Engine:
         tensors = module_tensors(module) | memory_tensors(outcome.memory)
         self.store.save(stage, StageState(len(outcome.history), True, outcome.history, tensors))
         return outcome
+
+    def _say_what_was_not_captured(self, stage: Stage, step: Step) -> None:
+        """Once, though the stages that follow will most likely have the same reason."""
+        if step.not_captured is None or self._told_of_capture:
+            return
+        self._told_of_capture = True
+        message = (
+            f"the step of stage {stage.name} could not be captured ({step.not_captured}): where that is so, steps run "
+            "uncaptured, which takes longer and changes nothing in what is computed."
+        )
+        warnings.warn(message, SplitPUWarning, stacklevel=2)
 
     def _epoch_that_fits(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
         """An epoch; where memory runs out, the same epoch from its start in a way that needs less."""

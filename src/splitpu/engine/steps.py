@@ -1,7 +1,6 @@
 """One optimisation step, issued kernel by kernel or replayed as one captured CUDA graph. Both compute the same."""
 
 import gc
-import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 
@@ -18,7 +17,6 @@ from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import TORCHS_OWN, StageDraws
 from splitpu.engine.stage import Batch, Stage
-from splitpu.errors import SplitPUWarning
 from splitpu.kernels import allow_kernels, without_waiting
 from splitpu.views import Views
 
@@ -48,6 +46,7 @@ class Step:
         self._sums = torch.zeros(0, device=device)  # of the terms, in their order
         self._raw: Mapping[str, Tensor] = {}
         self._graph: torch.cuda.CUDAGraph | None = None
+        self.not_captured: str | None = None  # why, where it was tried and failed
         self.lighter: LighterForward | None = self._in_pieces(pieces) if pieces > 1 else None
         may_capture = hardware.capture and rows.resident and self.lighter is None
         self.captured = may_capture and self._try_capture()
@@ -166,9 +165,7 @@ class Step:
             with self.draws.lent():
                 self._capture()
         except (RuntimeError, torch.AcceleratorError) as error:
-            reason = str(error).splitlines()[0]
-            message = f"stage {self.stage.name}: the step could not be captured ({reason}); running it uncaptured."
-            warnings.warn(message, SplitPUWarning, stacklevel=2)
+            self.not_captured = next(iter(str(error).splitlines()), type(error).__name__)
             self._graph = None
         self._restore(before)
         return self._graph is not None

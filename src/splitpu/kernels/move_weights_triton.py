@@ -29,7 +29,7 @@ class Table:
         self._adaptive, self._count, self._programs = int(adaptive), len(rows), len(blocks)
         self._places = torch.cat([rows, torch.zeros_like(rows[:, :1])], 1).T.contiguous().to(device)
         self._blocks = torch.tensor(blocks, dtype=torch.int32).to(device)
-        self._factors = torch.zeros((3, self._count), device=device)
+        self._factors = torch.zeros((3, self._count), dtype=torch.float32, device=device)
 
     def move(self, gradients: Sequence[Tensor], rate: Tensor, rule: Rule) -> None:
         """Move all weights, by gradients in the order of the table."""

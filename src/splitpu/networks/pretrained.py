@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -60,7 +59,12 @@ def read_pretrained(path: Path) -> PretrainedWeights:
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
         )
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError, SafetensorError) as error:
+    except pickle.UnpicklingError as error:  # torch's own words are several lines of advice to trust the file
+        raise InputError(
+            f"{path} is not a file of weights, or holds more than tensors, which is not read for safety: save the "
+            "network's state_dict() alone, with torch.save or as .safetensors."
+        ) from error
+    except Exception as error:  # a damaged file may make torch's reader raise anything
         raise InputError(
             f"{path} cannot be read as a file of weights ({_first_line(error)}): save it again."
         ) from error

@@ -50,8 +50,9 @@ def accounted(
                 chosen.append(f"{called[position].name} also has {one.text}")
     warnings = []
     if chosen:
+        who = "1 patient has" if len(chosen) == 1 else f"{len(chosen):,} patients have"
         warnings.append(
-            f"{len(chosen):,} patients have several series, of which the one with the most slices was taken "
+            f"{who} several series, of which the one with the most slices was taken "
             f"({listed(chosen, '; ')}): choose with --series."
         )
     if renamed:
