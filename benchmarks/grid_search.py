@@ -21,7 +21,7 @@ from splitpu import PUStratifiedKFold, SplitPUClassifier, load_named, make_pu, m
 from splitpu.data import HeldOut, PUData, true_prior
 
 GOAL = 0.5  # points of accuracy
-LABELLED, FOLDS, TRAININGS = 150, 3, 5
+LABELLED, FOLDS, TRAININGS = 150, 5, 5
 GRID = [
     {"base.epochs": epochs, "base.optimiser.rate": rate, "base.positives_per_batch": positives}
     for epochs in (3, 25)

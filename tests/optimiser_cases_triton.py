@@ -9,6 +9,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from stopping import StopAt
 from test_half_weights import Counted
 from torch import Tensor, nn
 
@@ -174,19 +175,6 @@ class TwoCalls:
         return {"loss": torch.stack(losses).mean()}
 
 
-class StopAfter(Observer):
-    """Ends the run in the middle of an epoch."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch, self.now = epoch, -1
-
-    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
-        self.now = epoch
-
-    def should_stop(self) -> bool:
-        return self.now >= self.epoch
-
-
 def trained(
     device: str, *, kernels: bool, calls: int = 1, folder: Path | None = None, observer: Observer | None = None
 ) -> dict[str, Tensor]:
@@ -244,7 +232,7 @@ def compare_resumed(device: str) -> None:
     for first in (True, False):
         with tempfile.TemporaryDirectory() as folder, by_kernels():
             try:
-                trained(device, kernels=first, folder=Path(folder), observer=StopAfter(1))
+                trained(device, kernels=first, folder=Path(folder), observer=StopAt(1))
                 raise AssertionError("it was not interrupted")
             except Interrupted:
                 resumed = trained(device, kernels=not first, folder=Path(folder))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from stopping import StopAt
 from torch import Tensor, nn
 
 from splitpu.config.schema import EngineConfig, OptimiserConfig, ViewsConfig
@@ -85,19 +86,6 @@ def weights(module: nn.Module) -> dict[str, Tensor]:
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
-
-
-class StopAt(Observer):
-    """Ends the run in the middle of an epoch."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch, self.now = epoch, -1
-
-    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
-        self.now = epoch
-
-    def should_stop(self) -> bool:
-        return self.now >= self.epoch
 
 
 class TestPlans:

@@ -9,20 +9,21 @@ from splitpu.onnx_export import DECISION, INPUT, PROBABILITY, export_onnx
 from splitpu.runs.folder import RunFolder
 
 
-def run_export(run: str, *, onnx: Path | None, json: bool) -> int:
+def run_export(run: str, file: Path | None, *, onnx: bool, json: bool) -> int:
     """Write the final model of a run in another format."""
-    if onnx is None:
-        raise InputError("export needs the file to write: --onnx model.onnx.")
+    if not onnx:
+        raise InputError("export needs the format to write: --onnx, and after it a file if not RUN/model.onnx.")
     folder = RunFolder.find_trained(run)
-    done = export_onnx(Model.load(folder.path), onnx)
+    written = folder.path / "model.onnx" if file is None else file
+    done = export_onnx(Model.load(folder.path), written)
     shape = ["count", *done.shape]
     if json:
-        facts = {"run": str(folder.path), "onnx": str(onnx), "input": INPUT, "dtype": done.dtype, "shape": shape}
+        facts = {"run": str(folder.path), "onnx": str(written), "input": INPUT, "dtype": done.dtype, "shape": shape}
         print_json(facts | {"outputs": [PROBABILITY, DECISION], "largest_difference": done.difference})
         return 0
     print_facts(
         {
-            "written": onnx,
+            "written": written,
             "takes": f"{INPUT}: {done.dtype}, ({', '.join(map(str, shape))}), as stored: it scales them itself",
             "gives": f"{PROBABILITY} of being positive, and {DECISION}: whether it is above 1/2",
             "checked": f"with onnxruntime; largest difference in a probability {done.difference:.1g}",

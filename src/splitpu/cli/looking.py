@@ -110,21 +110,23 @@ def hard(
     return run_hard(run, HardOptions(top=top, out=out, copy_to=copy_to, link=link, json=json))
 
 
-def export(run: str, /, *, onnx: Path | None = None, json: Flag = False) -> int:
+def export(run: str, file: Path | None = None, /, *, onnx: Flag = False, json: Flag = False) -> int:
     """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
 
     Parameters
     ----------
     run
         A finished run folder.
+    file
+        The file to write; model.onnx in the run folder if not given.
     onnx
-        The file to write.
+        As ONNX, the only format there is.
     json
         Print one JSON object.
     """
     from splitpu.cli.export import run_export
 
-    return run_export(run, onnx=onnx, json=json)
+    return run_export(run, file, onnx=onnx, json=json)
 
 
 def info(run: str | None = None, /, *, json: Flag = False) -> int:
