@@ -96,8 +96,8 @@ def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None
         return None if refit else said
     if request.prior_interval is not None:
         return (
-            f"{own} is the run as it is: that prior is an estimate, so the threshold lies near it, where the logits "
-            "leave a gap; every other row takes its prior as known."
+            f"{own} is the run as it is: that prior is an estimate, so its threshold also heeds gaps in the logits and "
+            "the base model's own count; every other row takes its prior as known."
         )
     return None
 
