@@ -157,6 +157,26 @@ def test_bad_decisions(bad, saying):
         evaluate_pu(bad, [1.0, -1.0], 0.5)
 
 
+@pytest.mark.parametrize(
+    ("prior", "options", "saying"),
+    [
+        (0.5, {}, "300 of the 400 rows are labelled, more than a prior of 0.5"),
+        (1.5, {"scenario": "case-control"}, "prior=1.5 is not a share"),
+        (float("nan"), {"scenario": "case-control"}, "prior=nan is not a share"),
+        (0.5, {"scenario": "some"}, "scenario='some' is unknown"),
+    ],
+)
+def test_priors_that_the_judged_rows_cannot_have(prior, options, saying):
+    with pytest.raises(InputError, match=saying):
+        evaluate_pu(np.ones(300), np.zeros(100), prior, **options)
+
+
+def test_a_few_more_labelled_rows_than_the_prior_says_are_chance():
+    """Of all positives labelled, half of the draws have more than the prior says; and no figure exceeds 1."""
+    found = evaluate_pu(np.ones(55), -np.ones(95), 0.35)
+    assert all(0 <= figure.low <= figure.value <= figure.high <= 1 for figure in found.figures.values())
+
+
 # ---------------------------------------------------------------------------------------------------- degenerate models
 
 

@@ -123,6 +123,9 @@ def test_fit_starts_from_weights(
     assert code == 0, err
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["network"] == "resnet18" and "tensors loaded" in result["weights"]["in_words"]
+    code, out, _ = run_cli(capsys, "sensitivity", tmp_path / "run", "--refit", "--lowest", 0.5, "--steps", 2, "--json")
+    again = next(row for row in json.loads(out)["rows"] if row["prior"] == 0.6)
+    assert code == 0 and again["changed_decisions"] == 0  # it starts from the same weights
     (tmp_path / "run" / "result.json").unlink()
     changed = tmp_path / "changed.pth"
     request = json.loads((tmp_path / "run" / "request.json").read_text())

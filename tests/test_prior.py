@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -255,6 +256,17 @@ def test_an_estimate_that_was_made_before_is_taken_with_its_interval():
     assert (fitted.prior_, fitted.prior_interval_) == (estimate.value, estimate.interval)
 
 
+@pytest.mark.parametrize(("share", "word"), [(0.0, "none"), (1.0, "all")])
+def test_an_estimate_that_leaves_nothing_to_learn(share, word):
+    """The user gave no prior, so the sentence must not tell them to raise it."""
+    data = pu_mixture(0.3, scenario="single-training-set")
+    estimate = estimate_prior(data)
+    diagnostics = {**estimate.diagnostics, "share_of_positives_among_unlabelled": share}
+    useless = replace(estimate, value=population_share(data, share), diagnostics=diagnostics)
+    with pytest.raises(InputError, match=f"{word} of the .* unlabelled rows seem to be positive by the estimate"):
+        resolve_prior(useless, data)
+
+
 def test_prior_below_the_labelled_share():
     with pytest.raises(InputError, match="already labelled"):
         resolve_prior(0.1, pu_mixture(0.3, scenario="single-training-set"))
@@ -320,7 +332,9 @@ def test_prior_command(run: Path, capsys: Capture):
     assert code == 0 and abs(answer["value"] - 0.5) < 0.1
     assert {"km2", "tice", "penl1"} <= {row["name"] for row in answer["table"]}
     code, out, _ = run_cli(capsys, "prior", data)
-    assert code == 0 and "recommended" in out and "consensus" in out and "random draw" in " ".join(out.split())
+    words = " ".join(out.split())
+    assert code == 0 and "recommended" in words and "consensus" in words and "random draw" in words
+    assert "fit finds it by itself" in words and "cannot be noticed" in words
 
 
 def test_sensitivity_command(run: Path, capsys: Capture):

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from splitpu.calibration import PUCalibrator
+from splitpu.calibration import CalibrationMethod, PUCalibrator
 from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
-from splitpu.config.schema import Config
+from splitpu.config.schema import Config, Scenario
 from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.engine.checkpoint import CheckpointStore
@@ -181,8 +181,16 @@ def _calibrated(context: Context, final: Teacher) -> PUCalibrator | None:
     if method == "none" or context.aside is None:
         return None
     decision = (final.logits - final.threshold).double().cpu().numpy()
-    known, others = decision[context.aside.positives], decision[context.aside.unlabelled]
-    return PUCalibrator.fit(known, others, context.known_prior, method=method, scenario=context.data.scenario)
+    return calibrated_on(context.aside, decision, context.known_prior, method, context.data.scenario)
+
+
+def calibrated_on(
+    aside: RowsAside, decision: Floats, prior: float, method: CalibrationMethod, scenario: Scenario
+) -> PUCalibrator:
+    """The map that rows set aside give for this prior; `decision` is of all rows of the data."""
+    return PUCalibrator.fit(
+        decision[aside.positives], decision[aside.unlabelled], prior, method=method, scenario=scenario
+    )
 
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> None:

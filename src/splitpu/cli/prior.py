@@ -30,6 +30,7 @@ def run_prior(
         loaded = load_source(source_asked(asked, seed=seed, scenario=scenario), display.say, watch)
     for warning in loaded.warnings:
         print_note(warning)
+    display.say("prior: being estimated from the labelled and unlabelled rows")  # minutes, of large images
     found = estimate_prior(loaded.data, seed=seed, every=True, scores=scores, device=device)
     labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
     if json:
@@ -56,7 +57,10 @@ def run_prior(
 
 def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> dict[str, object]:
     low, high = found.interval
-    facts: dict[str, object] = {"recommended": f"--prior {found.value:.3g} (95 % interval {low:.3f} to {high:.3f})"}
+    facts: dict[str, object] = {
+        "recommended": f"{found.value:.3g} (95 % interval {low:.3f} to {high:.3f}); fit finds it by itself and heeds "
+        f"the interval, while --prior {found.value:.3g} is taken as exact"
+    }
     if true_prior is not None:
         facts["truth"] = f"{true_prior:.4g}, known for a named set"
     auc, best = (

@@ -1,18 +1,22 @@
 """`splitpu sensitivity`: what would have been decided if the prior were another one."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from splitpu.calibration import PUCalibrator
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import choose_display
 from splitpu.config import EngineConfig
-from splitpu.data import check_prior
+from splitpu.data import PUData, check_prior
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.pu_metrics import evaluate_pu
+from splitpu.listening import collected_warnings
+from splitpu.methods.choosing import RowsAside
 from splitpu.methods.context import WarmStart
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.metrics import evaluate_scores
@@ -20,7 +24,8 @@ from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData, load_request
-from splitpu.training import Training, train
+from splitpu.runs.starting_weights import same_weights
+from splitpu.training import Training, calibrated_on, train, without_rows_aside
 
 Floats = npt.NDArray[np.float64]
 _COLUMNS = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
@@ -48,27 +53,53 @@ def run_sensitivity(
     priors = prior_range(loaded, request, lowest, highest, steps)
     hardware = Hardware.choose(device, EngineConfig())
     own = _decisions(model, loaded, hardware)
+    plain = own if model.calibration is None else _decisions(replace(model, calibration=None), loaded, hardware)
+    taught, aside = without_rows_aside(loaded.data, folder.config(), request.seed)
     rows, start = [], None
     for prior in priors:
         if refit:
             display.say(f"training with prior {prior:.4g}")
-            training = _trained_with(prior, folder, request, loaded, device, start)
+            with collected_warnings(display.note):
+                training = _trained_with(prior, folder, request, loaded, device, start)
             start = training.warm_start  # a warm-up knows no prior, so the first one does for all
             scores = _decisions(training.model, loaded, hardware)
         else:
-            scores = own if prior == request.prior else _moved(own, loaded, prior)
-        rows.append(_row(prior, scores, own, loaded))
+            scores = own if prior == request.prior else _moved(plain, taught, aside, prior, model.calibration)
+        rows.append(_row(prior, scores, own, loaded, aside))
+    about_own = _about_own_row(model, request, refit=refit)
     if json:
-        print_json({"run": str(folder.path), "prior": model.prior, "refit": refit, "rows": rows})
+        content = {"run": str(folder.path), "prior": model.prior, "refit": refit, "note": about_own}
+        print_json({**content, "rows": rows})
         return 0
     columns = _COLUMNS if loaded.held_out else _COLUMNS[:-1]
     print_table([{**row, "prior": f"{row['prior']:.4g}"} for row in rows], columns)
-    print_facts({"run": folder.path, "its prior": f"{model.prior:.4g}", "each row": "trained anew" if refit else _HOW})
-    print_note("the estimated accuracy rests on the training rows and on the prior of its row being right.")
+    how = "trained anew" if refit else _HOW if model.calibration is None else _HOW_CALIBRATED
+    print_facts({"run": folder.path, "its prior": f"{model.prior:.4g}", "each row": how})
+    if about_own is not None:
+        print_note(about_own)
+    judged = "training rows" if aside is None else "rows that were kept out of the training"
+    print_note(f"the estimated accuracy rests on the {judged} and on the prior of its row being right.")
     return 0
 
 
 _HOW = "the run's model with its threshold where that prior puts it"
+_HOW_CALIBRATED = "the run's model, calibrated for that prior, with its threshold at the probability 1/2"
+
+
+def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None:
+    """Why the run's own row need not lie between its neighbours."""
+    own = f"the row of the run's own prior {request.prior:.4g}"
+    if model.calibration is not None:
+        return None
+    if model.config.threshold == "half":
+        said = f"{own} is cut at the probability 1/2 (threshold=half), the others where their prior says; see --refit."
+        return None if refit else said
+    if request.prior_interval is not None:
+        return (
+            f"{own} is the run as it is: that prior is an estimate, so its threshold also heeds gaps in the logits and "
+            "the base model's own count; every other row takes its prior as known."
+        )
+    return None
 
 
 def prior_range(
@@ -81,9 +112,11 @@ def prior_range(
     low, high = request.prior_interval or (own / 2, min(1.5 * own, (1 + own) / 2))
     low = low if lowest is None else lowest
     high = high if highest is None else highest
-    if lowest is None and loaded.data.scenario == "single-training-set":
-        share = loaded.data.labelled_share
-        low = max(low, share + 0.1 * (own - share))  # at the labelled share itself nothing would be left to find
+    if lowest is None:  # at the labelled share itself nothing would be left to find
+        share = loaded.data.labelled_share if loaded.data.scenario == "single-training-set" else 0.0
+        low = max(low, share + 0.1 * (own - share))
+    if highest is None:  # the interval of a doubtful estimate reaches up to 1, where nothing would be negative
+        high = min(high, 1 - 0.1 * (1 - own))
     for bound in (low, high):
         check_prior(bound, loaded.data)
     if low >= high:
@@ -98,9 +131,16 @@ def _decisions(model: Model, loaded: LoadedData, hardware: Hardware) -> dict[str
     return found
 
 
-def _moved(own: dict[str, Floats], loaded: LoadedData, prior: float) -> dict[str, Floats]:
-    threshold = matched_threshold(torch.from_numpy(own["training"][loaded.data.population]), prior)
-    return {name: scores - threshold for name, scores in own.items()}
+def _moved(
+    plain: dict[str, Floats], taught: PUData, aside: RowsAside | None, prior: float, calibration: PUCalibrator | None
+) -> dict[str, Floats]:
+    """What the run's network says with this prior: a calibrated one by its probabilities, else by its threshold."""
+    training = plain["training"]
+    if calibration is not None and aside is not None:
+        anew = calibrated_on(aside, training, prior, calibration.method, taught.scenario)
+        return {name: anew.decision(scores) for name, scores in plain.items()}
+    threshold = matched_threshold(torch.from_numpy(training[taught.population]), prior)
+    return {name: scores - threshold for name, scores in plain.items()}
 
 
 def _trained_with(
@@ -116,13 +156,18 @@ def _trained_with(
         device=device,
         classes=loaded.classes,
         warm_start=start,
+        weights=None if request.weights is None else same_weights(request.weights),
     )
 
 
-def _row(prior: float, scores: dict[str, Floats], own: dict[str, Floats], loaded: LoadedData) -> dict[str, Any]:
-    data = loaded.data
-    unlabelled = scores["training"][data.unlabelled]
-    estimated = evaluate_pu(scores["training"][data.positives], unlabelled, prior, scenario=data.scenario)
+def _row(
+    prior: float, scores: dict[str, Floats], own: dict[str, Floats], loaded: LoadedData, aside: RowsAside | None
+) -> dict[str, Any]:
+    data, training = loaded.data, scores["training"]
+    unlabelled, judged = training[data.unlabelled], data if aside is None else aside
+    estimated = evaluate_pu(
+        training[judged.positives], training[judged.unlabelled], prior, scenario=data.scenario, intervals=False
+    )
     row: dict[str, Any] = {
         "prior": prior,
         "positive_rate_unlabelled": float((unlabelled > 0).mean()),

@@ -56,6 +56,7 @@ def check_random_labelling(
     else:
         verdict = (
             f"nothing speaks against the labelled positives being a random draw of all positives (AUC {auc:.2f} "
-            "against unlabelled rows that are as clearly positive, 0.5 is expected)"
+            "against unlabelled rows that are as clearly positive, 0.5 is expected); kinds of positives of which "
+            "hardly any is labelled look like negatives and cannot be noticed"
         )
     return LabellingCheck(doubtful, auc, error, verdict)

