@@ -176,6 +176,23 @@ def test_images_through_the_networks(monkeypatch):
     assert pu_scores(data, how="network", device="cpu").how == "network"
 
 
+def test_on_a_cpu_a_small_network_sees_some_rows_made_small(monkeypatch):
+    import splitpu.prior.network_scores as module
+
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (120, 64, 48, 3)).astype(np.uint8)
+    data = PUData(images, np.arange(120) < 40, "case-control")
+    rows, seen = np.arange(0, 120, 2), []
+    monkeypatch.setattr(module, "network_scores", lambda data, **how: seen.append((data, how)))
+    module.affordable_scores(data, rows, seed=3, device="cpu")
+    small, how = seen[0]
+    assert how == {"seed": 3, "device": "cpu", "network": "cnn-small"}
+    assert small.features.shape == (60, 32, 24, 3) and small.features.dtype == np.uint8
+    assert small.scenario == "case-control" and (small.labelled == data.labelled[rows]).all()
+    blocks = images[rows].reshape(60, 32, 2, 24, 2, 3).mean((2, 4))
+    assert np.abs(small.features - blocks).max() <= 0.5
+
+
 def test_images_are_scored_from_both_sides():
     network = build_network("cnn-small", (8, 8, 1)).eval()
     batch = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -19,7 +19,7 @@ from splitpu.evaluation.trained import UNRELIABLE
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.methods.student import NOT_TAKEN
-from splitpu.prior.resolve import ResolvedPrior, resolve_prior
+from splitpu.prior.resolve import BEING_ESTIMATED, ResolvedPrior, resolve_prior
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
@@ -269,7 +269,7 @@ def prior_asked(
         display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in the set (--prior not given)")
         prior = loaded.true_prior
     if prior in (None, "auto"):
-        display.say("prior: being estimated from the labelled and unlabelled rows")
+        display.say(BEING_ESTIMATED)
     try:
         with collected_warnings(display.note):
             wanted = "auto" if prior is None else prior

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import adaptive_avg_pool2d, softplus
 
-from splitpu.config.schema import Config, OptimiserConfig
-from splitpu.data.pudata import PUData
+from splitpu.config.schema import Config, EngineConfig, OptimiserConfig
+from splitpu.data.pudata import Indices, PUData
 from splitpu.engine.batches import Pool
+from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import joined
 from splitpu.engine.stage import AfterEpoch, Batch, EpochRecord, Observer, Stage
 from splitpu.methods.context import Context
@@ -26,6 +27,7 @@ FOLDS = 2  # four, with half as many positives again to learn from, ranked no be
 WARM_UP, CLEANED = 10, 20
 FEWEST_STEPS = 1000  # of both together, as far as MOST_TIMES as many epochs allow
 MOST_TIMES = 4
+LARGEST_SIDE_ON_CPU = 32  # of an image, in pixels
 _BATCH, _SMALLEST_BATCH = 256, 16  # images a step; of volumes fewer, as each is many images
 _UNLABELLED_EACH = 8  # in a batch for every positive: seen less often, those are less learned by heart
 _OPTIMISER = OptimiserConfig(name="adamw", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.99)
@@ -59,6 +61,31 @@ class Mirrored(nn.Module):
         """The mean of both logits; the features are those of the image as it is."""
         as_it_is, turned = self.network(batch), self.network(batch.flip(-1))
         return Outputs(as_it_is.low, as_it_is.high, (as_it_is.logit + turned.logit) / 2)
+
+
+def affordable_scores(data: PUData, rows: Indices, *, seed: int, device: str = "auto") -> CrossFitted:
+    """Scores of these rows, by networks that fit the machine.
+
+    On a GPU all rows train and judge, and the estimators are given some of them, which are enough. On a CPU that would
+    take hours for photographs of usual sizes; there a small network sees only these rows, made small.
+    """
+    if data.kind == "images" and Hardware.choose(device, EngineConfig()).device.type == "cpu":
+        return network_scores(_made_small(data, rows), seed=seed, device=device, network="cnn-small")
+    found = network_scores(data, seed=seed, device=device)
+    return CrossFitted(found.plain[rows], found.cleaned[rows])
+
+
+def _made_small(data: PUData, rows: Indices) -> PUData:
+    """Some rows as images with no side above a limit, whose pixels are means over those of the large ones."""
+    height, width = data.features.shape[1:3]
+    scale = min(1.0, LARGEST_SIDE_ON_CPU / max(height, width))
+    size = tuple(max(1, round(side * scale)) for side in (height, width))
+    small = np.empty((len(rows), *size, data.features.shape[3]), dtype=data.features.dtype)
+    for place, row in enumerate(rows.tolist()):
+        image = torch.from_numpy(np.asarray(data.features[row], dtype=np.float32)).permute(2, 0, 1)
+        pooled = adaptive_avg_pool2d(image, size).permute(1, 2, 0).numpy()
+        small[place] = pooled.round() if small.dtype == np.uint8 else pooled
+    return PUData(small, data.labelled[rows], data.scenario)
 
 
 def network_scores(

@@ -8,6 +8,8 @@ from splitpu.data.pudata import PUData, check_prior
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.prior.estimate import PriorEstimate, estimate_prior, population_share
 
+BEING_ESTIMATED = "prior: being estimated from the labelled and unlabelled rows; that takes minutes for larger images"
+
 
 @dataclass(frozen=True)
 class ResolvedPrior:
@@ -65,8 +67,8 @@ def _must_be_of_use(estimate: PriorEstimate, data: PUData) -> None:
     none, every = (population_share(data, share) for share in (0.5 / rows, 1 - 0.5 / rows))
     if none < estimate.value < every:
         return
+    word = "none" if estimate.value <= none else "all"
     raise InputError(
-        f"{'none' if estimate.value <= none else 'all'} of the {rows} unlabelled rows seem to be positive by the estimate, which "
-        "leaves nothing to tell apart: check how P and U were collected, or give the share of positives yourself "
-        "(prior=0.3, say)"
+        f"{word} of the {rows} unlabelled rows seem to be positive by the estimate, so there is nothing to tell apart: "
+        "check how P and U were collected, or give the share of positives yourself (prior=0.3, say)"
     )

@@ -58,11 +58,9 @@ def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: s
         how = "classical" if data.kind == "vectors" or small else "network"
     rows = chosen_rows(data, seed)
     if how == "network":
-        from splitpu.prior.network_scores import network_scores
+        from splitpu.prior.network_scores import affordable_scores
 
-        # All rows train and judge; the estimators are given the same rows as in the classical way, which are enough.
-        found = network_scores(data, seed=seed, device=device)
-        found = CrossFitted(found.plain[rows], found.cleaned[rows])
+        found = affordable_scores(data, rows, seed=seed, device=device)
     else:
         learned, rows = rows, judged_rows(data, rows, seed)
         features = described(data, rows, seed)  # only here: of large images it would fill the memory
