@@ -51,10 +51,8 @@ def second_opinion(prior: float, interval: tuple[float, float], own_share: float
 
     That share hardly depends on the prior that the model was trained with, so the two err in different directions.
 
-    >>> second_opinion(0.22, (0.18, 0.26), 0.20)
-    0.21
-    >>> second_opinion(0.22, (0.20, 0.24), 0.0)
-    0.21
+    >>> second_opinion(0.25, (0.125, 0.375), 0.5)
+    0.3125
     """
     low, high = interval
     return (prior + min(max(own_share, low), high)) / 2
