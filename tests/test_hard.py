@@ -161,3 +161,11 @@ def test_a_folder_that_cannot_be_filled_is_not_left_half_full(tmp_path: Path) ->
     with pytest.raises((InputError, OSError)):
         lay_out(tmp_path / "look", samples, link=False)
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_patient_in_one_file_keeps_its_ending(tmp_path: Path) -> None:
+    for name in ("one.nii.gz", "two.nii"):
+        (tmp_path / name).write_bytes(name.encode())
+    samples = [ToReview(str(tmp_path / "one.nii.gz"), "one", 0.9), ToReview(str(tmp_path / "two.nii"), "two.nii", 0.5)]
+    lay_out(tmp_path / "look", samples, link=False)
+    assert sorted(path.name for path in (tmp_path / "look").iterdir()) == ["1_0.900_one.nii.gz", "2_0.500_two.nii"]

@@ -357,9 +357,12 @@ def test_fit_predict_and_evaluate_never_say_who_a_patient_is(tmp_path, own_cache
     code, out, err = run_cli(capsys, "fit", *words, *test, "--prior", "0.6", "--size", "8", *TINY, *small, "--out", run)
     assert code == 0, err
     told = out + err
-    code, out, err = run_cli(capsys, "predict", run, tmp_path / "unl", "--out", tmp_path / "scores.csv")
+    review = ["--top", 11, "--copy-to", tmp_path / "look"]
+    code, out, err = run_cli(capsys, "predict", run, tmp_path / "unl", "--out", tmp_path / "scores.csv", *review)
     assert code == 0, err
-    told += out + err
+    told += out + err + " ".join(path.name for path in (tmp_path / "look").iterdir())
+    patients = sorted((tmp_path / "look").iterdir())
+    assert len(patients) == 11 and all(any(patient.iterdir()) for patient in patients)
     code, out, err = run_cli(capsys, "evaluate", run, "--json")
     assert code == 0 and json.loads(out)["rows"] == 6
     told += out + err

@@ -136,14 +136,14 @@ def predict(
     run
         A finished run folder.
     input
-        The rows: a .npy file; a .npz file with X and, if you have them, names; a folder of images; a .csv or .parquet
-        table with the columns the model was trained on.
+        The rows: a .npy file; a .npz file with X and, if you have them, names; a folder of images or of patients; a .csv
+        or .parquet table with the columns the model was trained on.
     out
         The file to write, CSV or, by the ending .parquet, Parquet; CSV on standard output if not given.
     top
-        How many of the most probable images to lay into --copy-to, for review.
+        How many of the most probable images or patients to lay into --copy-to, for review.
     copy_to
-        A new folder for copies of these images, named by rank and probability.
+        A new folder for copies of these images, or of patients' folders, named by rank and probability.
     link
         Make links there instead of copies.
     strict

@@ -15,7 +15,8 @@ from splitpu.cli.progress import choose_display
 from splitpu.cli.review import ToReview, check_review, lay_out
 from splitpu.cli.table_out import check_out, write_csv, write_out
 from splitpu.config import EngineConfig
-from splitpu.data.scanning import ImageFile, Skipped
+from splitpu.data.readers import RowFile
+from splitpu.data.scanning import Skipped
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.models import Model
@@ -46,8 +47,6 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
         rows = read_rows(model, path, strict=asked.strict, watch=watch)
-    if asked.top is not None and rows.files is None:
-        raise InputError(f"--top and --copy-to are for folders of images, and {path} holds volumes.")
     model.preprocessing.check(rows.features)
     decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
     lines = list(_lines(decision, rows.names or [""] * len(decision), model.classes))
@@ -69,7 +68,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     else:
         print(f"{out}: {len(lines):,} rows, {int((decision > 0).sum()):,} of them positive")
     if reviewed:
-        print_note(f"the {reviewed:,} most probable images are in {asked.copy_to}")
+        print_note(f"the {reviewed:,} most probable samples are in {asked.copy_to}")
     return 0
 
 
@@ -79,12 +78,12 @@ def _plain(entry: Skipped) -> dict[str, Any]:
 
 def _check_review(asked: PredictOptions, path: Path) -> None:
     if (asked.top is None) != (asked.copy_to is None):
-        raise InputError("--top and --copy-to go together: how many images to lay into which folder.")
+        raise InputError("--top and --copy-to go together: how many samples to lay into which folder.")
     if asked.link and asked.copy_to is None:
         raise InputError("--link goes with --top and --copy-to: it makes links there instead of copies.")
     if asked.top is not None and asked.copy_to is not None:
         if not path.is_dir():
-            raise InputError(f"--top and --copy-to are for folders of images, and {path} is none.")
+            raise InputError(f"--top and --copy-to are for folders of images or patients, and {path} is none.")
         check_review(asked.copy_to, asked.top)
 
 
@@ -98,7 +97,7 @@ def _account_for_files(rows: Rows, out: Path | None) -> None:
         print_note(f"{listing} lists every file that has no score, and why")
 
 
-def _most_probable(files: Sequence[ImageFile], shares: npt.NDArray[np.float64], top: int) -> list[ToReview]:
+def _most_probable(files: Sequence[RowFile], shares: npt.NDArray[np.float64], top: int) -> list[ToReview]:
     chosen = np.argsort(-shares, kind="stable")[:top].tolist()
     return [ToReview(files[row].path, files[row].name, shares[row]) for row in chosen]
 

@@ -12,8 +12,8 @@ from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.images import BadImage, ImageSpec, decode, read_header, require_pillow
 from splitpu.data.npz import read_names
 from splitpu.data.preprocess import BYTE_SCALE
-from splitpu.data.readers import RowSpec
-from splitpu.data.scanning import ImageFile, Skipped
+from splitpu.data.readers import RowFile, RowSpec
+from splitpu.data.scanning import Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.table_files import read_table
 from splitpu.data.tables import TableRecipe
@@ -28,7 +28,7 @@ class Rows:
 
     features: Array
     names: tuple[str, ...] | None = None
-    files: tuple[ImageFile, ...] | None = None  # of the rows, if each is one image file
+    files: tuple[RowFile, ...] | None = None  # of the rows, if each is an image file or a patient's folder
     skipped: tuple[Skipped, ...] = ()
     warnings: tuple[str, ...] = ()  # about the files they come from
 
@@ -56,9 +56,7 @@ def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows
     if spec.kind == "volumes":
         holds_volumes([path])  # says so where one patient's files are given for a folder of patients
     found = read_images([path], spec=spec, strict=strict, watch=watch)
-    images = tuple(file for file in found.files if isinstance(file, ImageFile))
-    files = images if found.spec.kind == "images" else None
-    return Rows(found.pixels, found.names, files, found.skipped, tuple(found.in_words("given")))
+    return Rows(found.pixels, found.names, tuple(found.files), found.skipped, tuple(found.in_words("given")))
 
 
 def _one_image(model: Model, path: Path) -> Rows:

@@ -37,6 +37,7 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
             draft.mkdir(parents=True)
             for rank, sample in enumerate(samples, start=1):
                 flat = sample.name.replace("/", "__")[-150:]  # file names may not be longer than 255 bytes
+                flat += _missing_ending(sample)
                 _lay(sample.path, draft / f"{rank:0{digits}d}_{sample.probability:.3f}_{flat}", link)
             if folder.exists():
                 folder.rmdir()  # empty, as was checked
@@ -44,6 +45,14 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     return len(samples)
+
+
+def _missing_ending(sample: ToReview) -> str:
+    """Patients that are one file each are called without its ending; programs that show it need one."""
+    for ending in (".nii.gz", ".nii"):
+        if sample.path.lower().endswith(ending) and not os.path.isdir(sample.path):
+            return "" if sample.name.lower().endswith(ending) else ending
+    return ""
 
 
 def _lay(path: str, target: Path, link: bool) -> None:
