@@ -15,6 +15,7 @@ from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 from image_tools import write_pictures
 
 from splitpu import preset
+from splitpu.cli import main
 from splitpu.cli.fit import show_result
 from splitpu.cli.pace import LongRun
 from splitpu.data import PUData
@@ -288,6 +289,23 @@ def test_control_c_before_the_training(place: Path, seconds: float) -> None:
     _, err = process.communicate(timeout=60)
     assert "Traceback" not in err and not (place / "never").exists()
     assert process.returncode == 130 and err.endswith("interrupted before there was anything to keep\n")
+
+
+@pytest.mark.parametrize("cause", [KeyboardInterrupt(), ValueError("a mistake")])
+def test_control_c_while_a_class_is_made(
+    cause: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python 3.11 makes a RuntimeError of whatever is raised there."""
+
+    def wrapped(*words: object, **how: object) -> int:
+        raise RuntimeError("Error calling __set_name__") from cause
+
+    monkeypatch.setattr("splitpu.cli.app.app", wrapped)
+    if isinstance(cause, KeyboardInterrupt):
+        assert main(["info"]) == 130 and "interrupted" in capsys.readouterr().err
+    else:
+        with pytest.raises(RuntimeError, match="__set_name__"):
+            main(["info"])
 
 
 @pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])

@@ -13,7 +13,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         from splitpu.cli.entry import main as run_command
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if not by_control_c(error):
+            raise
         print("splitpu: interrupted before there was anything to keep", file=sys.stderr)
         return 130
     return run_command(argv)
+
+
+def by_control_c(error: BaseException | None) -> bool:
+    """Whether this is Ctrl-C, or what became of it: Python 3.11 wraps it where it met a class being made.
+
+    >>> by_control_c(KeyboardInterrupt()), by_control_c(RuntimeError("a mistake"))
+    (True, False)
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None

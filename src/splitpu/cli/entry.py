@@ -8,6 +8,7 @@ from io import TextIOWrapper
 
 from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
 
+from splitpu.cli import by_control_c
 from splitpu.cli.quick_start import claim_process
 from splitpu.cli.signals import RunStopped
 from splitpu.errors import SplitPUError
@@ -39,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone, as `head` does; Python must not complain about it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if not by_control_c(error):
+            raise
         _complain("interrupted before there was anything to keep")
         return INTERRUPTED
     except OSError as error:
