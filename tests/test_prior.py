@@ -176,6 +176,24 @@ def test_images_through_the_networks(monkeypatch):
     assert pu_scores(data, how="network", device="cpu").how == "network"
 
 
+def test_the_command_says_how_far_the_networks_have_got(tmp_path, monkeypatch, capsys):
+    import splitpu.prior.network_scores as module
+    from splitpu.cli import main
+
+    monkeypatch.setattr(module, "WARM_UP", 2)
+    monkeypatch.setattr(module, "CLEANED", 1)
+    images = np.random.default_rng(0).normal(size=(120, 8, 8, 1)).astype(np.float32)
+    images[:80, :4] += 2.0
+    np.savez(tmp_path / "rows.npz", X=images, s=(np.arange(120) < 40).astype(int))
+    words = ["prior", str(tmp_path / "rows.npz"), "--scores", "network", "--device", "cpu"]
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    for number in (1, 4):
+        assert f"prior.fold{number}.plain, epochs: 8 of 8" in said  # two, four times as few rows make few steps
+        assert f"prior.fold{number}.cleaned, epochs: 4 of 4" in said
+    assert main([*words, "--json"]) == 0 and "epochs" not in capsys.readouterr().err
+
+
 def test_on_a_cpu_a_small_network_sees_some_rows_made_small(monkeypatch):
     import splitpu.prior.network_scores as module
 
@@ -186,7 +204,7 @@ def test_on_a_cpu_a_small_network_sees_some_rows_made_small(monkeypatch):
     monkeypatch.setattr(module, "network_scores", lambda data, **how: seen.append((data, how)))
     module.affordable_scores(data, rows, seed=3, device="cpu")
     small, how = seen[0]
-    assert how == {"seed": 3, "device": "cpu", "network": "cnn-small"}
+    assert how == {"seed": 3, "device": "cpu", "network": "cnn-small", "observer": None}
     assert small.features.shape == (60, 32, 24, 3) and small.features.dtype == np.uint8
     assert small.scenario == "case-control" and (small.labelled == data.labelled[rows]).all()
     blocks = images[rows].reshape(60, 32, 2, 24, 2, 3).mean((2, 4))

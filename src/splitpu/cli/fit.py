@@ -9,7 +9,7 @@ from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.options import TrainingWords
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.pace import LongRun
-from splitpu.cli.progress import ProgressDisplay, choose_display
+from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
 from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, apply_overrides, preset, read_config
 from splitpu.engine.hardware import check_device
@@ -271,9 +271,9 @@ def prior_asked(
     if prior in (None, "auto"):
         display.say(BEING_ESTIMATED)
     try:
-        with collected_warnings(display.note):
-            wanted = "auto" if prior is None else prior
-            found = resolve_prior(wanted, loaded.data, seed=seed, device=asked.device or "auto")
+        with collected_warnings(display.note), display.watching() as watch:
+            wanted, device = "auto" if prior is None else prior, asked.device or "auto"
+            found = resolve_prior(wanted, loaded.data, seed=seed, device=device, observer=CountedEpochs(watch))
     except InputError:
         for warning in loaded.warnings:  # one of them may be the reason
             display.note(warning)

@@ -4,7 +4,7 @@ from typing import Any
 
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
-from splitpu.cli.progress import choose_display
+from splitpu.cli.progress import CountedEpochs, choose_display
 from splitpu.config.schema import Scenario
 from splitpu.errors import InputError
 from splitpu.evaluation.assumptions import check_random_labelling
@@ -32,7 +32,9 @@ def run_prior(
     for warning in loaded.warnings:
         print_note(warning)
     display.say(BEING_ESTIMATED)
-    found = estimate_prior(loaded.data, seed=seed, every=True, scores=scores, device=device)
+    with display.watching() as watch:
+        epochs = CountedEpochs(watch)
+        found = estimate_prior(loaded.data, seed=seed, every=True, scores=scores, device=device, observer=epochs)
     labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
     if json:
         content: dict[str, Any] = {

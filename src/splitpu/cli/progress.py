@@ -55,6 +55,17 @@ class ProgressDisplay(Observer):
         return None
 
 
+class CountedEpochs(Observer):
+    """Shows the epochs of stages before the training itself as something countable."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """One more."""
+        self._watch(f"{record.stage}, epochs", record.epoch, record.epochs)
+
+
 def choose_display(*, quiet: bool) -> ProgressDisplay:
     """What suits the place that standard error goes to."""
     if quiet:

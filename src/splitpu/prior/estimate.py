@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from splitpu.prior.learners import Floats
 from splitpu.prior.penl1 import PenL1
 from splitpu.prior.scores import PUScores, ScoreKind, pu_scores
 from splitpu.prior.tice import tice
+
+if TYPE_CHECKING:
+    from splitpu.engine.stage import Observer
 
 PriorMethod = Literal["auto", "bbe", "dedpul", "tedn", "tedn-dedpul", "km2", "tice", "penl1"]
 
@@ -93,6 +96,7 @@ def estimate_prior(
     every: bool = False,
     scores: ScoreKind = "auto",
     device: str = "auto",
+    observer: "Observer | None" = None,
 ) -> PriorEstimate:
     """Estimate the share of positives in the population from P and U alone.
 
@@ -102,7 +106,7 @@ def estimate_prior(
     scores, one number a row, which keep what the features say about the mixture and are far easier to estimate
     densities of. Every estimator measures the share among the unlabelled rows, and `population_share` turns it into
     the prior. The interval comes from resampling P and U; that of the consensus also covers the disagreement of its
-    members.
+    members. Where networks are trained for it, which may take minutes, the observer sees their epochs.
 
     >>> from splitpu.data import load_named, make_pu
     >>> data, _ = make_pu(load_named("breast-cancer"), 60, seed=0)
@@ -113,7 +117,7 @@ def estimate_prior(
     known = {"auto", *QUICK, *SLOW}
     if method not in known:
         raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(sorted(known))}")
-    found = pu_scores(data, seed=seed, how=scores, device=device)
+    found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer)
     _must_separate(found)
     _must_overlap(found)
     rng = np.random.default_rng(seed)

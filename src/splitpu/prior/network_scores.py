@@ -63,15 +63,18 @@ class Mirrored(nn.Module):
         return Outputs(as_it_is.low, as_it_is.high, (as_it_is.logit + turned.logit) / 2)
 
 
-def affordable_scores(data: PUData, rows: Indices, *, seed: int, device: str = "auto") -> CrossFitted:
+def affordable_scores(
+    data: PUData, rows: Indices, *, seed: int, device: str = "auto", observer: Observer | None = None
+) -> CrossFitted:
     """Scores of these rows, by networks that fit the machine.
 
     On a GPU all rows train and judge, and the estimators are given some of them, which are enough. On a CPU that would
     take hours for photographs of usual sizes; there a small network sees only these rows, made small.
     """
     if data.kind == "images" and Hardware.choose(device, EngineConfig()).device.type == "cpu":
-        return network_scores(_made_small(data, rows), seed=seed, device=device, network="cnn-small")
-    found = network_scores(data, seed=seed, device=device)
+        small = _made_small(data, rows)
+        return network_scores(small, seed=seed, device=device, network="cnn-small", observer=observer)
+    found = network_scores(data, seed=seed, device=device, observer=observer)
     return CrossFitted(found.plain[rows], found.cleaned[rows])
 
 

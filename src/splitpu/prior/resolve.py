@@ -2,11 +2,14 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.prior.estimate import PriorEstimate, estimate_prior, population_share
+
+if TYPE_CHECKING:
+    from splitpu.engine.stage import Observer
 
 BEING_ESTIMATED = "prior: being estimated from the labelled and unlabelled rows; that takes minutes for larger images"
 
@@ -34,7 +37,9 @@ class ResolvedPrior:
         return cls(value, estimate.interval, estimate.source, estimate, estimate.verdicts)
 
 
-def resolve_prior(prior: object, data: PUData, *, seed: int = 0, device: str = "auto") -> ResolvedPrior:
+def resolve_prior(
+    prior: object, data: PUData, *, seed: int = 0, device: str = "auto", observer: "Observer | None" = None
+) -> ResolvedPrior:
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
 
     An estimate that was made before is taken as it is, with its interval: once is enough for many models.
@@ -52,7 +57,7 @@ def resolve_prior(prior: object, data: PUData, *, seed: int = 0, device: str = "
         return ResolvedPrior(check_prior(prior, data), None, "given")
     from splitpu.evaluation.assumptions import check_random_labelling
 
-    estimate = estimate_prior(data, seed=seed, device=device)
+    estimate = estimate_prior(data, seed=seed, device=device, observer=observer)
     labelling = check_random_labelling(data, scores=estimate.scores, seed=seed)
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
     _must_be_of_use(estimate, data)

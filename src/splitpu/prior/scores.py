@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from splitpu.data.pudata import Indices, PUData
 from splitpu.errors import InputError
 from splitpu.prior.learners import Flags, Floats, KernelLogistic, Learner, RandomTrees
 from splitpu.prior.tedn import APART, CROSS_FITTINGS, CrossFitted, alternate, mean_scores
+
+if TYPE_CHECKING:
+    from splitpu.engine.stage import Observer
 
 ScoreKind = Literal["auto", "classical", "network"]
 
@@ -50,8 +53,18 @@ class PUScores:
         return float(np.sqrt((positives + unlabelled + 1) / (12 * positives * unlabelled)))
 
 
-def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: str = "auto") -> PUScores:
-    """Cross-fitted scores: quick classical learners for vectors and small images, the package's networks for others."""
+def pu_scores(
+    data: PUData,
+    *,
+    seed: int = 0,
+    how: ScoreKind = "auto",
+    device: str = "auto",
+    observer: "Observer | None" = None,
+) -> PUScores:
+    """Cross-fitted scores: quick classical learners for vectors and small images, the package's networks for others.
+
+    The observer sees the epochs of the networks.
+    """
     _enough_rows(data)
     if how == "auto":
         small = int(np.prod(data.features.shape[1:])) <= LARGEST_CLASSICAL_IMAGE
@@ -60,7 +73,7 @@ def pu_scores(data: PUData, *, seed: int = 0, how: ScoreKind = "auto", device: s
     if how == "network":
         from splitpu.prior.network_scores import affordable_scores
 
-        found = affordable_scores(data, rows, seed=seed, device=device)
+        found = affordable_scores(data, rows, seed=seed, device=device, observer=observer)
     else:
         learned, rows = rows, judged_rows(data, rows, seed)
         features = described(data, rows, seed)  # only here: of large images it would fill the memory
