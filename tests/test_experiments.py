@@ -371,7 +371,7 @@ def test_smoke_is_rendered(smoked: Smoke) -> None:
 def test_nothing_run_yet(tmp_path: Path) -> None:
     render(ResultStore(tmp_path / "none"), tmp_path)
     text, html = ((tmp_path / name).read_text() for name in ("RESULTS.md", "results.html"))
-    assert "ours is not run" in text and "89.18 ± 0.12" in text and "not run" in html
+    assert "ours: not run" in text and "89.18 ± 0.12" in text and "not run" in html
     assert all(f"(`{name}`)" in text and f'id="{name}"' in html for name in NAMES)
     assert "http://" not in html and "https://" not in html and "src=" not in html
 

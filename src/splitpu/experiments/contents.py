@@ -36,9 +36,9 @@ def headline(store: ResultStore, *, smoke: bool = False) -> str:
     for recipe in main.recipes:
         cell = next((c for c in cells(main, recipe, store, smoke=smoke) if c.row is row and c.positives == size), None)
         if cell is not None and cell.mean is not None:
-            found.append(f"{recipe} {cell.ours}")
-    ours = "; ".join(found) or NOT_RUN
-    return f"CIFAR-10 with {size} labelled positives: the paper says {row.paper[size]:.2f}, ours is {ours}."
+            found.append(f"recipe `{recipe}` {cell.ours}")
+    ours = ", ".join(found) or NOT_RUN
+    return f"CIFAR-10 with {size} labelled positives: the paper says {row.paper[size]:.2f}; ours: {ours}."
 
 
 def _introduction(store: ResultStore) -> list[Block]:
