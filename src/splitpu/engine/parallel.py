@@ -7,8 +7,8 @@ Backwards, each process has the whole loss but follows it only through its own p
 in buckets, while those of earlier layers are still being computed. Modules outside a network, such as a predictor head,
 work on gathered outputs and are computed by all.
 
-DDP takes the mean over processes, which is right for what all compute in full: it changes nothing and lets no rounding
-drive them apart. What a network is given back for its own part is taken times their number, so that its mean is the sum.
+DDP takes the mean over processes. For what all compute in full that is right: it changes nothing and lets no rounding
+drive them apart. What comes back to a network's own part is multiplied by their number, so that its mean is the sum.
 """
 
 from collections.abc import Iterator, Mapping
@@ -92,7 +92,8 @@ class SharedStep:
         """Give every weight its gradient, exchanged on the way."""
         try:
             loss.backward()  # type: ignore[no-untyped-call]
-            self._exchanging._check_reducer_finalized()  # before the optimiser moves anything, not in the next step
+            # Before the optimiser moves anything; torch by itself would say so in the next step.
+            self._exchanging._check_reducer_finalized()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if _GRAPH_CHANGED not in str(error):
                 raise
