@@ -43,36 +43,6 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "
 TOLERANCE = 1e-4
 
 
-# One step's gradients and statistics in double precision, where nothing hides behind rounding. 13 rows: no even shares.
-EXACT = """
-import os
-
-import torch
-from splitpu.engine.parallel import add_gradients, shared_work
-from splitpu.engine.world import World
-from splitpu.losses import nnpu_risk
-from splitpu.networks import build_network
-
-def found(world):
-    torch.manual_seed(0)
-    network = build_network("cnn-small", (8, 8, 3)).double().train()
-    rows = torch.randn(13, 3, 8, 8, dtype=torch.float64)
-    with shared_work(network, world):
-        outputs = network(rows)
-        low, high, logit = outputs.low, outputs.high, outputs.logit
-        risk = nnpu_risk(logit[:5], logit[5:], 0.4).objective
-        (risk + low.square().mean() + high.abs().mean()).backward()
-        add_gradients(network, world)
-    return [*(p.grad for p in network.parameters()), *(b.double() for b in network.buffers())]
-
-world = World.join()
-apart = max(float((a - b).abs().max()) for a, b in zip(found(World()), found(world), strict=True))
-if world.writes:
-    print(apart, flush=True)
-os._exit(0)  # as `python -m splitpu` does, and for the same reason
-"""
-
-
 def start(*words: object) -> subprocess.Popen[str]:
     command = [sys.executable, *TORCHRUN, "-m", "splitpu", *map(str, words)]
     return subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -91,14 +61,6 @@ def largest_difference(one: Path, other: Path) -> float:
     first, second = (load_file(run / "model.safetensors") for run in (one, other))
     assert first.keys() == second.keys()
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
-
-
-def test_a_step_is_exactly_that_of_one_process(tmp_path: Path) -> None:
-    script = tmp_path / "exact.py"
-    script.write_text(EXACT)
-    done = subprocess.run([sys.executable, *TORCHRUN, script], env=ENVIRONMENT, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 1e-11
 
 
 @pytest.mark.parametrize("kind", ["vectors", "images"])

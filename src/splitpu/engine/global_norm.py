@@ -30,10 +30,7 @@ class _GlobalNormalise(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         rows, weight, mean, variance, count = ctx.saved_tensors
         layer, gradient = ctx.layer, gradients[0]
-        # As if the statistics were constants: this gives the sums over our own rows as well.
-        direct, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
-            gradient, rows, weight, mean, variance, None, None, False, layer.eps, [True, True, True]
-        )
+        direct, for_weight, for_bias = _with_constant_statistics(gradient, rows, weight, mean, variance, layer.eps)
         sums = layer.world.add_up(torch.stack([for_weight, for_bias]).to(mean)) / count
         # What mean and variance pass on to every row; linear in the row, so two numbers a channel are enough.
         inverse = torch.rsqrt(variance + layer.eps)
@@ -41,6 +38,18 @@ class _GlobalNormalise(torch.autograd.Function):
         shift = -weight * inverse * sums[1] - slope * mean
         for_rows = direct + torch.addcmul(_along(shift, rows), rows, _along(slope, rows))
         return for_rows.to(rows.dtype), for_weight, for_bias, None, None, None, None
+
+
+def _with_constant_statistics(
+    gradient: Tensor, rows: Tensor, weight: Tensor, mean: Tensor, variance: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of rows, weight and bias; the latter two are also the sums over our own rows that others need."""
+    if not len(rows):  # fewer rows than processes: torch would divide by their number, which ends the process
+        return torch.zeros_like(rows), torch.zeros_like(weight), torch.zeros_like(weight)
+    found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_batch_norm_backward(
+        gradient, rows, weight, mean, variance, None, None, False, eps, [True, True, True]
+    )
+    return found
 
 
 class GlobalBatchNorm(_BatchNorm):

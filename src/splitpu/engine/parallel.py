@@ -3,36 +3,49 @@
 Every process draws the same rows and the same views of the whole batch, which costs little beside the network. Each
 sends its own part of the views through the network and gathers the outputs of all parts, so a task sees the whole batch
 and no loss has to know: PU risks are not sums over rows, and a mean of the processes' losses would be another method.
-Backwards, each process has the whole loss but follows it only through its own part; the gradients of the networks are
-then added up. Modules outside a network, such as a predictor head, work on gathered outputs and are computed by all.
+Backwards, each process has the whole loss but follows it only through its own part; torch's DDP exchanges the gradients
+in buckets, while those of earlier layers are still being computed. Modules outside a network, such as a predictor head,
+work on gathered outputs and are computed by all.
+
+DDP takes the mean over processes. For what all compute in full that is right: it changes nothing and lets no rounding
+drive them apart. What comes back to a network's own part is multiplied by their number, so that its mean is the sum.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parallel import DistributedDataParallel
 
 from splitpu.engine.global_norm import global_batch_norms
 from splitpu.engine.outputs import LazyOutputs, networks_in
-from splitpu.engine.world import World
+from splitpu.engine.stage import Batch, Task
+from splitpu.engine.world import World, together
+from splitpu.errors import InputError
 from splitpu.networks.backbone import Backbone, Outputs
+from splitpu.views import Views
+
+_GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
 
 
 class _Gather(torch.autograd.Function):
-    """All parts in order; the gradient of our own part comes back, as every process computes the same loss."""
+    """All parts in order; the gradient of our own part comes back, as every process computes the same loss.
+
+    It comes back times the number of processes, of which DDP takes the mean.
+    """
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, count: int, world: World) -> Tensor:
-        ctx.own = world.share(count)
+        ctx.own, ctx.processes = world.share(count), world.size
         return world.gather(part, count)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         first, end = ctx.own
-        return gradients[0][first:end], None, None
+        return gradients[0][first:end] * ctx.processes, None, None
 
 
 def _gathered(part: Outputs, name: str, count: int, world: World) -> Tensor:
@@ -58,20 +71,53 @@ def shared_work(module: nn.Module, world: World) -> Iterator[None]:
         yield
 
 
-def add_gradients(module: nn.Module, world: World) -> None:
-    """Make every gradient that of the whole batch, in one exchange."""
-    if world.size == 1:
-        return
-    shared = {id(p) for network in networks_in(module) for p in network.parameters()}
-    parameters = [p for p in module.parameters() if p.grad is not None]
-    if not parameters:
-        return
-    # What all processes computed in full is averaged, which changes nothing and lets no rounding drive them apart.
-    gradients = [p.grad if id(p) in shared else p.grad / world.size for p in parameters if p.grad is not None]
-    total = world.add_up(torch.cat([gradient.reshape(-1) for gradient in gradients]))
-    for parameter, summed in zip(parameters, torch.split(total, [p.numel() for p in parameters]), strict=True):
-        if parameter.grad is not None:
-            parameter.grad.copy_(summed.view(parameter.shape))
+class SharedStep:
+    """A task's step whose way back leaves every process with the gradients of the whole batch."""
+
+    @together
+    def __init__(self, task: Task) -> None:
+        """Inside `shared_work`, by all processes at once."""
+        # Static: a task computes every step alike, as capturing one takes for granted. So torch finds out in the first
+        # step which weights no loss reaches, and leaves them without a gradient: a decay must not move them.
+        self._exchanging = DistributedDataParallel(_StepModule(task), static_graph=True, gradient_as_bucket_view=True)
+
+    @together
+    def terms(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """What the task's own step returns; only the loss can be followed back."""
+        found: dict[str, Tensor] = self._exchanging(batch, views, generator)
+        return found
+
+    @together
+    def backward(self, loss: Tensor) -> None:
+        """Give every weight its gradient, exchanged on the way."""
+        try:
+            loss.backward()  # type: ignore[no-untyped-call]
+            # Before the optimiser moves anything; torch by itself would say so in the next step.
+            self._exchanging._check_reducer_finalized()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            if _GRAPH_CHANGED not in str(error):
+                raise
+            raise InputError(
+                "the network does not use the same weights in every step, which several processes cannot train "
+                "together: run without torchrun."
+            ) from error
+
+
+class _StepModule(nn.Module):
+    """A task's step as the module that DDP asks for.
+
+    It has the weights that are trained and nothing else. Buffers need no exchange: every process computes the same.
+    """
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(p for p in task.module.parameters() if p.requires_grad)
+        self._step = task.step
+
+    def forward(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """The terms; only the loss with its way back, so that torch does not look for gradients of the others."""
+        terms = self._step(batch, views, generator)
+        return {name: term if name == "loss" else term.detach() for name, term in terms.items()}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from splitpu.engine.fused_optimiser import FusedOptimiser
 from splitpu.engine.half_weights import HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
-from splitpu.engine.parallel import add_gradients
+from splitpu.engine.parallel import SharedStep
 from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import TORCHS_OWN, StageDraws
@@ -30,7 +30,8 @@ class Step:
         allow_kernels(self.module, hardware.kernels)
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
-        # Several processes add up gradients of their own accord, in whatever they were computed.
+        self._shared = SharedStep(stage.task) if hardware.world.size > 1 else None
+        # Several processes exchange what autograd gives a weight, and the optimiser would take halves past it.
         halves = hardware.kernels and hardware.bf16 and hardware.world.size == 1
         fused = self.optimiser if isinstance(self.optimiser, FusedOptimiser) else None
         self._half = HalfWeights(self.module, fused) if halves else None
@@ -127,8 +128,11 @@ class Step:
     def _terms(self, indices: Mapping[str, Tensor]) -> dict[str, Tensor]:
         lighter = nullcontext() if self.lighter is None else self.lighter.active()
         half = nullcontext() if self._half is None else self._half.active()
+        # Without gradients there is nothing to exchange but what networks exchange anyway.
+        shared = self._shared if torch.is_grad_enabled() else None
+        step = self.stage.task.step if shared is None else shared.terms
         with self.hardware.autocast(), half, lighter:
-            return self.stage.task.step(self._batch(indices), self.views, self.generator)
+            return step(self._batch(indices), self.views, self.generator)
 
     def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:
         if self._raw:
@@ -148,9 +152,11 @@ class Step:
     def _compute(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         terms = self._terms(self._indices)
-        # No gradient to begin with: torch would import its compiler to compare shapes, half a second of the start.
-        terms["loss"].backward()  # type: ignore[no-untyped-call]
-        add_gradients(self.module, self.hardware.world)
+        if self._shared is not None:
+            self._shared.backward(terms["loss"])
+        else:
+            # No gradient to begin with: torch would import its compiler to compare shapes, half a second of the start.
+            terms["loss"].backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         if self.average is not None:
             self.average.update(self._average_weight)

@@ -27,7 +27,7 @@ _Given = ParamSpec("_Given")
 _Answer = TypeVar("_Answer")
 
 
-def _together(collective: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
+def together(collective: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
     """Turn whatever a broken connection raises into a sentence."""
 
     @functools.wraps(collective)
@@ -87,7 +87,7 @@ class World:
         """How many of `count` things each process has."""
         return [count // self.size + (rank < count % self.size) for rank in range(self.size)]
 
-    @_together
+    @together
     def gather(self, part: Tensor, count: int) -> Tensor:
         """Every process's part of `count` rows, in order. Not differentiable: see `engine/parallel.py` for that."""
         if self.size == 1:
@@ -103,7 +103,7 @@ class World:
             return everything
         return torch.cat([piece[:size] for piece, size in zip(pieces, sizes, strict=True)])
 
-    @_together
+    @together
     def add_up(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""
         if self.size > 1:
@@ -114,7 +114,7 @@ class World:
         """Whether it is so in any process. Asked on the host: no device has to finish first."""
         return here if self.size == 1 else bool(self.add_up(torch.tensor(int(here))))
 
-    @_together
+    @together
     def agree_on(self, tensors: Iterable[Tensor]) -> None:
         """Give every process the first one's values."""
         if self.size > 1:
