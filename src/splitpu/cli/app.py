@@ -3,7 +3,7 @@
 from importlib.metadata import version
 from pathlib import Path
 
-from cyclopts import App
+from cyclopts import App, Group
 
 from splitpu.cli import looking
 from splitpu.cli.compare import compare
@@ -189,3 +189,15 @@ def evaluate(
     from splitpu.cli.inputs import DataOptions
 
     return run_evaluate(run, DataOptions(data=data, **where.__dict__), device=device, json=json)
+
+
+# The help names the commands in the order in which most people need them, not in that of the alphabet.
+IN_ORDER_OF_NEED = {
+    "Train a model and use it": ("demo", "fit", "predict", "hard", "evaluate", "export"),
+    "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
+    "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
+}
+for title, names in IN_ORDER_OF_NEED.items():
+    group = Group.create_ordered(title)
+    for place, name in enumerate(names):
+        app[name].group, app[name].sort_key = group, place
