@@ -371,7 +371,7 @@ def test_smoke_is_rendered(smoked: Smoke) -> None:
 def test_nothing_run_yet(tmp_path: Path) -> None:
     render(ResultStore(tmp_path / "none"), tmp_path)
     text, html = ((tmp_path / name).read_text() for name in ("RESULTS.md", "results.html"))
-    assert "ours is not run" in text and "89.18 ± 0.12" in text and "not run" in html
+    assert "ours: not run" in text and "89.18 ± 0.12" in text and "not run" in html
     assert all(f"(`{name}`)" in text and f'id="{name}"' in html for name in NAMES)
     assert "http://" not in html and "https://" not in html and "src=" not in html
 
@@ -379,7 +379,8 @@ def test_nothing_run_yet(tmp_path: Path) -> None:
 def test_partial_results_are_rendered(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "results")
     for unit in units_of("main", recipe="paper", positives=[1000], seeds=[0, 1]):
-        store.add(unit, made_up(unit, 90.0 + unit.seed, base=88.0))
+        ranked = {"metrics": {"roc_auc": 0.95}, "base_metrics": {"roc_auc": 0.9}, "matched_accuracy": 91.0}
+        store.add(unit, made_up(unit, 90.0 + unit.seed, base=88.0) | ranked)
     of_rho = units_of("rho", recipe="paper", positives=[1000], seeds=[0])
     (half,) = [unit for unit in of_rho if unit.setting == {"rounds": 1, "student.rho": 0.5}]
     store.add(half, made_up(half, 89.0))
@@ -389,8 +390,10 @@ def test_partial_results_are_rendered(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "results")
     render(store, tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "| Split-PU | 1000 | 90.51 ± 0.10 | 90.50 ± 0.71 (n = 2) | -0.01 | 100 s | a fine card |" in text
-    assert "| base model (nnPU) | 1000 | 89.02 ± 0.39 | 88.00 ± 0.00 (n = 2) | -1.02 |" in text
+    ours = "90.50 ± 0.71 (n = 2) | -0.01 | 91.00 ± 0.00 | 95.00 ± 0.00 | 100 s | a fine card |"
+    assert f"| Split-PU | 1000 | 90.51 ± 0.10 | {ours}" in text
+    base = "88.00 ± 0.00 (n = 2) | -1.02 | \N{EN DASH} | 90.00 ± 0.00 |"
+    assert f"| base model (nnPU) | 1000 | 89.02 ± 0.39 | {base}" in text
     assert "| student over its own base | 1000 | \N{EN DASH} | +2.50 ± 0.71 (n = 2) |" in text
     assert "| 0.5 | 1000 | 90.02 | 89.00 (n = 1) | -1.02 |" in text
     assert "| 0.7 | 1000 | 90.51 | 90.25 (n = 1) |" in text  # the run of another table's row serves this one, too

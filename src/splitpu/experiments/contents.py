@@ -5,7 +5,7 @@ from statistics import fmean
 
 from splitpu.experiments.blocks import Block, Charts, Grid, Heading, Paragraph, Part
 from splitpu.experiments.choosing import candidates, estimate, verdict
-from splitpu.experiments.declared import SPLIT_PU, Experiment, Recipe, Row, experiments, recipes
+from splitpu.experiments.declared import Experiment, Recipe, Row, experiments, recipes
 from splitpu.experiments.drawing import setting_chart
 from splitpu.experiments.figure_contents import FIGURE_CONTENTS
 from splitpu.experiments.store import ResultStore
@@ -36,9 +36,9 @@ def headline(store: ResultStore, *, smoke: bool = False) -> str:
     for recipe in main.recipes:
         cell = next((c for c in cells(main, recipe, store, smoke=smoke) if c.row is row and c.positives == size), None)
         if cell is not None and cell.mean is not None:
-            found.append(f"{recipe} {cell.ours}")
-    ours = "; ".join(found) or NOT_RUN
-    return f"CIFAR-10 with {size} labelled positives: the paper says {row.paper[size]:.2f}, ours is {ours}."
+            found.append(f"recipe `{recipe}` {cell.ours}")
+    ours = ", ".join(found) or NOT_RUN
+    return f"CIFAR-10 with {size} labelled positives: the paper says {row.paper[size]:.2f}; ours: {ours}."
 
 
 def _introduction(store: ResultStore) -> list[Block]:
@@ -91,13 +91,13 @@ def _recipe_title(experiment: Experiment, recipe: Recipe) -> str:
 
 def _table(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:
     found = cells(experiment, recipe.name, store, smoke=smoke)
-    columns = [experiment.what, "positives", experiment.theirs, "ours", "difference"]
-    rows = [[c.row.label, str(c.positives), c.paper, c.ours, c.difference] for c in found]
-    if any(c.row.method != SPLIT_PU for c in found):  # methods differ in where they cut, so their ranking is shown too
-        columns += ["cut at the prior", "ROC AUC, %"]
-        rows = [[*row, c.matched, c.ranking] for row, c in zip(rows, found, strict=True)]
+    # Models differ in where they cut: what is lost there is told apart from what is lost in the ranking.
+    columns = [experiment.what, "positives", experiment.theirs, "ours", "difference", "cut at the prior", "ROC AUC, %"]
     columns += ["time a run", "device"]
-    rows = [[*row, c.time, c.device] for row, c in zip(rows, found, strict=True)]
+    rows = [
+        [c.row.label, str(c.positives), c.paper, c.ours, c.difference, c.matched, c.ranking, c.time, c.device]
+        for c in found
+    ]
     blocks: list[Block] = [Grid(columns, rows)]
     notes = {row.label: row.note for row in experiment.rows if row.note}
     if notes:

@@ -32,6 +32,18 @@ def _markdown(parts: list[Part], answer: str) -> str:
     return "\n\n".join([f"# {TITLE}", _GENERATED, answer, *sections]) + "\n"
 
 
+# Tables of nine columns: more room than a report, and names are not broken within a word to make them fit.
+_WIDE = """
+main, header, footer { max-width: 78rem; }
+td, th { overflow-wrap: break-word; }
+@media (min-width: 40.01rem) {
+  section { overflow-x: auto; }
+  th[scope=row] { min-width: 9rem; }
+  td.number { white-space: nowrap; }
+}
+"""
+
+
 def _html(parts: list[Part], answer: str) -> str:
     links = "".join(f'<a href="#{part.anchor}">{escape(part.anchor)}</a>' for part in parts)
     body = "".join(
@@ -44,7 +56,7 @@ def _html(parts: list[Part], answer: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        f"<title>{escape(TITLE)}</title><style>{STYLE}</style></head><body>"
+        f"<title>{escape(TITLE)}</title><style>{STYLE}{_WIDE}</style></head><body>"
         f'<header><h1>{escape(TITLE)}</h1><p class="answer">{escape(answer)}</p>'
         f'<nav aria-label="Sections">{links}</nav></header><main>{body}</main>'
         "<footer>Written by splitpu. This page is complete in itself and loads nothing.</footer>"

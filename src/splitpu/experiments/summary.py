@@ -61,14 +61,18 @@ class Cell:
 
     @property
     def matched(self) -> str:
-        """The accuracy at the threshold that meets the prior."""
+        """The final model's accuracy at the threshold that meets the prior."""
+        if self.row.value != "accuracy":  # of other models only what they say themselves is kept
+            return MISSING
         found = [line["matched_accuracy"] for line in self.lines if line.get("matched_accuracy") is not None]
         return with_deviation(statistics.fmean(found), deviation(found)) if found else MISSING
 
     @property
     def ranking(self) -> str:
         """The area under the ROC curve, which no threshold moves."""
-        found = [100 * line["metrics"]["roc_auc"] for line in self.lines if line.get("metrics", {}).get("roc_auc")]
+        kept = {"accuracy": "metrics", "base_accuracy": "base_metrics"}.get(self.row.value, "")
+        figures = [line.get(kept) or {} for line in self.lines]  # a method without a base model has none
+        found = [100 * figure["roc_auc"] for figure in figures if figure.get("roc_auc")]
         return with_deviation(statistics.fmean(found), deviation(found)) if found else MISSING
 
     @property
