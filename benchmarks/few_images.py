@@ -2,6 +2,7 @@
 
 python benchmarks/few_images.py --seeds 1 --only mnist                              minutes on one core
 python benchmarks/few_images.py --jobs 14 --minutes 9 --out few_images.jsonl        all of it
+python benchmarks/few_images.py --variants default --whole --networks cnn-small,cnn13 --device cuda   which network
 
 The tasks are none of those that any table reports on, so the defaults for few images may be chosen by them. Accuracy is
 that of the base model and of every round, last epoch.
@@ -9,6 +10,7 @@ that of the base model and of every round, last epoch.
 
 import argparse
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,19 +53,30 @@ def main() -> None:
     options = _options()
     tasks = options.only.split(",") if options.only else list(TASKS)
     variants = options.variants.split(",") if options.variants else list(VARIANTS)
+    networks = options.networks.split(",")
     cases = [
-        {"task": task, "variant": variant, "seed": seed}
+        {"task": task, "variant": variant, "seed": seed} | _network_key(network, whole=options.whole)
         for seed in SEEDS[: options.seeds]
         for task in tasks
+        for network in networks
         for variant in variants
     ]
-    show(run_cases(cases, trained, options), tasks, variants)
+    lines = run_cases(cases, partial(trained, device=options.device), options)
+    for network in networks:
+        key = _network_key(network, whole=options.whole)
+        wanted = [line for line in lines if key == {name: line["case"][name] for name in key}]
+        show(wanted, tasks, variants, f"{network}, {'whole' if options.whole else 'halved'} images")
 
 
-def trained(case: Key) -> dict[str, Any]:
+def _network_key(network: str, *, whole: bool) -> Key:
+    """What tells the cases of a network apart; nothing for those that have always been run."""
+    return {"network": network, "whole": whole} if whole or network != "cnn-small" else {}
+
+
+def trained(case: Key, device: str = "cpu") -> dict[str, Any]:
     """Accuracy of base and students on test images, with the true prior."""
     warnings.simplefilter("ignore")
-    features, truth, test_features, test_truth = drawn(case["task"], case["seed"])
+    features, truth, test_features, test_truth = drawn(case["task"], case["seed"], whole=case.get("whole", False))
     labels = np.zeros(len(truth), dtype=int)
     rng = np.random.default_rng([case["seed"], 1])
     labels[rng.choice(np.flatnonzero(truth), LABELLED, replace=False)] = 1
@@ -71,8 +84,8 @@ def trained(case: Key) -> dict[str, Any]:
         prior=float(truth.mean()),
         config=VARIANTS[case["variant"]],
         random_state=case["seed"],
-        device="cpu",
-        backbone="cnn-small",
+        device=device,
+        backbone=case.get("network", "cnn-small"),
     ).fit(features, labels)
     models = {"base": model.base_, "final": model}
     found = {name: float((one.predict(test_features) == test_truth).mean()) for name, one in models.items()}
@@ -80,7 +93,7 @@ def trained(case: Key) -> dict[str, Any]:
     return {"accuracy": found, "in_words": words, "machine": machine()}
 
 
-def drawn(task: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def drawn(task: str, seed: int, *, whole: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training and test images with their truth; training images are another draw for every seed."""
     rng = np.random.default_rng(seed)
     name = task.partition("-")[0]
@@ -94,7 +107,8 @@ def drawn(task: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
             for wanted, count in zip(TASKS[task], counts.values(), strict=True)
         ]
         truth = np.arange(sum(map(len, rows))) < len(rows[0])
-        parts += [_halved(images[np.concatenate(rows)]), truth]
+        chosen = images[np.concatenate(rows)]
+        parts += [chosen if whole else _halved(chosen), truth]
     return parts[0], parts[1], parts[2], parts[3]
 
 
@@ -105,7 +119,7 @@ def _halved(images: np.ndarray) -> np.ndarray:
     return np.rint(blocks.mean(axis=(2, 4))).astype(np.uint8)
 
 
-def show(lines: list[dict[str, Any]], tasks: list[str], variants: list[str]) -> None:
+def show(lines: list[dict[str, Any]], tasks: list[str], variants: list[str], about: str) -> None:
     """Mean over seeds, base -> final, a row a variant."""
     rows = []
     for variant in variants:
@@ -119,7 +133,7 @@ def show(lines: list[dict[str, Any]], tasks: list[str], variants: list[str]) -> 
             finals.append(final)
             cells.append(f"{base:.1f} -> {final:.1f} ({len(found)})")
         rows.append([variant, *cells, f"{np.mean(finals):.2f}" if finals else ""])
-    table("test accuracy of base -> second student, % (seeds)", ["variant", *tasks, "mean"], rows)
+    table(f"{about}: test accuracy of base -> second student, % (seeds)", ["variant", *tasks, "mean"], rows)
 
 
 def _options() -> argparse.Namespace:
@@ -127,6 +141,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
     parser.add_argument("--only", help=f"names of tasks, with commas: {', '.join(TASKS)}")
     parser.add_argument("--variants", help="names of variants, with commas")
+    parser.add_argument("--networks", default="cnn-small", help="names of networks, with commas")
+    parser.add_argument("--whole", action="store_true", help="images of their own size instead of half of it")
+    parser.add_argument("--device", default="cpu")
     add_options(parser)
     return parser.parse_args()
 

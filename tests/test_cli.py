@@ -290,7 +290,7 @@ def test_info(run: Path, capsys: Capture) -> None:
     assert code == 0 and {"torch", "device", "sets"} <= set(json.loads(out))
     assert run_cli(capsys, "info")[0] == 0
     code, out, _ = run_cli(capsys, "info", run)
-    assert code == 0 and "finished" in out and "round 2 student" in out
+    assert code == 0 and "finished" in out and "round 2 student" in out and "auto: mlp" in out
     _, out, _ = run_cli(capsys, "info", run, "--json")
     assert json.loads(out)["result"]["prior"] == 0.5
 

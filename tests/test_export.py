@@ -103,7 +103,7 @@ def test_the_command_writes_a_file_that_gives_our_probabilities(
         assert np.abs(probability - expected).max() < 1e-4
         clear = np.abs(expected - 0.5) > 1e-4
         assert np.array_equal(decision[clear], expected[clear] > 0.5)
-    assert run_cli(capsys, "export", run, "--onnx")[0] == 0 and (run / "model.onnx").is_file()
+    assert run_cli(capsys, "export", run)[0] == 0 and (run / "model.onnx").is_file()  # there is no other format
     with small_files_only(2000):
         code, _, said = run_cli(capsys, "export", run, "--onnx", tmp_path / "too-large.onnx")
     assert code == 2 and "the disk is full" in said  # which has nothing to do with the network

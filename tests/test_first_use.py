@@ -1,6 +1,7 @@
 """What somebody meets who uses the command line for the first time: wrong words, wrong files, and Ctrl-C."""
 
 import csv
+import dataclasses
 import os
 import signal
 import subprocess
@@ -145,6 +146,8 @@ def test_a_numbering_of_the_rows_is_told(tmp_path: Path) -> None:
         (("--rounds", "1.5"), "'1.5' is no whole number"),
         (("other.npz",), "other.npz is one word too many: splitpu fit --help"),
         (("--epochs", "3"), "--set base.epochs=20"),
+        (("--members", "3"), "--members is a setting: give it as --set members=..."),
+        (("--student.epochs=3",), "--student.epochs is a setting: give it as --set student.epochs=..."),
     ],
 )
 def test_wrong_words_are_answered_with_the_right_ones(
@@ -153,6 +156,18 @@ def test_wrong_words_are_answered_with_the_right_ones(
     code, _, err = run_cli(capsys, "fit", place / "a.npz", *words)
     assert code == 2 and sentence in err and err.count("\n") == 1
     assert "Literal" not in err and "literal" not in err
+
+
+def test_a_command_without_settings_does_not_speak_of_them(capsys: Capture) -> None:
+    for words in (("predict", "run", "rows.npy", "--epochs", "3"), ("hard", "run", "--members", "3")):
+        code, _, err = run_cli(capsys, *words)
+        assert code == 2 and f"splitpu {words[0]} --help" in err and "--set" not in err
+
+
+def test_every_command_has_its_place_in_the_help(capsys: Capture) -> None:
+    _, out, _ = run_cli(capsys, "--help")
+    assert out.index("demo") < out.index(" fit ") < out.index("predict") < out.index("compare") < out.index("reproduce")
+    assert "Commands" not in out  # which is where those go that nobody thought of
 
 
 def test_the_help_says_where_a_run_goes(capsys: Capture) -> None:
@@ -311,9 +326,9 @@ def test_control_c_while_a_class_is_made(
 @pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])
 def test_a_run_that_takes_long_says_so_once_and_early(seconds: float, restored: int, said: int) -> None:
     config = preset("default")
-    data = PUData.from_arrays(np.zeros((60, 8, 8)), np.arange(60) < 20)
+    data = PUData.from_arrays(np.zeros((60, 96, 96)), np.arange(60) < 20)
     told: list[str] = []
-    pace = LongRun(config, data, told.append)
+    pace = LongRun(config, data, told.append, backbone="auto", from_files=True)
     pace.stage_started(SimpleNamespace(name="base"), restored)  # type: ignore[arg-type]
     for epoch in range(restored + 1, 41):
         pace.epoch_done(EpochRecord("base", epoch, 40, seconds, 1e-3, {}))
@@ -322,3 +337,23 @@ def test_a_run_that_takes_long_says_so_once_and_early(seconds: float, restored: 
     pace.epoch_done(EpochRecord("round1.split", 2, 40, 1000.0, 1e-3, {}))
     assert len(told) == said
     assert not told or (" hours; " in told[0] and "--size 64" in told[0])
+
+
+@pytest.mark.parametrize(
+    ("side", "backbone", "from_files", "rounds", "advice"),
+    [
+        (32, "auto", True, 2, "Faster: a smaller network (--backbone cnn-small) or a single round (--rounds 1)."),
+        (96, "cnn-small", True, 1, "Faster: smaller images (--size 64)."),
+        (96, "cnn-small", False, 1, "stopped (Ctrl-C) and resumed."),  # --size is for folders
+    ],
+)
+def test_a_long_run_is_told_only_what_would_make_it_shorter(
+    side: int, backbone: str, from_files: bool, rounds: int, advice: str
+) -> None:
+    data = PUData.from_arrays(np.zeros((60, side, side), np.uint8), np.arange(60) < 20)
+    told: list[str] = []
+    config = dataclasses.replace(preset("default"), rounds=rounds)
+    pace = LongRun(config, data, told.append, backbone=backbone, from_files=from_files)
+    pace.stage_started(SimpleNamespace(name="base"), 0)  # type: ignore[arg-type]
+    pace.epoch_done(EpochRecord("base", 2, 40, 90.0, 1e-3, {}))
+    assert told[0].endswith(advice)

@@ -200,3 +200,14 @@ def test_wrong_words(
     monkeypatch.setattr("splitpu.cli.fit.resolve_prior", lambda *_, **__: pytest.fail("refused only after the prior"))
     assert saying in refused(capsys, *words)
     assert set(os.listdir(place)) == before
+
+
+def test_positives_collected_apart_are_no_part_of_the_sample(place: Path, capsys: Capture) -> None:
+    """All test positives are labelled, and 26 of 66 unlabelled rows are positive: only `case-control` knows of them."""
+    sides = ("--positives", place / "tp.npy", "--unlabelled", place / "u.npy")
+    apart = evaluated(capsys, place / "arrays-run", *sides, "--scenario", "case-control")
+    as_trained = evaluated(capsys, place / "arrays-run", *sides)
+    assert apart["false_positive_rate"] < as_trained["false_positive_rate"]  # the same calls, of fewer negatives
+    assert "run says" in refused(capsys, "evaluate", place / "arrays-run", "--scenario", "case-control")
+    truth = ("--test", place / "tp.npy", place / "tn.npy", "--scenario", "case-control")
+    assert "has its truth" in refused(capsys, "evaluate", place / "arrays-run", *truth)

@@ -3,13 +3,14 @@
 from importlib.metadata import version
 from pathlib import Path
 
-from cyclopts import App
+from cyclopts import App, Group
 
 from splitpu.cli import looking
 from splitpu.cli.compare import compare
 from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Share, TrainingWords, Whole
 from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
+from splitpu.config.schema import Scenario
 
 app = App(
     name="splitpu",
@@ -167,6 +168,7 @@ def evaluate(
     /,
     *,
     where: DataWords = NO_WORDS,
+    scenario: Scenario | None = None,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
@@ -180,6 +182,9 @@ def evaluate(
         A .npz file with X_test and y_test, or X and s without truth; the name of a public set; a table of labelled and
         unlabelled rows. With --test the truth is known, with --positives and --unlabelled it is not. The run's own data
         if nothing is given.
+    scenario
+        How labelled and unlabelled rows that are given here were sampled: case-control if the positives were collected
+        apart from the unlabelled rows; as the run's own rows were if not given.
     device
         auto, cpu or cuda.
     json
@@ -188,4 +193,17 @@ def evaluate(
     from splitpu.cli.evaluate import run_evaluate
     from splitpu.cli.inputs import DataOptions
 
-    return run_evaluate(run, DataOptions(data=data, **where.__dict__), device=device, json=json)
+    asked = DataOptions(data=data, **where.__dict__)
+    return run_evaluate(run, asked, scenario=scenario, device=device, json=json)
+
+
+# The help names the commands in the order in which most people need them, not in that of the alphabet.
+IN_ORDER_OF_NEED = {
+    "Train a model and use it": ("demo", "fit", "predict", "hard", "evaluate", "export"),
+    "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
+    "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
+}
+for title, names in IN_ORDER_OF_NEED.items():
+    group = Group.create_ordered(title)
+    for place, name in enumerate(names):
+        app[name].group, app[name].sort_key = group, place

@@ -16,6 +16,7 @@ from splitpu.errors import SplitPUError
 WRONG_INPUT = 2
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
 BROKEN_PIPE = 141
+TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,9 +60,23 @@ def _in_words(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         unused = " ".join(shlex.quote(word) for word in error.unused_tokens or ())
         return f"{unused} is one word too many: {command} --help says which options take which words."
-    if isinstance(error, UnknownOptionError) and "?" not in sentence:
-        return f"{sentence} {command} --help lists the options, and settings are given as --set base.epochs=20."
+    if isinstance(error, UnknownOptionError):
+        return _about_option(sentence, error.token.keyword or "", command)
     return sentence
+
+
+def _about_option(sentence: str, option: str, command: str) -> str:
+    """Most options that are not there are settings, which have options only where they are needed every day."""
+    if command in TRAINING_COMMANDS:
+        from splitpu.config.keys import VALUE_TYPES
+
+        key = option.removeprefix("--").replace("-", "_")
+        if key in VALUE_TYPES:
+            return f"{option} is a setting: give it as --set {key}=..."
+    if "?" in sentence:  # the option that was probably meant
+        return sentence
+    settings = ", and settings are given as --set base.epochs=20" if command in TRAINING_COMMANDS else ""
+    return f"{sentence} {command} --help lists the options{settings}."
 
 
 def _write_what_the_terminal_cannot_show() -> None:

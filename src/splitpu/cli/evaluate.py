@@ -6,6 +6,7 @@ from splitpu.cli.judged_rows import rows_to_judge_by
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import choose_display
 from splitpu.config import EngineConfig
+from splitpu.config.schema import Scenario
 from splitpu.data import HeldOut
 from splitpu.engine.hardware import Hardware
 from splitpu.methods.registry import find_method
@@ -16,12 +17,12 @@ from splitpu.runs.folder import RunFolder
 _COLUMNS = ("model", "accuracy", "f1", "roc_auc", "average_precision", "positive_rate")
 
 
-def run_evaluate(run: str, asked: DataOptions, *, device: str, json: bool) -> int:
+def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = None, device: str, json: bool) -> int:
     """Figures of base and final model on rows whose truth is known, or estimates where it is not."""
     folder = RunFolder.find_trained(run)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
-        rows = rows_to_judge_by(folder, model, asked, watch)
+        rows = rows_to_judge_by(folder, model, asked, watch, scenario=scenario)
     for warning in rows.warnings:
         print_note(warning)
     hardware = Hardware.choose(device, EngineConfig())

@@ -40,6 +40,7 @@ def show_estimates(
         {
             "data": f"{where}, {found.positives:,} labelled and {found.unlabelled:,} unlabelled rows",
             "prior": f"{found.prior:.4g}",
+            "scenario": rows.scenario,
             "called positive": f"{100 * found.positive_rate_unlabelled:.1f} % of the unlabelled",
         }
     )

@@ -3,16 +3,13 @@
 from pathlib import Path
 
 from splitpu.cli.output import print_facts, print_json
-from splitpu.errors import InputError
 from splitpu.models import Model
 from splitpu.onnx_export import DECISION, INPUT, PROBABILITY, export_onnx
 from splitpu.runs.folder import RunFolder
 
 
-def run_export(run: str, file: Path | None, *, onnx: bool, json: bool) -> int:
+def run_export(run: str, file: Path | None, *, json: bool) -> int:
     """Write the final model of a run in another format."""
-    if not onnx:
-        raise InputError("export needs the format to write: --onnx, and after it a file if not RUN/model.onnx.")
     folder = RunFolder.find_trained(run)
     written = folder.path / "model.onnx" if file is None else file
     done = export_onnx(Model.load(folder.path), written)

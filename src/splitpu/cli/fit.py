@@ -224,7 +224,10 @@ def _train_and_show(
         try:
             world.tell(str(folder.path.resolve()))
             with display:
-                pace = LongRun(folder.config(), loaded.data, display.note)
+                from_files = request.source.folders is not None
+                pace = LongRun(
+                    folder.config(), loaded.data, display.note, backbone=request.backbone, from_files=from_files
+                )
                 observer = Everyone([display, pace, StopWhen(stop.wanted)])
                 result = carry_out(folder, request, loaded, observer=observer, note=display.note, world=world)
         except (Interrupted, KeyboardInterrupt) as stopped:

@@ -49,7 +49,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
         "method": config.method,
         "prior": request.prior,
         "preset": request.preset,
-        "backbone": request.backbone,
+        "backbone": _backbone(folder, request.backbone),
         **({} if config.members == 1 else {"members": config.members}),
         "seed": request.seed,
         "device": request.device,
@@ -67,6 +67,12 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
     else:
         print(f"continue with: splitpu fit --resume {folder.path}")
     return 0
+
+
+def _backbone(folder: RunFolder, asked: str) -> str:
+    """What was asked for and, of a finished run, which network that turned out to be."""
+    used = folder.read_result()["network"] if folder.finished else asked
+    return asked if used == asked else f"{asked}: {used}"
 
 
 def _in_words(value: object) -> object:

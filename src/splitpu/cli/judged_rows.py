@@ -5,6 +5,7 @@ from pathlib import Path
 
 from splitpu.cli.inputs import DataOptions, absolute, source_asked
 from splitpu.cli.predict_inputs import image_spec, table_recipe
+from splitpu.config.schema import Scenario
 from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
 from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
 from splitpu.data.array_files import read_array_test
@@ -32,8 +33,30 @@ class JudgedRows:
     warnings: tuple[str, ...] = ()
 
 
-def rows_to_judge_by(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None = None) -> JudgedRows:
-    """What the words name, or the data of the run: its test rows if it has some."""
+def rows_to_judge_by(
+    folder: RunFolder,
+    model: Model,
+    asked: DataOptions,
+    watch: Watch | None = None,
+    *,
+    scenario: Scenario | None = None,
+) -> JudgedRows:
+    """What the words name, or the data of the run: its test rows if it has some.
+
+    `scenario` says how labelled and unlabelled rows that the words name were sampled; as those of the run if None.
+    """
+    found = _found_rows(folder, model, asked, watch, scenario)
+    if scenario is not None and (found.labelled is None or not asked.given()):
+        raise InputError(
+            f"--scenario {scenario} is for labelled and unlabelled rows that are given here; {found.where} "
+            f"{'has its truth' if found.labelled is None else 'was sampled as the run says'}, so leave it out."
+        )
+    return found
+
+
+def _found_rows(
+    folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None, scenario: Scenario | None
+) -> JudgedRows:
     others = [option for option in asked.given() if option in ("DATA", "--positives", "--unlabelled", "--labels")]
     if asked.test is not None:
         if others:
@@ -43,7 +66,7 @@ def rows_to_judge_by(folder: RunFolder, model: Model, asked: DataOptions, watch:
         return _named(str(asked.data))
     if asked.data is not None and asked.data.endswith(".npz") and not has_only_pu_labels(asked.data):
         return JudgedRows(where=asked.data, tested=HeldOut.from_arrays(*read_labelled(asked.data)))
-    return _labelled(folder, model, asked, watch) if asked.given() else _of_run(folder, watch)
+    return _labelled(folder, model, asked, watch, scenario) if asked.given() else _of_run(folder, watch)
 
 
 def _of_run(folder: RunFolder, watch: Watch | None) -> JudgedRows:
@@ -64,7 +87,9 @@ def _named(name: str) -> JudgedRows:
     return JudgedRows(where=name, tested=HeldOut.from_arrays(named.features_test, named.truth_test, channels="last"))
 
 
-def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None) -> JudgedRows:
+def _labelled(
+    folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None, scenario: Scenario | None
+) -> JudgedRows:
     own = folder.request().source
     if asked.data is not None and Path(asked.data).is_dir() and asked.positives is None and asked.labels is None:
         raise InputError(
@@ -73,7 +98,7 @@ def _labelled(folder: RunFolder, model: Model, asked: DataOptions, watch: Watch 
         )
     if asked.label is None and own.table is not None:
         asked = _as_in_training(asked, own.table)
-    source = source_asked(asked, seed=0, scenario=own.scenario)
+    source = source_asked(asked, seed=0, scenario=scenario or own.scenario)
     loaded = load_source(source, watch=watch, form=_form(model, source))
     same = loaded.data.fingerprint() == folder.request().fingerprint  # the rows of the training, though named anew
     return JudgedRows(where=source.where, labelled=loaded.data, trained_on=same, warnings=loaded.warnings)

@@ -120,13 +120,13 @@ def export(run: str, file: Path | None = None, /, *, onnx: Flag = False, json: F
     file
         The file to write; model.onnx in the run folder if not given.
     onnx
-        As ONNX, the only format there is.
+        As ONNX, the only format there is; may be left out.
     json
         Print one JSON object.
     """
     from splitpu.cli.export import run_export
 
-    return run_export(run, file, onnx=onnx, json=json)
+    return run_export(run, file, json=json)
 
 
 def info(run: str | None = None, /, *, json: Flag = False) -> int:

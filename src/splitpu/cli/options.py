@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter, Token
+from cyclopts import Group, Parameter, Token
 
 from splitpu.config.schema import Scenario
 
@@ -39,7 +39,7 @@ Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), cons
 Calibration = Literal["temperature", "platt", "isotonic"]
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Where the data are", sort_key=1))
 @dataclass(frozen=True, kw_only=True)
 class DataWords:
     """Where the data are, besides DATA itself; the same words for every command that reads data.
@@ -57,9 +57,8 @@ class DataWords:
     labels
         A CSV of name and label for images: 1 = labelled positive, 0 or nothing = unlabelled.
     size
-        What images are resized to, as 64 or 48x64 (height x width). If not given: their own size if they share one of
-        at most 224 pixels (128 if they are fewer than 5,000), that for the longer side of larger ones, and for mixed
-        sizes a square of 32 to as many.
+        What images are resized to, as 64 or 48x64 (height x width). If not given, it is chosen from the images, up to
+        224 pixels (128 for fewer than 5,000 images), and the run says what it is.
     strict
         Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
     series
@@ -91,7 +90,7 @@ class DataWords:
         return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("How to train", sort_key=2))
 @dataclass(frozen=True, kw_only=True)
 class TrainingWords:
     """How to train; the same words for every command that trains.

@@ -17,6 +17,7 @@ _TITLES = {
     "average_precision": "avg prec.",
     "positive_rate": "called positive",
     "positive_rate_unlabelled": "called positive",
+    "teacher_probability": "teacher",
 }
 
 

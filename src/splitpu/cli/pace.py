@@ -6,15 +6,20 @@ from splitpu.config.schema import Config
 from splitpu.data import PUData
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.experiments.costs import whole_run_seconds
+from splitpu.networks import choose_network
 
 _LONG = 20 * 60.0  # seconds from which it is said
+_SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
 
 
 class LongRun(Observer):
     """After the second epoch that is trained here, which libraries no longer warm up in, says what all will take."""
 
-    def __init__(self, config: Config, data: PUData, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: Config, data: PUData, tell: Callable[[str], None], *, backbone: str, from_files: bool
+    ) -> None:
         self._config, self._data, self._tell = config, data, tell
+        self._backbone, self._from_files = backbone, from_files  # `from_files`: images or patients, of any size
         self._epoch = -1  # of the first stage; later stages take other times
         self._first: str | None = None
 
@@ -34,9 +39,23 @@ class LongRun(Observer):
 
     def _advice(self) -> str:
         safe = "it can be stopped (Ctrl-C) and resumed"
-        if self._data.kind == "vectors":
-            return f"{safe}, and --rounds 1 is faster"
-        return f"{safe}. Smaller images (--size 64), a smaller network (--backbone cnn-small) or --rounds 1 are faster"
+        ways = self._faster_ways()
+        if not ways:
+            return safe
+        return f"{safe}. Faster: {' or '.join([', '.join(ways[:-1]), ways[-1]] if ways[1:] else ways)}"
+
+    def _faster_ways(self) -> list[str]:
+        """Only what would change this run: nobody is told to make small images larger."""
+        shape, kind = self._data.features.shape[1:], self._data.kind
+        network = choose_network(shape) if self._backbone == "auto" else self._backbone
+        ways = []
+        if self._from_files and max(shape[-3:-1], default=0) > _SMALLER_SIDE:
+            ways.append(f"smaller images (--size {_SMALLER_SIDE})")
+        if kind == "images" and network != _SMALLER_NETWORK:
+            ways.append(f"a smaller network (--backbone {_SMALLER_NETWORK})")
+        if self._config.method == "split-pu" and self._config.rounds > 1:
+            ways.append("a single round (--rounds 1)")
+        return ways
 
 
 def _in_words(seconds: float) -> str:
