@@ -15,8 +15,8 @@ from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import Stage, kind_of
-from splitpu.errors import InputError
 from splitpu.methods.choosing import EpochChoice, RowsAside
+from splitpu.methods.registry import missing_prior
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.networks import Backbone
 
@@ -135,7 +135,7 @@ class Context:
     def known_prior(self) -> float:
         """The prior, for a method that cannot do without."""
         if self.prior is None:
-            raise InputError(f"method '{self.config.method}' needs the prior: give the share of positives.")
+            raise missing_prior(self.config.method)
         return self.prior
 
     def rows(self, numbers: Any) -> Tensor:
