@@ -15,9 +15,9 @@ from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import Stage, kind_of
+from splitpu.methods import thresholds
 from splitpu.methods.choosing import EpochChoice, RowsAside
 from splitpu.methods.registry import missing_prior
-from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.networks import Backbone
 
 
@@ -115,11 +115,17 @@ class Context:
             **self.surroundings(stage),
             "data": self.data_key,
             "prior": self.prior,
-            **({} if self.prior_interval is None else {"prior_interval": list(self.prior_interval)}),
+            **self._estimated_prior(),
             **({} if start is None else {"warmup": start.key}),
             **{section: values[section] for section in sections},
             **upstream,
         }
+
+    def _estimated_prior(self) -> dict[str, Any]:
+        """What more an outcome depends on where the prior is an estimate."""
+        if self.prior_interval is None:
+            return {}
+        return {"prior_interval": list(self.prior_interval), "threshold_rule": thresholds.RULE}
 
     def surroundings(self, stage: str) -> dict[str, Any]:
         """The part of a stage's identity that is the same whatever it learns."""
@@ -167,8 +173,8 @@ class Context:
         if self.config.threshold == "prior" and self.prior is not None:
             population = logits[self.rows(self.data.population)]
             if self.prior_interval is None:
-                return matched_threshold(population, self.prior)
+                return thresholds.matched_threshold(population, self.prior)
             prior, interval = self.prior, self.prior_interval
-            share = prior if self.own_share is None else second_opinion(prior, interval, self.own_share)
-            return threshold_near(population, share, interval)
+            share = prior if self.own_share is None else thresholds.second_opinion(prior, interval, self.own_share)
+            return thresholds.threshold_near(population, share, interval)
         return own(logits) if own is not None else 0.0
