@@ -75,12 +75,12 @@ class Context:
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
     own_share: float | None = None  # of the population, which a model calls positive whatever the prior says
 
-    def train(self, stage: Stage, network: nn.Module) -> str:
+    def train(self, stage: Stage, network: nn.Module, own_threshold: Callable[[Tensor], float] | None = None) -> str:
         """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key."""
         if self.aside is None or self.config.selection.criterion == "none":
             self.engine.run(stage)
             return stage.key
-        choice = EpochChoice(self, self.aside, network, stage)
+        choice = EpochChoice(self, self.aside, network, stage, own_threshold)
         choice.finish(self.engine.run(choice.stage))
         return choice.stage.key
 

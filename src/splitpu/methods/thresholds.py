@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-# The version of everything that decides where an estimated prior leads to a cut. Splits, students and chosen epochs hold
-# what followed from it, so it is part of their identity: raise it with any change, or a run that is continued after
-# the change mixes both rules. A prior that is given is matched, which has never changed and has no version.
+# The version of everything that decides where an estimated prior leads to a cut. Splits, students and chosen epochs
+# hold what followed from it, so it is part of their identity: raise it with any change, or a run that is continued
+# after the change mixes both rules. A prior that is given is matched, which has never changed and has no version.
 RULE = 1
 
 _DEVIATIONS = 1.96  # from the middle of a 95 % interval to its end
