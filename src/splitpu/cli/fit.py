@@ -268,13 +268,18 @@ def prior_asked(
     if prior is None and loaded.true_prior is not None:
         display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in the set (--prior not given)")
         prior = loaded.true_prior
-    if prior in (None, "auto"):
+    prior = "auto" if prior is None else prior
+    if prior == "auto":
         display.say(BEING_ESTIMATED)
     try:
         with collected_warnings(display.note), display.watching() as watch:
-            wanted, device = {None: "auto", "none": None}.get(prior, prior), asked.device or "auto"
             found = prior_for(
-                config.method, wanted, loaded.data, seed=seed, device=device, observer=CountedEpochs(watch)
+                config.method,
+                None if prior == "none" else prior,
+                loaded.data,
+                seed=seed,
+                device=asked.device or "auto",
+                observer=CountedEpochs(watch),
             )
     except InputError:
         for warning in loaded.warnings:  # one of them may be the reason
