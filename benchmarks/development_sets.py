@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
-from drawn_sets import Setting, drawn_from
+from drawn_sets import Drawn, Setting, drawn_from, with_share
 
 from splitpu import load_named
 from splitpu.data import PUData
 
 Rows = tuple[np.ndarray, np.ndarray]  # features and which of them are positive
+FOR_TESTS = 0.25  # share of a task's rows
 LOW_DIGITS, ROUND_DIGITS = (0, 1, 2, 3, 4), (0, 1, 4, 7, 9)
 
 
@@ -29,6 +30,18 @@ def drawn_task(name: str, prior: float, seed: int) -> tuple[PUData, float]:
     features, truth = task.source()
     rng = np.random.default_rng([seed, round(100 * prior)])
     return drawn_from(features, truth, Setting(task.labelled, task.rows), prior, rng)
+
+
+def drawn_with_tests(name: str, prior: float, seed: int) -> Drawn:
+    """The same as plain vectors, with a known prior in training rows and in test rows that are none of them."""
+    task = TASKS[name]
+    features, truth = task.source()
+    flat, truth = np.asarray(features, dtype=np.float32).reshape(len(features), -1), np.asarray(truth)
+    rng = np.random.default_rng([seed, round(100 * prior), 1])
+    tests, others = np.split(rng.permutation(len(flat)), [round(FOR_TESTS * len(flat))])
+    data, share = drawn_from(flat[others], truth[others], Setting(task.labelled, task.rows), prior, rng)
+    tests = tests[with_share(truth[tests], prior, None, rng)]
+    return Drawn(data, share, flat[tests], truth[tests])
 
 
 @cache

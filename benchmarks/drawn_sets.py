@@ -50,7 +50,7 @@ def drawn(name: str, prior: float, seed: int) -> Drawn:
     named, setting = load_named(_source(name)), SETTINGS[name]
     rng = np.random.default_rng([seed, round(100 * prior)])
     data, share = drawn_from(named.features_train, np.asarray(named.truth_train), setting, prior, rng)
-    test = _with_share(named.truth_test, prior, None, rng)
+    test = with_share(named.truth_test, prior, None, rng)
     return Drawn(data, share, np.asarray(named.features_test[test]), np.asarray(named.truth_test)[test])
 
 
@@ -58,7 +58,7 @@ def drawn_from(
     features: np.ndarray, truth: np.ndarray, setting: Setting, prior: float, rng: np.random.Generator
 ) -> tuple[PUData, float]:
     """Rows of any set with the wanted share of positives, most labels hidden, and the share they came to have."""
-    rows = _with_share(truth, prior, setting.rows, rng)
+    rows = with_share(truth, prior, setting.rows, rng)
     positives = np.flatnonzero(truth[rows])
     # With few positives left, at most 60 % of them are labelled: the others are what is to be found.
     count = min(setting.labelled, int(0.6 * len(positives)))
@@ -71,7 +71,8 @@ def _source(name: str) -> str:
     return name if name in ("digits", "breast-cancer") else name.partition("-")[0]
 
 
-def _with_share(truth: np.ndarray, prior: float, rows: int | None, rng: np.random.Generator) -> np.ndarray:
+def with_share(truth: np.ndarray, prior: float, rows: int | None, rng: np.random.Generator) -> np.ndarray:
+    """Row numbers, at most so many, of which the wanted share is positive."""
     positives, negatives = (rng.permutation(np.flatnonzero(np.asarray(truth) == value)) for value in (True, False))
     total = min(len(positives) / prior, len(negatives) / (1 - prior), rows or np.inf)
     return np.sort(np.concatenate([positives[: round(prior * total)], negatives[: round((1 - prior) * total)]]))

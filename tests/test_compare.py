@@ -14,8 +14,7 @@ from test_resume import PATIENCE, start, wait_for
 
 from splitpu.cli import comparing, main
 from splitpu.cli import fit as fit_command
-from splitpu.prior import resolve_prior
-from splitpu.prior.resolve import ResolvedPrior
+from splitpu.prior.resolve import ResolvedPrior, prior_for
 from splitpu.runs import comparison, fitting
 from splitpu.runs.folder import RunFolder
 
@@ -139,11 +138,11 @@ def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capt
 def test_the_prior_is_estimated_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     estimated: list[int] = []
 
-    def counted(prior: object, *given: Any, seed: int, **options: Any) -> ResolvedPrior:
+    def counted(*given: Any, seed: int, **options: Any) -> ResolvedPrior | None:
         estimated.append(seed)
-        return resolve_prior(prior, *given, seed=seed, **options)
+        return prior_for(*given, seed=seed, **options)
 
-    monkeypatch.setattr(fit_command, "resolve_prior", counted)
+    monkeypatch.setattr(fit_command, "prior_for", counted)
     data = write_npz(tmp_path / "rows.npz", **tiny_arrays(rows=200))
     words = ["compare", data, "--method", "nnpu,naive", "--out", tmp_path / "all", "--quiet", *TINY, "--seeds"]
     code, out, _ = run_cli(capsys, *words, "3,0")
@@ -168,6 +167,13 @@ def test_without_truth_figures_are_what_evaluate_gives(tmp_path: Path, capsys: C
     code, out, _ = run_cli(capsys, *words, "--json")
     found = json.loads(out)["methods"][0]["figures"]["accuracy"]
     assert found["low"] <= found["mean"] <= found["high"] and found["sd"] is not None
+
+
+def test_without_truth_and_prior_there_is_nothing_to_compare_by(tmp_path: Path, capsys: Capture) -> None:
+    data = write_npz(tmp_path / "pu.npz", X_test=None, y_test=None, truth=None)
+    words = ["compare", data, "--method", "naive,vpu", "--seeds", "0", "--prior", "none", "--out", tmp_path / "all"]
+    code, _, err = run_cli(capsys, *words)
+    assert code == 2 and "without test rows, figures are estimates" in err and not (tmp_path / "all").exists()
 
 
 def test_tables_are_compared_as_well(tmp_path: Path, capsys: Capture) -> None:
@@ -197,6 +203,7 @@ def test_two_processes_do_not_work_on_one_comparison(compared: Path, data: Path,
         (["--backbone", "cnn13"], "needs images"),
         (["--calibration", "platt", "--method", "nnpu,dist-pu"], "'dist-pu' does not use held-out rows"),
         (["--prior", "0.1"], "leaves none to find"),
+        (["--prior", "none"], "method 'split-pu' needs the prior"),
     ],
 )
 def test_what_cannot_be_compared(tmp_path: Path, words: list[str], sentence: str, capsys: Capture) -> None:

@@ -11,9 +11,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import splitpu
 from splitpu import estimators
-from splitpu.errors import InputError
+from splitpu.data import PUData
+from splitpu.errors import InputError, SplitPUWarning
 from splitpu.estimators.base import PUEstimator
 from splitpu.methods.registry import METHODS
+from splitpu.prior import PriorEstimate, estimate_prior
 
 SMALL = {"batch_size": 64, "positives_per_batch": 32, "augment": False, "optimiser.rate": 0.01}
 # The base tolerates a negative risk below zero: in scikit-learn's data it is, since every positive is labelled.
@@ -46,9 +48,9 @@ RIVALS = [
 
 def quick(kind: type[PUEstimator], prior: float = 0.5, **parameters: Any) -> PUEstimator:
     """A classifier that learns easy things in a moment; it gets a prior only if it cannot do without."""
-    needed = {"prior": prior} if METHODS[kind.method].needs_prior else {}
+    needed = prior if METHODS[kind.method].needs_prior else None
     config = {"threshold": "half", "engine.threads": 1, **SETTINGS[kind.method]}
-    return kind(**needed, **{"config": config, "random_state": 0, **parameters})
+    return kind(prior=needed, **{"config": config, "random_state": 0, **parameters})
 
 
 def as_scikit_learn_asks(kind: type[PUEstimator]) -> PUEstimator:
@@ -72,6 +74,12 @@ def clouds() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     truth = random.random(200) < 0.5
     X = random.normal(size=(200, 4)).astype(np.float32) + 3 * truth[:, None].astype(np.float32)
     return X, (truth & (random.random(200) < 0.5)).astype(int), truth
+
+
+@pytest.fixture(scope="module")
+def estimate(clouds: Any) -> PriorEstimate:
+    """Made once, as it takes longer than any of the fits."""
+    return estimate_prior(PUData.from_arrays(*clouds[:2]))
 
 
 def test_every_method_but_the_oracle_has_a_classifier() -> None:
@@ -100,8 +108,41 @@ def test_a_model_is_loaded_by_its_own_class(clouds: Any, tmp_path: Any) -> None:
         estimators.DANClassifier.load(tmp_path)
 
 
+def test_the_prior_is_estimated_unless_something_else_is_said() -> None:
+    for kind in (estimators.SplitPUClassifier, *RIVALS):
+        assert kind().prior == "auto", kind
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RIVALS if not METHODS[kind.method].needs_prior])
+def test_the_threshold_of_a_method_that_learns_without_a_prior_follows_an_estimate(
+    kind: type[PUEstimator], clouds: Any, estimate: PriorEstimate
+) -> None:
+    X, s, truth = clouds
+    config = {"engine.threads": 1, **SETTINGS[kind.method]}
+    with_one, without = (kind(prior=prior, config=config, random_state=0).fit(X, s) for prior in (estimate, None))
+    low, high = estimate.interval
+    assert (with_one.prior_, with_one.prior_interval_) == (estimate.value, (low, high))
+    assert with_one.prior_source_ == "estimated by consensus"
+    assert low - 0.01 < with_one.predict(X).mean() < high + 0.01 and np.mean(with_one.predict(X) == truth) > 0.9
+    assert (without.prior_, without.prior_interval_, without.prior_source_) == (None, None, "not used")
+    same = with_one.decision_function(X) + with_one.threshold_, without.decision_function(X) + without.threshold_
+    assert np.allclose(*same, atol=1e-4) and with_one.threshold_ != without.threshold_
+
+
+def test_where_no_prior_can_be_estimated_methods_that_need_none_go_on(clouds: Any) -> None:
+    X, s, _ = clouds
+    few = s * (np.cumsum(s) <= 5)
+    with pytest.warns(SplitPUWarning, match="'vpu', which does without, has none: 5 labelled positives are too few"):
+        fitted = quick(estimators.VPUClassifier).set_params(prior="auto").fit(X, few)
+    assert fitted.prior_ is None and fitted.prior_source_ == "not used"
+    with pytest.raises(InputError, match="5 labelled positives are too few"):
+        quick(estimators.NNPUClassifier).set_params(prior="auto").fit(X, few)
+    with pytest.raises(InputError, match=r"prior=1\.5 is not a share"):  # one that was given is never passed over
+        estimators.VPUClassifier(prior=1.5).fit(X, s)
+
+
 def test_without_its_prior_a_method_refuses(clouds: Any) -> None:
-    with pytest.raises(InputError, match="prior=None is not a number"):
+    with pytest.raises(InputError, match=r"method 'nnpu' needs the prior, .* have it estimated"):
         estimators.NNPUClassifier(prior=None).fit(*clouds[:2])
 
 

@@ -16,6 +16,7 @@ from splitpu import InputError, SplitPUClassifier, SplitPUWarning, load_named, m
 from splitpu.data import PUData, true_prior
 from splitpu.networks import build_network
 from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_share, resolve_prior, tice
+from splitpu.prior.learners import KernelLogistic
 from splitpu.prior.network_scores import Mirrored, network_scores
 from splitpu.prior.scores import classical_scores, pu_scores
 from splitpu.prior.tedn import APART, CrossFitted, without_likely_positives
@@ -401,3 +402,14 @@ def test_named_sets_take_an_estimate_too(tmp_path: Path, capsys: Capture):
     code, out, _ = run_cli(capsys, *words, "--out", tmp_path / "run", *TINY)
     result = json.loads(out)
     assert code == 0 and abs(result["prior"] - 0.373) < 0.06 and result["prior_source"].startswith("estimated")
+
+
+def test_few_rows_that_are_kept_need_not_be_in_every_part() -> None:
+    """Of few unlabelled rows nearly all may be taken for positives; the others can lie in one fold together."""
+    rng = np.random.default_rng(0)
+    labelled = np.arange(40) < 20
+    learner = KernelLogistic.over(rng.normal(size=(40, 3)), labelled, sharpness=1.0, seed=0)
+    rows, kept = np.arange(40), labelled.copy()
+    kept[20] = True
+    judged = learner.judge(rows, kept, rows[:5], seed=0)
+    assert np.isfinite(judged.own).all() and np.isfinite(judged.asked).all()

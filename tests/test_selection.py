@@ -90,6 +90,16 @@ def test_the_best_epoch_is_kept(scenario):
     assert max(figures(training)) > figures(training)[-1]  # else this test would say nothing
 
 
+def test_epochs_are_judged_where_their_model_would_be_cut():
+    """VPU knows its probabilities up to a factor, so it does not cut at 1/2."""
+    training = trained({"method": "vpu", "threshold": "half", "vpu.epochs": 4, "selection.held_out": 0.3})
+    aside, final = training.aside, training.result.final
+    decision = final.logits.double().numpy() - final.threshold
+    known, others = decision[aside.positives], decision[aside.unlabelled]
+    best = pu_criterion(known, np.concatenate([known, others]), PRIOR)
+    assert final.threshold != 0 and best == pytest.approx(max(figures(training, "vpu")))
+
+
 def test_patience_ends_a_stage_and_the_nnpu_value_may_decide():
     long = trained(WILD | {"selection.criterion": "nnpu", "base.epochs": 30, "selection.patience": 2})
     found = figures(long)

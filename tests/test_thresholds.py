@@ -7,6 +7,7 @@ import pytest
 import torch
 from test_splitpu import configured, mixture
 
+from splitpu.methods import thresholds
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.training import train
 
@@ -60,6 +61,32 @@ class TestThresholdOfAnEstimatedPrior:
         ]
         assert found[0].threshold != found[1].threshold
         assert len(list(tmp_path.glob("base*"))) == 2
+
+
+class TestRuleOfAnEstimatedPrior:
+    def test_a_change_of_the_rule_is_a_change_of_its_version(self) -> None:
+        """Where one of these numbers changes, thresholds.RULE has to be raised: see there. Then write all down anew."""
+        logits = torch.linspace(-3, 3, 500, dtype=torch.float64) ** 3
+        found = [round(threshold_near(logits, share, (share - 0.05, share + 0.05)), 4) for share in (0.3, 0.7)]
+        opinions = [round(second_opinion(0.4, (0.3, 0.5), share), 4) for share in (0.2, 0.44, 0.9)]
+        assert (thresholds.RULE, found, opinions) == (1, [1.8997, -1.8997], [0.35, 0.42, 0.45])
+
+    def test_a_run_that_is_continued_under_another_rule_trains_anew(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A split keeps which rows agreed with the teacher's decisions, hence with its threshold."""
+        data, _ = mixture()
+        quick = configured("base.epochs=2", "student.epochs=1", "split.max_epochs=1", "rounds=1")
+        kept: dict[str, list[set[str]]] = {"given": [], "estimated": []}
+        for rule in (1, 1, 2):
+            monkeypatch.setattr(thresholds, "RULE", rule)
+            for kind, interval in (("given", None), ("estimated", (0.35, 0.55))):
+                place = tmp_path / kind
+                train(data, prior=0.45, prior_interval=interval, config=quick, seed=0, checkpoints=place)
+                kept[kind].append({path.name for path in place.iterdir()})
+        assert kept["given"][0] == kept["given"][1] == kept["given"][2] and len(kept["given"][0]) == 3
+        first, again, other = kept["estimated"]
+        assert first == again and len(other) == 2 * len(first) == 6
 
 
 class TestSecondOpinion:

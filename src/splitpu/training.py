@@ -28,7 +28,7 @@ from splitpu.errors import InputError
 from splitpu.kernels import prepare
 from splitpu.methods.choosing import RowsAside
 from splitpu.methods.context import Context, NetworkRecipe, Teacher, WarmStart
-from splitpu.methods.registry import find_method, sections_in_use
+from splitpu.methods.registry import find_method, missing_prior, sections_in_use
 from splitpu.methods.result import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
@@ -200,10 +200,7 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> None:
     if prior is not None:
         check_prior(prior, data)
     elif find_method(config.method).needs_prior:
-        raise InputError(
-            f"method '{config.method}' needs the prior, the share of positives in the population: give it, or choose a "
-            "method that does without, such as 'vpu'"
-        )
+        raise missing_prior(config.method)
 
 
 def check_method(config: Config, data: PUData) -> None:

@@ -87,13 +87,13 @@ def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], di
     plain = {method: resolved_config(dataclasses.replace(asked, method=method), first) for method in methods}
     for config in plain.values():
         check_method(config, first.data)
+    needing = min(plain.values(), key=_need_of_a_prior)
     # Estimates without truth rest on the prior, also those of methods that do without.
-    needing = next((config for config in plain.values() if find_method(config.method).needs_prior), plain[methods[0]])
     if first.held_out is None and asked.prior is None:
         asked = dataclasses.replace(asked, prior="auto")
     shared = {
         **_identity(asked, sources[seeds[0]], first),
-        "prior": asked.prior if asked.prior is not None or find_method(needing.method).needs_prior else "none",
+        "prior": "none" if asked.prior is None and find_method(needing.method).needs_truth else asked.prior,
         "file of weights": start and start["checksum"],
     }
     folder = ComparisonFolder(asked.out or _usual_path(sources[seeds[0]].title, shared), shared)
@@ -102,6 +102,10 @@ def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], di
         seed: folder.prior(draw.data.fingerprint(), partial(prior_asked, asked, needing, draw, seed, display))
         for seed, draw in draws.items()
     }
+    if first.held_out is None and None in priors.values():
+        raise InputError(
+            "without test rows, figures are estimates that rest on the prior: give one, or rows with --test."
+        )
     for seed, prior in priors.items():
         for config in plain.values():
             check_needs(config, draws[seed].data, None if prior is None else prior.value)
@@ -109,6 +113,12 @@ def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], di
     folder.save()
     configs = {method: resolved_config(dataclasses.replace(asked, method=method), first, threads) for method in methods}
     return _Plan(folder=folder, configs=configs, sources=sources, draws=draws, priors=priors)
+
+
+def _need_of_a_prior(config: Config) -> tuple[bool, bool]:
+    """Least for methods that cannot do without one, greatest for those that have no use for it."""
+    method = find_method(config.method)
+    return not method.needs_prior, method.needs_truth
 
 
 def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from splitpu.evaluation.trained import UNRELIABLE
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.methods.student import NOT_TAKEN
-from splitpu.prior.resolve import BEING_ESTIMATED, ResolvedPrior, resolve_prior
+from splitpu.prior.resolve import BEING_ESTIMATED, ResolvedPrior, prior_for
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
@@ -37,7 +37,7 @@ class FitOptions(TrainingWords, DataOptions):
     """What was written on the command line; None = not given."""
 
     method: str | None = None
-    prior: float | str | None = None  # a share or "auto"
+    prior: float | str | None = None  # a share, "auto" or "none"
     out: Path | None = None
     seed: int | None = None
     seeds: str | None = None
@@ -264,24 +264,31 @@ def _help_first_process(world: World) -> int:
 def prior_asked(
     asked: FitOptions, config: Config, loaded: LoadedData, seed: int, display: ProgressDisplay
 ) -> ResolvedPrior | None:
-    """The prior that was given, that of a named set, or an estimate; none for a method that does without."""
+    """The prior that was given, that of a named set, or an estimate; none where that was asked for."""
     prior = asked.prior
-    if prior is None and not find_method(config.method).needs_prior:
-        return None
+    if prior is None and find_method(config.method).needs_truth:
+        return None  # who knows every label has no use for an estimate of their share
     if prior is None and loaded.true_prior is not None:
         display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in the set (--prior not given)")
         prior = loaded.true_prior
-    if prior in (None, "auto"):
+    prior = "auto" if prior is None else prior
+    if prior == "auto":
         display.say(BEING_ESTIMATED)
     try:
         with collected_warnings(display.note), display.watching() as watch:
-            wanted, device = "auto" if prior is None else prior, asked.device or "auto"
-            found = resolve_prior(wanted, loaded.data, seed=seed, device=device, observer=CountedEpochs(watch))
+            found = prior_for(
+                config.method,
+                None if prior == "none" else prior,
+                loaded.data,
+                seed=seed,
+                device=asked.device or "auto",
+                observer=CountedEpochs(watch),
+            )
     except InputError:
         for warning in loaded.warnings:  # one of them may be the reason
             display.note(warning)
         raise
-    if found.interval is not None:
+    if found is not None and found.interval is not None:
         low, high = found.interval
         display.say(f"prior: {found.value:.4g} (95 % interval {low:.3g} to {high:.3g}), {found.source}")
     return found

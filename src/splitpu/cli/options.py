@@ -18,10 +18,12 @@ def _whole_number(_: object, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{word!r} is no whole number; give one such as 3.") from None
 
 
-def _share_or_auto(_: object, tokens: Sequence[Token]) -> float | Literal["auto"]:
+def _share_or_word(_: object, tokens: Sequence[Token]) -> float | Literal["auto", "none"]:
     word = tokens[0].value
     if word.lower() == "auto":
         return "auto"
+    if word.lower() == "none":
+        return "none"
     try:
         return float(word)
     except ValueError:
@@ -31,7 +33,7 @@ def _share_or_auto(_: object, tokens: Sequence[Token]) -> float | Literal["auto"
 
 
 Whole = Annotated[int | None, Parameter(converter=_whole_number)]
-Share = Annotated[float | Literal["auto"] | None, Parameter(converter=_share_or_auto)]
+Share = Annotated[float | Literal["auto", "none"] | None, Parameter(converter=_share_or_word)]
 Seed = Annotated[int, Parameter(converter=_whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]

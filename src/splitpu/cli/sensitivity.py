@@ -47,7 +47,7 @@ def run_sensitivity(
     request = folder.request()
     model = Model.load(folder.path)
     if model.prior is None or request.prior is None:
-        raise InputError(f"{folder.path} was trained by a method that does without a prior; there is nothing to vary.")
+        raise InputError(f"{folder.path} was trained without a prior, so none can be varied; train with --prior auto.")
     display = choose_display(quiet=json)
     loaded = load_request(request, display.say)
     priors = prior_range(loaded, request, lowest, highest, steps)
@@ -97,7 +97,7 @@ def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None
     if request.prior_interval is not None:
         return (
             f"{own} is the run as it is: that prior is an estimate, so its threshold also heeds gaps in the logits and "
-            "the base model's own count; every other row takes its prior as known."
+            "the count of a model trained with a PU risk; every other row takes its prior as known."
         )
     return None
 

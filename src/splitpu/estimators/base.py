@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
 
 class PUEstimator(ClassifierMixin, BaseEstimator):
-    """A binary classifier from some known positives and many unlabelled rows, by a method that is told the prior.
+    """A binary classifier from some known positives and many unlabelled rows; a method adds its name.
 
     Parameters
     ----------
-    prior : float, "auto" or PriorEstimate
+    prior : float, "auto", PriorEstimate or None
         Share of positives in the population that predictions are meant for, between 0 and 1; "auto" estimates it from
         the data, at every fit; what `estimate_prior` gave serves many fits. Of an estimate the decision's threshold is
-        matched to the prior only as closely as its interval asks. Methods that can do without take it as an option:
-        then only the threshold follows it.
+        matched to the prior only as closely as its interval asks. VPU, DAN, P3Mix and the naive method learn without
+        it: only their threshold follows it, they go on with a warning where it cannot be estimated, and None lets them
+        cut where they themselves would.
     backbone : str, torch.nn.Module or function
         "auto" chooses by the data; else a name ("mlp", "cnn-small", "cnn13", "resnet18"), a network of your own (copied
         with its weights for every stage) or a function that makes one (called for every stage).
@@ -70,7 +71,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     pos_label_ : label
         The member of `classes_` that was taken as positive.
     prior_ : float or None
-        The prior the model was trained for.
+        The prior the model was trained for; None if it was trained without.
     prior_interval_ : (float, float) or None
         Where the prior lies with 95 % confidence, if it was estimated.
     prior_source_ : str
@@ -181,11 +182,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         return X, np.asarray(labels)
 
     def _resolved_prior(self, data: PUData, seed: int) -> "ResolvedPrior | None":
-        if self.prior is None and not find_method(self.method).needs_prior:
-            return None
-        from splitpu.prior.resolve import resolve_prior
+        from splitpu.prior.resolve import prior_for
 
-        return resolve_prior(self.prior, data, seed=seed, device=self.device)
+        return prior_for(self.method, self.prior, data, seed=seed, device=self.device)
 
     def _whole_config(self, data: PUData) -> Config:
         return laid_over(preset(self.preset, profile_of(data)), self.config)

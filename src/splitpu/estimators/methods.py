@@ -1,12 +1,6 @@
 """One classifier for each of the other methods; `splitpu methods` says when to use which."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from splitpu.config import Config, Scenario
 from splitpu.estimators.base import PUEstimator
-from splitpu.training import Backbone
 
 
 class NNPUClassifier(PUEstimator):
@@ -45,67 +39,32 @@ class DistPUClassifier(PUEstimator):
     method = "dist-pu"
 
 
-class PriorFreeEstimator(PUEstimator):
-    """A classifier by a method that does without a prior; given one, only its threshold follows it."""
-
-    def __init__(
-        self,
-        *,
-        prior: float | None = None,
-        backbone: Backbone = "auto",
-        preset: str = "default",
-        config: Config | Mapping[str, Any] | str | Path | None = None,
-        warmup: str | None = None,
-        scenario: Scenario = "single-training-set",
-        pos_label: Any = None,
-        calibration: str | None = None,
-        layers: tuple[str, str] | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            prior=prior,
-            backbone=backbone,
-            preset=preset,
-            config=config,
-            warmup=warmup,
-            scenario=scenario,
-            pos_label=pos_label,
-            calibration=calibration,
-            layers=layers,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-
-
-class VPUClassifier(PriorFreeEstimator):
-    """The variational approach: needs no prior. Settings: `vpu`.
+class VPUClassifier(PUEstimator):
+    """The variational approach: learns without a prior, which only places its threshold. Settings: `vpu`.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     >>> y = (X[:, 0] > 0) & (X[:, 1] > 0)
-    >>> VPUClassifier(config={"vpu.epochs": 2}, random_state=0).fit(X, y).predict(X).shape
+    >>> VPUClassifier(prior=None, config={"vpu.epochs": 2}, random_state=0).fit(X, y).predict(X).shape
     (60,)
     """
 
     method = "vpu"
 
 
-class DANClassifier(PriorFreeEstimator):
+class DANClassifier(PUEstimator):
     """A discriminator and an adversary that tells its positives from the labelled ones. Settings: `dan`."""
 
     method = "dan"
 
 
-class P3MixClassifier(PriorFreeEstimator):
+class P3MixClassifier(PUEstimator):
     """Mixes doubtful rows with positives near the border, and corrects labels on the way. Settings: `p3mix`."""
 
     method = "p3mix"
 
 
-class NaivePUClassifier(PriorFreeEstimator):
+class NaivePUClassifier(PUEstimator):
     """Takes unlabelled rows for negatives: what every method has to beat. Settings: `base`."""
 
     method = "naive"

@@ -15,9 +15,9 @@ from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import Stage, kind_of
-from splitpu.errors import InputError
+from splitpu.methods import thresholds
 from splitpu.methods.choosing import EpochChoice, RowsAside
-from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
+from splitpu.methods.registry import missing_prior
 from splitpu.networks import Backbone
 
 
@@ -75,12 +75,12 @@ class Context:
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
     own_share: float | None = None  # of the population, which a model calls positive whatever the prior says
 
-    def train(self, stage: Stage, network: nn.Module) -> str:
+    def train(self, stage: Stage, network: nn.Module, own_threshold: Callable[[Tensor], float] | None = None) -> str:
         """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key."""
         if self.aside is None or self.config.selection.criterion == "none":
             self.engine.run(stage)
             return stage.key
-        choice = EpochChoice(self, self.aside, network, stage)
+        choice = EpochChoice(self, self.aside, network, stage, own_threshold)
         choice.finish(self.engine.run(choice.stage))
         return choice.stage.key
 
@@ -115,11 +115,17 @@ class Context:
             **self.surroundings(stage),
             "data": self.data_key,
             "prior": self.prior,
-            **({} if self.prior_interval is None else {"prior_interval": list(self.prior_interval)}),
+            **self._estimated_prior(),
             **({} if start is None else {"warmup": start.key}),
             **{section: values[section] for section in sections},
             **upstream,
         }
+
+    def _estimated_prior(self) -> dict[str, Any]:
+        """What more an outcome depends on where the prior is an estimate."""
+        if self.prior_interval is None:
+            return {}
+        return {"prior_interval": list(self.prior_interval), "threshold_rule": thresholds.RULE}
 
     def surroundings(self, stage: str) -> dict[str, Any]:
         """The part of a stage's identity that is the same whatever it learns."""
@@ -135,7 +141,7 @@ class Context:
     def known_prior(self) -> float:
         """The prior, for a method that cannot do without."""
         if self.prior is None:
-            raise InputError(f"method '{self.config.method}' needs the prior: give the share of positives.")
+            raise missing_prior(self.config.method)
         return self.prior
 
     def rows(self, numbers: Any) -> Tensor:
@@ -167,8 +173,8 @@ class Context:
         if self.config.threshold == "prior" and self.prior is not None:
             population = logits[self.rows(self.data.population)]
             if self.prior_interval is None:
-                return matched_threshold(population, self.prior)
+                return thresholds.matched_threshold(population, self.prior)
             prior, interval = self.prior, self.prior_interval
-            share = prior if self.own_share is None else second_opinion(prior, interval, self.own_share)
-            return threshold_near(population, share, interval)
+            share = prior if self.own_share is None else thresholds.second_opinion(prior, interval, self.own_share)
+            return thresholds.threshold_near(population, share, interval)
         return own(logits) if own is not None else 0.0

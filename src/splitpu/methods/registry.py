@@ -188,6 +188,14 @@ def find_method(name: str) -> Method:
     raise InputError(f"there is no method '{name}'; {advice}")
 
 
+def missing_prior(name: str) -> InputError:
+    """What is wrong where a method is to be trained without the prior that it needs."""
+    return InputError(
+        f"method '{name}' needs the prior, the share of positives in the population: give it, have it estimated "
+        "(prior='auto'), or choose a method that does without, such as 'vpu'"
+    )
+
+
 def sections_in_use(config: Config) -> tuple[str, ...]:
     """The keys and sections of the configuration that decide about a run's outcome; the others are never read.
 

@@ -3,6 +3,11 @@
 import torch
 from torch import Tensor
 
+# The version of everything that decides where an estimated prior leads to a cut. Splits, students and chosen epochs
+# hold what followed from it, so it is part of their identity: raise it with any change, or a run that is continued
+# after the change mixes both rules. A prior that is given is matched, which has never changed and has no version.
+RULE = 1
+
 _DEVIATIONS = 1.96  # from the middle of a 95 % interval to its end
 _NEIGHBOURS = 0.005  # share of the rows on either side of a cut that tell how close together logits lie there
 _CUTS = 200  # that are compared within an interval

@@ -83,5 +83,5 @@ def train_vpu(context: Context) -> Teacher:
         optimiser=config.optimiser,
         identity=context.identity("vpu", "vpu", "views"),
     )
-    key = context.train(stage, network)
+    key = context.train(stage, network, half_of_largest)
     return context.as_teacher(network, key, half_of_largest)

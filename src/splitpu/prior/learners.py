@@ -59,7 +59,10 @@ class KernelLogistic:
         own = np.empty(len(training))
         folds = StratifiedKFold(_INNER_FOLDS, shuffle=True, random_state=seed)
         for inner, outer in folds.split(training, self.labelled[training]):
-            own[outer] = self._fitted(training[inner[kept[inner]]]).decision_function(self.mapped[training[outer]])
+            some = inner[kept[inner]]
+            if self.labelled[training[some]].all():  # of few unlabelled rows, those that are kept may all lie outside
+                some = inner
+            own[outer] = self._fitted(training[some]).decision_function(self.mapped[training[outer]])
         return Judged(self._fitted(training[kept]).decision_function(self.mapped[asked]), own)
 
     def _fitted(self, rows: Rows) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.errors import InputError, SplitPUWarning
+from splitpu.methods.registry import find_method, missing_prior
 from splitpu.prior.estimate import PriorEstimate, estimate_prior, population_share
 
 if TYPE_CHECKING:
@@ -64,6 +65,39 @@ def resolve_prior(
     for sentence in doubts:
         warnings.warn(sentence, SplitPUWarning, stacklevel=3)
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
+
+
+def prior_for(
+    method: str,
+    prior: object,
+    data: PUData,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    observer: "Observer | None" = None,
+) -> ResolvedPrior | None:
+    """What a method is trained with: the resolved prior, or none if it does without and that is asked for.
+
+    A method that learns without a prior needs an estimate for its threshold and for figures about it, not to be
+    trained, so data of which none can be made are no reason to refuse them.
+
+    >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
+    >>> prior_for("vpu", None, data) is None
+    True
+    """
+    needed = find_method(method).needs_prior
+    if prior is None:
+        if needed:
+            raise missing_prior(method)
+        return None
+    try:
+        return resolve_prior(prior, data, seed=seed, device=device, observer=observer)
+    except InputError as refused:
+        if needed or prior != "auto":
+            raise
+        sentence = f"no prior could be estimated, so method '{method}', which does without, has none: {refused}"
+        warnings.warn(sentence, SplitPUWarning, stacklevel=3)
+        return None
 
 
 def _must_be_of_use(estimate: PriorEstimate, data: PUData) -> None:
