@@ -61,7 +61,8 @@ def main() -> None:
         for network in networks
         for variant in variants
     ]
-    lines = run_cases(cases, partial(trained, device=options.device), options)
+    on_gpu = options.device != "cpu"
+    lines = run_cases(cases, partial(trained, device=options.device), options, on_gpu=lambda case: on_gpu)
     for network in networks:
         key = _network_key(network, whole=options.whole)
         wanted = [line for line in lines if key == {name: line["case"][name] for name in key}]
