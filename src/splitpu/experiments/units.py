@@ -215,7 +215,8 @@ def planned_units(
 
 
 def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
-    """One tiny unit for every experiment that can be run; where there is a choice, one that no other one trains."""
+    """A tiny unit for every experiment that can be run, one that no other one trains if there is a choice; more where
+    a table has methods that none before it had."""
     units: list[Unit] = []
     for experiment in chosen:
         if experiment.unavailable:
@@ -225,6 +226,9 @@ def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
         known = {unit.work_key for unit in units}
         changed = [unit for unit in candidates if unit.setting]
         units.append(next((unit for unit in changed if unit.work_key not in known), (changed or candidates)[0]))
+        for unit in candidates:
+            if unit.method not in {one.method for one in units}:
+                units.append(unit)
     return units
 
 

@@ -132,6 +132,11 @@ class Context:
         }
 
     @property
+    def rows_key(self) -> str:
+        """In place of `data_key` for a stage to which it is all the same which rows are labelled."""
+        return self.data.features_fingerprint() if self.data_key else ""
+
+    @property
     def known_prior(self) -> float:
         """The prior, for a method that cannot do without."""
         if self.prior is None:
