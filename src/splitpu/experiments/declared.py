@@ -89,6 +89,11 @@ class Experiment:
     held_out: float = 0.0  # share of P and U kept from training; choices only
     unavailable: str = ""  # why it cannot be run, if it cannot
 
+    @property
+    def quotes_figures(self) -> bool:
+        """Whether any row has a figure of others beside it."""
+        return any(row.paper for row in self.rows)
+
 
 @cache
 def recipes() -> dict[str, Recipe]:
