@@ -239,6 +239,7 @@ class Made:
         count = logits.shape[-1]
         self.data = PUData.from_arrays(np.zeros((count, 2)), np.isin(np.arange(count), labelled))
         self.said, self.config, self.known_prior, self.epochs = logits, SimpleNamespace(**config), PRIOR, epochs
+        self.later: dict[int, Array] = {}  # what they say from an epoch on
         self.stages: list[Stage] = []
         self.seen: list[dict[str, Array]] = []
         self.engine = SimpleNamespace(hardware=SimpleNamespace(device=torch.device("cpu")), rows=None, run=self.run)
@@ -247,6 +248,7 @@ class Made:
         self.stages.append(stage)
         for epoch in self.epochs if stage.after_epoch else ():
             record = EpochRecord(stage.name, epoch, stage.epochs, 0.0, 0.0, {})
+            self.said = self.later.get(epoch, self.said)
             assert stage.after_epoch is not None and not stage.after_epoch(record, {})
             self.seen.append({name: t.clone().numpy() for name, t in stage.task.module.named_buffers()})
 
@@ -271,9 +273,12 @@ LOGITS = np.array([3.0, -0.1, 2.0, 5.0, 0.4, -0.3, -2.0, -6.0, 1.3, -1.3])
 
 def test_p3mix_corrects_and_doubts_after_its_warm_up_only() -> None:
     config = P3MixConfig(epochs=20, pool=2, batch_size=4)
-    made = Made(LOGITS, [0, 1, 2], (1, 2), p3mix=config)
+    made = Made(LOGITS, [0, 1, 2], (1, 2, 3), p3mix=config)
+    made.later[3] = np.r_[LOGITS[:3], 0.1, LOGITS[4:]]
     train_p3mix(made)  # type: ignore[arg-type]
-    early, late = made.seen
+    early, late, latest = made.seen
+    # Who has become positive stays so, and is not doubted any more.
+    assert (latest["labels"] == late["labels"]).all() and (latest["doubtful"] == late["doubtful"]).all()
     assert early["labels"].tolist() == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0] and not early["doubtful"].any()
     # sigmoid(1.3) = 0.79 and sigmoid(-1.3) = 0.21 are still doubtful; the labelled ones never are.
     assert late["labels"].tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]

@@ -1,6 +1,7 @@
 """The best epoch of a stage by rows it is not trained on, and when to stop looking for a better one."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from splitpu.methods.context import Context
 
 TERM = "held_out"  # the name of the figure among the terms of an epoch
+# A method's own rule for where to cut the logits of all training rows.
+OwnThreshold = Callable[[Tensor], float]
 _BEST, _WEIGHTS = "best", "best weights/"
 
 
@@ -33,8 +36,11 @@ class EpochChoice:
     What is in the memory is in the checkpoint, too, so a stage that is continued chooses as if it had never stopped.
     """
 
-    def __init__(self, context: "Context", aside: RowsAside, network: nn.Module, stage: Stage) -> None:
+    def __init__(
+        self, context: "Context", aside: RowsAside, network: nn.Module, stage: Stage, own_threshold: OwnThreshold | None
+    ) -> None:
         self.context, self.aside, self.network, self.module = context, aside, network, stage.task.module
+        self.own_threshold = own_threshold
         self.settings = context.config.selection
         self.stage = dataclasses.replace(
             stage,
@@ -68,7 +74,7 @@ class EpochChoice:
         """Of the network as it is, on the rows set aside; greater is better."""
         context = self.context
         logits = context.logits_of(self.network)
-        threshold = context.threshold_for(logits)
+        threshold = context.threshold_for(logits, self.own_threshold)
         decision = (logits - threshold).double().cpu().numpy()
         known, others = decision[self.aside.positives], decision[self.aside.unlabelled]
         single = context.data.scenario == "single-training-set"

@@ -81,5 +81,5 @@ def train_vpu(context: Context) -> Teacher:
         optimiser=config.optimiser,
         identity=context.identity("vpu", "vpu", "views", penalty="moves both sides"),  # it has not always done so
     )
-    key = context.train(stage, network)
+    key = context.train(stage, network, half_of_largest)
     return context.as_teacher(network, key, half_of_largest)
