@@ -35,6 +35,7 @@ from splitpu.experiments.running import Workplace
 from splitpu.experiments.store import ResultStore
 from splitpu.experiments.summary import cells
 from splitpu.experiments.units import Unit, planned_units, smoke_units
+from splitpu.methods.registry import METHODS
 from splitpu.networks import build_network
 from splitpu.selection import hold_out, nnpu_value, pu_criterion
 
@@ -312,6 +313,13 @@ def test_smoke_runs_every_experiment(smoked: Smoke) -> None:
     assert set(f"{wanted} device seconds stage_seconds versions date".split()) <= set(line)
     assert 0 <= line["accuracy"] <= 100 and line["accuracy"] == line["rounds"][-1]["accuracy"]
     assert set(line["rounds"][0]) >= {"accuracy", "easy", "hard", "noise", "split_epoch", "reached"}
+
+
+def test_smoke_runs_every_method(smoked: Smoke) -> None:
+    texts = [text for path in (smoked.folder / "results").iterdir() for text in path.read_text().splitlines()]
+    assert {json.loads(text)["method"] for text in texts} == set(METHODS)
+    (every,) = [one for one in smoke_units([experiments()["competitors"]]) if one.method == "dist-pu"]
+    assert every.config.dist_pu.epochs == every.config.dist_pu.warmup_epochs == 2  # all its parts are tiny
 
 
 def test_what_is_shared_is_trained_once(smoked: Smoke) -> None:

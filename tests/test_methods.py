@@ -149,6 +149,22 @@ def test_resumed_is_bitwise_uninterrupted(few: PUData, tmp_path: Path, method: s
     assert not same(whole, fitted(few, 0.5, config, seed=1))
 
 
+def test_one_oracle_serves_whichever_rows_are_labelled(few: PUData, tmp_path: Path) -> None:
+    others = replace(few, labelled=np.roll(few.labelled, 7))
+    wrong = replace(few, truth=np.roll(few.truth, 1))
+    config = settings(few, "supervised", 2, "threshold=half")
+    chosen = settings(few, "supervised", 2, "selection.held_out=0.2")
+    trained = []
+    for data, how in ((few, config), (others, config), (wrong, config), (few, chosen), (others, chosen)):
+        counting = Counting()
+        training = train(data, prior=0.5, config=how, backbone="mlp", observer=counting, checkpoints=tmp_path)
+        trained.append((training, counting.steps))
+    (first, _), (second, steps) = trained[:2]
+    assert steps == 0 and same(first, second)
+    # Other labels are another oracle; and where labelled rows choose the epoch, it matters which they are.
+    assert all(steps > 0 for _, steps in trained[2:])
+
+
 # --- fit for capture: nothing inside a step may wait for a value, or have a shape that depends on one ---
 
 

@@ -71,11 +71,11 @@ def test_mixing_penalty(arrays: tuple[Array, Array, Array]) -> None:
     assert float(mixing_penalty(of(z), of(x), of(g))) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def test_mixing_penalty_is_finite_and_its_target_a_constant() -> None:
-    x = torch.tensor([-200.0, 200.0], requires_grad=True)
-    z = torch.tensor([1.0, 1.0], requires_grad=True)
-    loss = mixing_penalty(z, x, torch.tensor([1.0, 0.0]))
-    assert torch.isfinite(loss) and torch.autograd.grad(loss, x, allow_unused=True) == (None,)
+def test_mixing_penalty_is_finite_where_one_side_has_all_the_weight() -> None:
+    x = torch.tensor([-200.0, 200.0, -200.0, 200.0], requires_grad=True)
+    z = torch.tensor([1.0, 1.0, -200.0, 200.0], requires_grad=True)
+    loss = mixing_penalty(z, x, torch.tensor([1.0, 0.0, 0.0, 1.0]))
+    assert all(torch.isfinite(one).all() for one in (loss, *torch.autograd.grad(loss, (x, z))))
 
 
 @quick
@@ -206,11 +206,7 @@ LOSSES = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradients(name: str) -> None:
     z = torch.tensor([-2.0, 0.3, 1.1, -0.4, 2.2, 0.9], dtype=torch.float64, requires_grad=True)
-    if name == "mixing":  # its second half counts as a constant, which a numerical gradient cannot know
-        free, constant = z.detach()[:3].requires_grad_(), z.detach()[3:]
-        assert torch.autograd.gradcheck(lambda x: LOSSES[name](torch.cat([x, constant])), (free,))
-    else:
-        assert torch.autograd.gradcheck(LOSSES[name], (z,))
+    assert torch.autograd.gradcheck(LOSSES[name], (z,))
 
 
 @pytest.mark.parametrize("name", LOSSES)

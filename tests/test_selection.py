@@ -126,6 +126,18 @@ def test_an_interrupted_choice_goes_on_as_if_nothing_had_happened(tmp_path: Path
         assert torch.equal(weights(resumed), weights(whole)) and figures(resumed) == figures(whole)
 
 
+@pytest.mark.parametrize("threshold", ["half", "prior"])
+def test_an_epoch_is_judged_where_its_model_is_cut(threshold: str):
+    # So few steps that half of the largest probability is well below one half.
+    steps = {"vpu.epochs": 1, "vpu.batch_size": 8, "vpu.optimiser.rate": 3e-4}
+    vpu = {"method": "vpu", "threshold": threshold, **steps}
+    training = trained(vpu | {"selection.held_out": 0.3})
+    aside, final = training.aside, training.result.final
+    decision = (final.logits - final.threshold).numpy()
+    population = decision[np.concatenate([aside.positives, aside.unlabelled])]
+    assert figures(training, "vpu") == [pu_criterion(decision[aside.positives], population, PRIOR)]
+
+
 def test_settings_that_cannot_be():
     with pytest.raises(InputError, match="needs rows that were not trained on"):
         trained({"selection.calibration": "platt"})

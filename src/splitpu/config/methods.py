@@ -85,6 +85,7 @@ class SelfPUConfig(PassesConfig):
     teacher_from: float = 0.25  # from here on the teachers average and their students follow them
     teacher_average: float = 0.999  # decay of the teachers' averages per step
     teacher_weight: float = 0.3
+    teacher_ramp: float = 0.25  # share of the epochs in which that weight rises from nearly nothing
     agreement_limit: float = 0.1  # the students are held together while that costs less than this share of the loss
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-4, weight_decay=5e-3))
 

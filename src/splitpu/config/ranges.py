@@ -82,6 +82,7 @@ _METHOD_RANGES = {
     "self_pu.teacher_from": _SHARE,
     "self_pu.teacher_average": _DECAY,
     "self_pu.teacher_weight": _WEIGHT,
+    "self_pu.teacher_ramp": _SHARE,
     "self_pu.agreement_limit": _WEIGHT,
     "p3mix.warmup": _SHARE,
     "p3mix.pool": _COUNT,

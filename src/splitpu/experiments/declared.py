@@ -89,6 +89,11 @@ class Experiment:
     held_out: float = 0.0  # share of P and U kept from training; choices only
     unavailable: str = ""  # why it cannot be run, if it cannot
 
+    @property
+    def quotes_figures(self) -> bool:
+        """Whether any row has a figure of others beside it."""
+        return any(row.paper for row in self.rows)
+
 
 @cache
 def recipes() -> dict[str, Recipe]:
@@ -151,7 +156,8 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
     converted: dict[str, Any] = {key: tuple(content[key]) for key in lists if key in content}
     rows = [_row(row) for row in content.get("rows", ())]
     rows += [_method_row(method, row) for method, row in content.pop("methods", {}).items()]
-    rows += [row for teacher in content.pop("teachers", ()) for row in _teacher_rows(teacher)]
+    trained = content.pop("teachers_trained", {})  # otherwise than the recipe says, by name
+    rows += [row for teacher in content.pop("teachers", ()) for row in _teacher_rows(teacher, trained.get(teacher, {}))]
     if rows:
         converted["rows"] = tuple(rows)
     converted["published"] = tuple(_row(row) for row in content.get("published", ()))
@@ -166,14 +172,14 @@ def _method_row(method: str, content: dict[str, Any]) -> Row:
     return _row({"label": find_method(method).title, "method": method} | content)
 
 
-def _teacher_rows(teacher: str) -> list[Row]:
+def _teacher_rows(teacher: str, trained: Mapping[str, Any]) -> list[Row]:
     """The model a method makes, and the student that Split-PU makes of it."""
     risks = ("nnpu", "upu")
     choice = {"base.method": "risk", "base.risk": teacher} if teacher in risks else {"base.method": teacher}
-    title = find_method(teacher).title
+    title, setting = find_method(teacher).title, {**choice, **trained}
     return [
-        Row(label=f"{title}: teacher", setting=choice, value="base_accuracy"),
-        Row(label=f"{title}: student", setting=choice),
+        Row(label=f"{title}: teacher", setting=setting, value="base_accuracy"),
+        Row(label=f"{title}: student", setting=setting),
     ]
 
 

@@ -215,7 +215,7 @@ class _Shift:
 
 
 def smoke(folder: Path, device: str = "cpu", tell: Say = say) -> Session:
-    """Run every experiment for one tiny unit, and render what came out; everything is kept in `folder`."""
+    """Run every experiment and every method for one tiny unit, and render what came out; all is kept in `folder`."""
     from splitpu.experiments.declared import experiments
     from splitpu.experiments.rendering import render
     from splitpu.experiments.running import Workplace

@@ -186,7 +186,8 @@ def planned_units(
     """All units asked for, each training once, seed by seed, so that the first seeds of every table come first.
 
     Within a seed, units that share a base model follow one another. Tables that ask for it come row by row instead,
-    the cheapest first, so that whatever time there is fills whole rows.
+    the cheapest first, so that whatever time there is fills whole rows; rows without a published figure beside them
+    come after those that can be compared with one.
     """
     asked_methods = None if methods is None else tuple(methods)
     sizes, draws = (tuple(asked) if asked is not None else None for asked in (positives, seeds))
@@ -204,7 +205,8 @@ def planned_units(
 
     def place(unit: Unit) -> tuple[Any, ...]:
         if unit.experiment.order == "rows":
-            return 1, unit.guessed_seconds, unit.positives, unit.row.label, unit.seed
+            compared = not unit.experiment.quotes_figures or unit.positives in unit.row.paper
+            return 1, not compared, unit.guessed_seconds, unit.positives, unit.row.label, unit.seed
         return 0, unit.seed, unit.recipe, unit.positives, order[id(unit)]
 
     units.sort(key=place)
@@ -215,7 +217,8 @@ def planned_units(
 
 
 def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
-    """One tiny unit for every experiment that can be run; where there is a choice, one that no other one trains."""
+    """A tiny unit for every experiment that can be run, one that no other one trains if there is a choice; more where
+    a table has methods that none before it had."""
     units: list[Unit] = []
     for experiment in chosen:
         if experiment.unavailable:
@@ -225,6 +228,9 @@ def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
         known = {unit.work_key for unit in units}
         changed = [unit for unit in candidates if unit.setting]
         units.append(next((unit for unit in changed if unit.work_key not in known), (changed or candidates)[0]))
+        for unit in candidates:
+            if unit.method not in {one.method for one in units}:
+                units.append(unit)
     return units
 
 

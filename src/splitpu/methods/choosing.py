@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from splitpu.methods.context import Context
 
 TERM = "held_out"  # the name of the figure among the terms of an epoch
+# A method's own rule for where to cut the logits of all training rows.
+OwnThreshold = Callable[[Tensor], float]
 _BEST, _WEIGHTS = "best", "best weights/"
 
 
@@ -35,15 +37,10 @@ class EpochChoice:
     """
 
     def __init__(
-        self,
-        context: "Context",
-        aside: RowsAside,
-        network: nn.Module,
-        stage: Stage,
-        own_threshold: Callable[[Tensor], float] | None = None,
+        self, context: "Context", aside: RowsAside, network: nn.Module, stage: Stage, own_threshold: OwnThreshold | None
     ) -> None:
         self.context, self.aside, self.network, self.module = context, aside, network, stage.task.module
-        self.own_threshold = own_threshold  # an epoch is judged where its model would be cut
+        self.own_threshold = own_threshold
         self.settings = context.config.selection
         self.stage = dataclasses.replace(
             stage,

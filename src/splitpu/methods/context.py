@@ -16,7 +16,7 @@ from splitpu.engine.loop import Engine
 from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import Stage, kind_of
 from splitpu.methods import thresholds
-from splitpu.methods.choosing import EpochChoice, RowsAside
+from splitpu.methods.choosing import EpochChoice, OwnThreshold, RowsAside
 from splitpu.methods.registry import missing_prior
 from splitpu.networks import Backbone
 
@@ -75,8 +75,11 @@ class Context:
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
     own_share: float | None = None  # of the population, which a model calls positive whatever the prior says
 
-    def train(self, stage: Stage, network: nn.Module, own_threshold: Callable[[Tensor], float] | None = None) -> str:
-        """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key."""
+    def train(self, stage: Stage, network: nn.Module, own_threshold: OwnThreshold | None = None) -> str:
+        """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key.
+
+        A method with a rule of its own for the threshold has its epochs judged by that rule, as the model will be.
+        """
         if self.aside is None or self.config.selection.criterion == "none":
             self.engine.run(stage)
             return stage.key
@@ -138,6 +141,11 @@ class Context:
         }
 
     @property
+    def rows_key(self) -> str:
+        """In place of `data_key` for a stage to which it is all the same which rows are labelled."""
+        return self.data.features_fingerprint() if self.data_key else ""
+
+    @property
     def known_prior(self) -> float:
         """The prior, for a method that cannot do without."""
         if self.prior is None:
@@ -153,9 +161,7 @@ class Context:
         engine = self.engine
         return training_logits(network, engine.rows, engine.views, engine.hardware)
 
-    def as_teacher(
-        self, network: Backbone, key: str, own_threshold: Callable[[Tensor], float] | None = None
-    ) -> Teacher:
+    def as_teacher(self, network: Backbone, key: str, own_threshold: OwnThreshold | None = None) -> Teacher:
         """Score every training row and place the threshold as the configuration says.
 
         Where it does not ask for the prior, or there is none, a method may have a rule of its own for the logits.
@@ -168,7 +174,7 @@ class Context:
         population = logits[self.rows(self.data.population)]
         return replace(self, own_share=float((population > 0).double().mean()))
 
-    def threshold_for(self, logits: Tensor, own: Callable[[Tensor], float] | None = None) -> float:
+    def threshold_for(self, logits: Tensor, own: OwnThreshold | None = None) -> float:
         """The logit above which a network with these logits says positive."""
         if self.config.threshold == "prior" and self.prior is not None:
             population = logits[self.rows(self.data.population)]

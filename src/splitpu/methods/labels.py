@@ -46,8 +46,10 @@ def train_supervised(context: Context) -> Teacher:
     truth = context.data.truth
     if truth is None:
         raise InputError("method 'supervised' needs the true labels of the training rows, and these data have none.")
-    key = hashlib.sha256(np.packbits(truth).tobytes()).hexdigest()  # the data's own key leaves the truth out
-    return _train_on(context, "supervised", context.rows(truth).float(), truth=key)
+    upstream = {"truth": hashlib.sha256(np.packbits(truth).tobytes()).hexdigest()}  # which the data's key leaves out
+    if context.aside is None:  # else labelled rows choose the epoch
+        upstream["data"] = context.rows_key  # so that one oracle serves tables of any number of labelled rows
+    return _train_on(context, "supervised", context.rows(truth).float(), **upstream)
 
 
 def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> Teacher:

@@ -74,7 +74,7 @@ def train_p3mix(context: Context) -> Teacher:
     network = context.fresh_network("p3mix")
     mixing = MixingWeights(config.mix_concentration, device)
     task = P3MixTask(network, context, mixing, context.engine.rows, config)
-    labelled, positives = labelled_as_numbers(context).bool(), context.rows(context.data.positives)
+    positives = context.rows(context.data.positives)
 
     def look_again(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
         probability = torch.sigmoid(context.logits_of(network))
@@ -83,10 +83,10 @@ def train_p3mix(context: Context) -> Teacher:
         nearest = (probability[positives] - 0.5).abs().argsort(stable=True)[: len(pool)]
         pool.copy_(positives[nearest])
         if record.epoch >= config.warmup * record.epochs:
-            confident = probability >= config.confident
-            doubtful = (probability > 1 - config.confident) & ~confident & ~labelled
-            task.module.state("labels").copy_((labelled | confident).float())
-            task.module.state("doubtful").copy_(doubtful)
+            labels, confident = task.module.state("labels"), probability >= config.confident
+            # For good: a row that were negative again next time would be learned by heart as such.
+            labels.copy_(torch.maximum(labels, confident.float()))
+            task.module.state("doubtful").copy_((probability > 1 - config.confident) & (labels == 0))
         return False
 
     stage = Stage(
@@ -96,7 +96,7 @@ def train_p3mix(context: Context) -> Teacher:
         leading="population",
         epochs=config.epochs,
         optimiser=config.optimiser,
-        identity=context.identity("p3mix", "p3mix", "views"),
+        identity=context.identity("p3mix", "p3mix", "views", corrected="for good"),  # it has not always been
         after_epoch=look_again,
     )
     context.engine.run(stage)

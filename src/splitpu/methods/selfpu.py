@@ -1,6 +1,7 @@
 """Self-PU: two students and their averaged teachers; rows that a student is sure of are taken out of the risk."""
 
 import copy
+import math
 from collections.abc import Mapping
 
 import torch
@@ -55,7 +56,7 @@ class SelfPUTask:
         self.module = Carrier(
             {f"{role}{i}": network for role, networks in roles.items() for i, network in enumerate(networks)},
             trusted=torch.full((len(students), rows), _NOBODY, device=device),
-            following=torch.zeros((), device=device),  # 1 once students follow their teachers
+            following=torch.zeros((), device=device),  # above 0 once students follow their teachers, 1 at the end
             averaged=torch.zeros((), device=device),  # steps since then
         )
 
@@ -89,7 +90,7 @@ class SelfPUTask:
         """Move the teachers towards their students: nearly all the way until they are followed, then ever less."""
         steps = self.module.state("averaged")
         weight = (9 / (10 + steps)).clamp_min(1 - self.config.teacher_average)
-        steps.add_(self.module.state("following"))
+        steps.add_(self.module.state("following") > 0)
         for student, teacher in zip(self.students, self.teachers, strict=True):
             for new, old in zip(student.parameters(), teacher.parameters(), strict=True):
                 old.lerp_(new, weight)
@@ -106,7 +107,7 @@ def train_self_pu(context: Context) -> Teacher:
         if share is not None:
             for number, student in enumerate(students):
                 task.module.state("trusted")[number].copy_(_trusted_labels(context, student, share))
-        task.module.state("following").fill_(float(record.epoch >= config.teacher_from * record.epochs))
+        task.module.state("following").fill_(following_weight(config, record.epoch, record.epochs))
         return False
 
     stage = Stage(
@@ -136,6 +137,20 @@ def trusted_share(config: SelfPUConfig, epoch: int, epochs: int) -> float | None
         return None
     times = (last - first) // every + 1
     return config.trust_share * ((epoch - first) // every + 1) / times
+
+
+def following_weight(config: SelfPUConfig, epoch: int, epochs: int) -> float:
+    """The part of `teacher_weight` that holds after this epoch: slowly at first, while teachers are no better yet.
+
+    >>> [round(following_weight(SelfPUConfig(), epoch, 200), 2) for epoch in (49, 50, 75, 100, 200)]
+    [0.0, 0.01, 0.29, 1.0, 1.0]
+    """
+    since = epoch - config.teacher_from * epochs
+    if since < 0:
+        return 0.0
+    rise = config.teacher_ramp * epochs
+    missing = max(0.0, 1 - since / rise) if rise > 0 else 0.0
+    return math.exp(-5 * missing**2)
 
 
 def _trusted_labels(context: Context, student: Backbone, share: float) -> Tensor:

@@ -28,15 +28,13 @@ def variational_loss(positive_logit: Tensor, population_logit: Tensor) -> Tensor
 def mixing_penalty(mixed_logit: Tensor, population_logit: Tensor, weight: Tensor) -> Tensor:
     """Return how far the prediction on `g * x + (1 - g) * p` is from `g * Phi(x) + (1 - g)`, in squared logarithms.
 
-    The target counts as a constant, as labels do.
+    Both sides are moved, as in the publication's formula: mixtures and what is asked of them approach each other.
 
     >>> mixing_penalty(torch.tensor([100.0]), torch.tensor([-5.0]), torch.tensor([0.0]))
     tensor(0.)
     """
-    constant = population_logit.detach()
-    log_target = torch.log1p(-weight * torch.sigmoid(-constant))  # g * Phi + 1 - g = 1 - g * (1 - Phi)
-    # The target is never below Phi; where g and 1 - Phi both round to one, this keeps its logarithm finite.
-    log_target = torch.maximum(log_target, functional.logsigmoid(constant))
+    # From logarithms: where g and 1 - Phi both round to one, the sum would be zero, and its gradient not a number.
+    log_target = torch.logaddexp(torch.log(weight) + functional.logsigmoid(population_logit), torch.log1p(-weight))
     return (log_target - functional.logsigmoid(mixed_logit)).square().mean()
 
 
@@ -81,7 +79,7 @@ def train_vpu(context: Context) -> Teacher:
         leading="population",
         epochs=config.epochs,
         optimiser=config.optimiser,
-        identity=context.identity("vpu", "vpu", "views"),
+        identity=context.identity("vpu", "vpu", "views", penalty="moves both sides"),  # it has not always done so
     )
     key = context.train(stage, network, half_of_largest)
     return context.as_teacher(network, key, half_of_largest)

@@ -92,7 +92,7 @@ def _identity(context: Context, views: ViewsConfig) -> dict[str, Any]:
         del settings[name]
     return {
         **context.surroundings(STAGE),
-        "data": context.data.features_fingerprint() if context.data_key else "",
+        "data": context.rows_key,
         "warmup": settings,
         "views": dataclasses.asdict(views),
     }
