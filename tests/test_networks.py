@@ -9,6 +9,7 @@ from torch import nn
 
 from splitpu.errors import InputError
 from splitpu.networks import (
+    FEW_IMAGES,
     Outputs,
     as_backbone,
     build_network,
@@ -183,6 +184,12 @@ def test_weights_come_from_the_global_seed(name):
 def test_auto_goes_by_the_shape(shape, name):
     assert choose_network(shape) == name
     assert type(build_network("auto", shape)) is type(build_network(name, shape))
+
+
+@pytest.mark.parametrize(("rows", "name"), [(FEW_IMAGES - 1, "cnn-small"), (FEW_IMAGES, "cnn13"), (60_000, "cnn13")])
+def test_auto_takes_the_small_network_for_few_small_images(rows, name):
+    assert choose_network((32, 32, 3), rows) == name
+    assert choose_network((64, 64, 3), rows) == "resnet18"
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():

@@ -32,8 +32,8 @@ from splitpu.methods.registry import find_method, missing_prior, sections_in_use
 from splitpu.methods.result import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
+from splitpu.networks import FEW_IMAGES, as_backbone, build_network, choose_network
 from splitpu.networks import Backbone as BackboneNetwork
-from splitpu.networks import as_backbone, build_network, choose_network
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, resnet_inside, transfer
 from splitpu.selection import set_aside
 from splitpu.views import Views
@@ -160,7 +160,7 @@ def open_context(
         checkpoint_every=config.engine.checkpoint_every,
         pieces=config.engine.pieces,
     )
-    recipe = network_recipe(backbone, preprocessing, layers, weights)
+    recipe = network_recipe(backbone, preprocessing, layers, weights, rows=len(data))
     data_key = data.fingerprint() if checkpoints is not None else ""
     return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start, prior_interval, aside)
 
@@ -257,6 +257,8 @@ def network_recipe(
     preprocessing: Preprocessing,
     layers: tuple[str, str] | None = None,
     weights: PretrainedWeights | None = None,
+    *,
+    rows: int = FEW_IMAGES,
 ) -> NetworkRecipe:
     """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
 
@@ -269,7 +271,7 @@ def network_recipe(
         name = pretrainable(shape)
         return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
     if isinstance(backbone, str):
-        name = choose_network(shape) if backbone == "auto" else backbone
+        name = choose_network(shape, rows) if backbone == "auto" else backbone
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
             build_network(name, shape)
         return NetworkRecipe(name, lambda: build_network(name, shape))

@@ -47,7 +47,7 @@ class LongRun(Observer):
     def _faster_ways(self) -> list[str]:
         """Only what would change this run: nobody is told to make small images larger."""
         shape, kind = self._data.features.shape[1:], self._data.kind
-        network = choose_network(shape) if self._backbone == "auto" else self._backbone
+        network = choose_network(shape, len(self._data)) if self._backbone == "auto" else self._backbone
         ways = []
         if self._from_files and max(shape[-3:-1], default=0) > _SMALLER_SIDE:
             ways.append(f"smaller images (--size {_SMALLER_SIDE})")

@@ -15,6 +15,7 @@ from splitpu.networks.resnet import ResNet18
 from splitpu.networks.slices import SlicesResNet18
 
 __all__ = [
+    "FEW_IMAGES",
     "Backbone",
     "LayerTap",
     "Outputs",
@@ -24,6 +25,8 @@ __all__ = [
     "network_names",
     "parameter_count",
 ]
+
+FEW_IMAGES = 2_000  # fewer than that are few
 
 _BUILDERS: dict[str, Callable[[tuple[int, ...]], Backbone]] = {
     "mlp": MLP,
@@ -44,18 +47,23 @@ def network_names() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
-def choose_network(input_shape: tuple[int, ...]) -> str:
-    """Return the network that "auto" stands for: by kind of sample and, for images, by the longer side.
+def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES) -> str:
+    """Return the network that "auto" stands for: by kind of sample and, for images, by longer side and number.
+
+    From a few hundred images a large network learns no more than a small one, and takes ten times as long without a
+    GPU (docs/LOG.md).
 
     >>> choose_network((20,)), choose_network((8, 8, 1)), choose_network((32, 32, 3)), choose_network((224, 224, 3))
     ('mlp', 'cnn-small', 'cnn13', 'resnet18')
+    >>> choose_network((32, 32, 3), rows=540)
+    'cnn-small'
     """
     if len(input_shape) == 1:
         return "mlp"
     if len(input_shape) == 4:
         return "slices-resnet18"
     side = max(input_shape[:2])
-    if side < 24:
+    if side < 24 or (side <= 48 and rows < FEW_IMAGES):
         return "cnn-small"
     return "cnn13" if side <= 48 else "resnet18"
 
