@@ -423,8 +423,10 @@ def test_cifar10_by_name(tmp_path, cache, tiny_cifar):
 
 
 def test_a_name_nobody_knows():
-    with pytest.raises(InputError, match=f"no set named 'cifar11': choose one of {', '.join(NAMED_SETS)}"):
-        load_named("cifar11")
+    with pytest.raises(InputError, match=f"no set named 'photographs': choose one of {', '.join(NAMED_SETS)}"):
+        load_named("photographs")
+    with pytest.raises(InputError, match=r"no set named 'cifar': did you mean 'cifar10'\?"):
+        load_named("cifar")
 
 
 @pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])

@@ -19,7 +19,7 @@ from splitpu.evaluation.trained import UNRELIABLE
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.methods.student import NOT_TAKEN
-from splitpu.prior.resolve import BEING_ESTIMATED, ResolvedPrior, prior_for
+from splitpu.prior.resolve import ResolvedPrior, being_estimated, prior_for
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
@@ -273,7 +273,7 @@ def prior_asked(
         prior = loaded.true_prior
     prior = "auto" if prior is None else prior
     if prior == "auto":
-        display.say(BEING_ESTIMATED)
+        display.say(being_estimated(loaded.data))
     try:
         with collected_warnings(display.note), display.watching() as watch:
             found = prior_for(

@@ -9,7 +9,7 @@ from splitpu.config.schema import Scenario
 from splitpu.errors import InputError
 from splitpu.evaluation.assumptions import check_random_labelling
 from splitpu.prior.estimate import PriorEstimate, estimate_prior
-from splitpu.prior.resolve import BEING_ESTIMATED
+from splitpu.prior.resolve import being_estimated
 from splitpu.prior.scores import ScoreKind
 from splitpu.runs.sources import load_source
 
@@ -31,7 +31,7 @@ def run_prior(
         loaded = load_source(source_asked(asked, seed=seed, scenario=scenario), display.say, watch)
     for warning in loaded.warnings:
         print_note(warning)
-    display.say(BEING_ESTIMATED)
+    display.say(being_estimated(loaded.data, scores))
     with display.watching() as watch:
         epochs = CountedEpochs(watch)
         found = estimate_prior(loaded.data, seed=seed, every=True, scores=scores, device=device, observer=epochs)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from splitpu.config.keys import nearest
 from splitpu.data.breast_cancer import breast_cancer_set
 from splitpu.data.cache import Progress
 from splitpu.data.cifar10 import cifar10_set
@@ -42,5 +43,7 @@ def load_named(
     if name in LOCAL_SETS:
         return local_set(name, folder, cache)
     if name not in sources:
-        raise InputError(f"there is no set named {name!r}: choose one of {', '.join(NAMED_SETS)}")
+        meant = nearest(name, NAMED_SETS)
+        choice = f"choose one of {', '.join(NAMED_SETS)}" if meant is None else f"did you mean {meant!r}?"
+        raise InputError(f"there is no set named {name!r}: {choice}")
     return sources[name]()

@@ -144,8 +144,8 @@ def _here(order: Order, tell: Say) -> list[Unit]:
     units = _planned(order)
     asked = dict.fromkeys(unit.data for unit in units)
     missing = {data: reason for data in asked if (reason := why_missing(data, order.data_dir, order.datasets))}
-    for reason in missing.values():
-        tell(f"not run: {reason}.")
+    for data, reason in missing.items():
+        tell(f"{sum(unit.data == data for unit in units)} units are not run: {reason}.")
     return [unit for unit in units if unit.data not in missing]
 
 

@@ -8,11 +8,21 @@ from splitpu.data.pudata import PUData, check_prior
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.methods.registry import find_method, missing_prior
 from splitpu.prior.estimate import PriorEstimate, estimate_prior, population_share
+from splitpu.prior.scores import ScoreKind, needs_networks
 
 if TYPE_CHECKING:
     from splitpu.engine.stage import Observer
 
-BEING_ESTIMATED = "prior: being estimated from the labelled and unlabelled rows; that takes minutes for larger images"
+
+def being_estimated(data: PUData, how: ScoreKind = "auto") -> str:
+    """What a user reads while it takes its time, which is minutes where networks are trained for it.
+
+    >>> being_estimated(PUData.from_arrays([[0.1], [0.9], [0.7]], [0, 1, 1]))
+    'prior: being estimated from the labelled and unlabelled rows'
+    """
+    slowly = how == "network" or (how == "auto" and needs_networks(data))
+    by_networks = ", by networks, which takes minutes" if slowly else ""
+    return f"prior: being estimated from the labelled and unlabelled rows{by_networks}"
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,7 @@ def pu_scores(
     """
     _enough_rows(data)
     if how == "auto":
-        small = int(np.prod(data.features.shape[1:])) <= LARGEST_CLASSICAL_IMAGE
-        how = "classical" if data.kind == "vectors" or small else "network"
+        how = "network" if needs_networks(data) else "classical"
     rows = chosen_rows(data, seed)
     if how == "network":
         from splitpu.prior.network_scores import affordable_scores
@@ -81,6 +80,11 @@ def pu_scores(
             features, data.labelled[rows], images=data.kind != "vectors", seed=seed, learned=np.isin(rows, learned)
         )
     return PUScores(data.labelled[rows], found.plain, found.cleaned, rows, how)
+
+
+def needs_networks(data: PUData) -> bool:
+    """Whether quick classical learners are at a loss with such data."""
+    return data.kind != "vectors" and int(np.prod(data.features.shape[1:])) > LARGEST_CLASSICAL_IMAGE
 
 
 def classical_scores(
