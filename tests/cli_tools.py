@@ -1,5 +1,6 @@
 """Tiny data and tiny settings for tests of runs and of the command line."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,13 @@ def run_cli(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
     code = main([str(word) for word in words])
     out, err = capsys.readouterr()
     return code, out, err
+
+
+def must_refuse(capsys: pytest.CaptureFixture[str], *words: object, saying: str) -> str:
+    """Run a command that has to fail with one sentence."""
+    code, out, err = run_cli(capsys, *words)
+    assert code == 2, err
+    assert out == ""
+    assert err.startswith("splitpu: ") and err.count("\n") == 1 and "Traceback" not in err, err
+    assert re.search(saying, err), err
+    return err

@@ -1,10 +1,18 @@
-"""Units by name, and result lines without the runs that would make them."""
+"""The names of all experiments, units by name, and result lines without the runs that would make them."""
 
 from typing import Any
 
 from splitpu.config import config_to_dict
 from splitpu.experiments.declared import chosen_experiments
 from splitpu.experiments.units import Unit, planned_units, what_is_computed
+
+NAMES = [
+    *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
+    *("rho", "alpha", "beta", "tau", "base-upu"),
+    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
+    *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
+    *("teachers", "teachers-digits", "recipe-choice", "record-choice", "competitor-choice"),
+]
 
 
 def units_of(name: str, **choices: Any) -> list[Unit]:

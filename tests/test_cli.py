@@ -1,12 +1,8 @@
 """The command line: every mistake is one sentence and code 2, and leaves nothing behind."""
 
-import csv
-import io
 import json
 import os
 import pty
-import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,43 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli, tiny_arrays, write_npz
-
-from splitpu.cli import main
+from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
 Capture = pytest.CaptureFixture[str]
 COMMAND = [sys.executable, "-m", "splitpu"]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run over tiny vectors."""
-    place = tmp_path_factory.mktemp("cli")
-    data = write_npz(place / "tiny.npz")
-    assert main(["fit", str(data), "--prior", "0.5", "--out", str(place / "run"), "--quiet", *TINY]) == 0
-    return place / "run"
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
-def must_refuse(capsys: Capture, *words: object, saying: str) -> str:
-    """Run a command that has to fail with one sentence."""
-    code, out, err = run_cli(capsys, *words)
-    assert code == 2, err
-    assert out == ""
-    assert err.startswith("splitpu: ") and err.count("\n") == 1 and "Traceback" not in err, err
-    assert re.search(saying, err), err
-    return err
-
-
-# ------------------------------------------------------------------------------------------------------------ bad data
+# ------------------------------------------------------------------------------------------------------------- bad data
 
 
 def _with_nan() -> Any:
@@ -155,153 +121,7 @@ def test_a_bad_configuration_file_is_named(here: Path, tmp_path: Path, capsys: C
     must_refuse(capsys, "fit", data, "--prior", 0.5, "--config", settings, saying="settings.toml.*student.epochs")
 
 
-# ------------------------------------------------------------------------------------------------------- existing runs
-
-
-def test_a_finished_run_is_never_overwritten(run: Path, capsys: Capture) -> None:
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
-    must_refuse(capsys, "fit", run.parent / "tiny.npz", "--prior", 0.5, "--out", run, saying="finished run.*--out")
-    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-
-
-def test_resuming_a_finished_run_only_says_so(run: Path, capsys: Capture) -> None:
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
-    code, out, err = run_cli(capsys, "fit", "--resume", run)
-    assert code == 0 and "finished already" in err and str(run / "report.html") in out
-    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-
-
-def test_resume_takes_no_other_options(run: Path, capsys: Capture) -> None:
-    must_refuse(capsys, "fit", "--resume", run, "--seed", 1, "--set", "rounds=1", saying="leave out --set, --seed")
-
-
-def test_out_may_not_be_a_file_or_lie_below_one(here: Path, tmp_path: Path, capsys: Capture) -> None:
-    data = write_npz(tmp_path / "tiny.npz")
-    must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", data, saying="choose another --out")
-    must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", data / "run", saying="choose another --out")
-
-
-def test_without_out_the_run_is_named_after_the_data(here: Path, tmp_path: Path, capsys: Capture) -> None:
-    data = write_npz(tmp_path / "cells.npz")
-    code, out, _ = run_cli(capsys, "fit", data, "--prior", 0.5, "--rounds", 0, "--json", "--quiet", *TINY)
-    assert code == 0
-    assert re.fullmatch(r"runs/cells-\d{8}-\d{6}", json.loads(out)["run"])
-
-
-# --------------------------------------------------------------------------------------------------------- model files
-
-
-@pytest.fixture
-def copied(run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(run, tmp_path / "copied"))
-
-
-def test_a_model_file_cut_short(copied: Path, capsys: Capture) -> None:
-    weights = copied / "model.safetensors"
-    for length in (0, 5, 1000, weights.stat().st_size - 1):
-        weights.write_bytes(weights.read_bytes()[:length])
-        must_refuse(capsys, "evaluate", copied, saying="model.safetensors is damaged or cut short")
-
-
-def test_a_model_of_another_version(copied: Path, capsys: Capture) -> None:
-    description = json.loads((copied / "model.json").read_text())
-    (copied / "model.json").write_text(json.dumps(description | {"format": 99}))
-    must_refuse(capsys, "evaluate", copied, saying="format 99")
-
-
-def test_a_description_cut_short(copied: Path, capsys: Capture) -> None:
-    (copied / "model.json").write_text((copied / "model.json").read_text()[:100])
-    must_refuse(capsys, "evaluate", copied, saying=r"model\.json cannot be read")
-
-
-def test_a_missing_model(copied: Path, capsys: Capture) -> None:
-    (copied / "model.json").unlink()
-    must_refuse(capsys, "evaluate", copied, saying="no finished model")
-
-
-# ---------------------------------------------------------------------------------------------- predict, evaluate, info
-
-
-def test_predict_writes_csv_to_standard_output(run: Path, tmp_path: Path, capsys: Capture) -> None:
-    rows = tiny_arrays()
-    np.savez(tmp_path / "new.npz", X=rows["X"], names=rows["names"])
-    code, out, _ = run_cli(capsys, "predict", run, tmp_path / "new.npz")
-    lines = list(csv.DictReader(io.StringIO(out)))
-    assert code == 0 and len(lines) == len(rows["X"])
-    assert lines[3]["index"] == "3" and lines[3]["name"] == "sample-3"
-    assert all((float(line["probability"]) > 0.5) == (line["decision"] == "1") for line in lines)
-
-
-def test_predict_gives_the_same_from_npy_into_a_file(run: Path, tmp_path: Path, capsys: Capture) -> None:
-    features = tiny_arrays()["X"]
-    np.save(tmp_path / "new.npy", features)
-    np.savez(tmp_path / "new.npz", X=features)
-    code, out, _ = run_cli(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "scores.csv")
-    assert code == 0 and "80 rows" in out
-    _, printed, _ = run_cli(capsys, "predict", run, tmp_path / "new.npz")
-    assert (tmp_path / "scores.csv").read_text() == printed
-
-
-def test_predict_speaks_the_labels_of_the_training_data(here: Path, tmp_path: Path, capsys: Capture) -> None:
-    data = write_npz(tmp_path / "tiny.npz", s=np.where(tiny_arrays()["s"], 1, -1))
-    assert run_cli(capsys, "fit", data, "--prior", 0.5, "--rounds", 0, "--out", "run", "--quiet", *TINY)[0] == 0
-    _, out, _ = run_cli(capsys, "predict", "run", data, "--json")
-    answer = json.loads(out)
-    assert {score["decision"] for score in answer["scores"]} == {-1, 1}
-    assert answer["positive"] == sum(score["decision"] == 1 for score in answer["scores"])
-
-
-@pytest.mark.parametrize("shape", [(5, 3), (5, 5), (5, 2, 2), (5,), (0, 4)])
-def test_predict_refuses_another_shape(run: Path, tmp_path: Path, capsys: Capture, shape: tuple[int, ...]) -> None:
-    np.save(tmp_path / "new.npy", np.zeros(shape))
-    must_refuse(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "scores.csv", saying="X ")
-    assert not (tmp_path / "scores.csv").exists()
-
-
-def test_evaluate_agrees_with_the_result_of_the_run(run: Path, capsys: Capture) -> None:
-    code, out, _ = run_cli(capsys, "evaluate", run, "--json")
-    answer, result = json.loads(out), json.loads((run / "result.json").read_text())
-    assert code == 0
-    assert answer["models"][0]["accuracy"] == result["models"][0]["test"]["accuracy"]
-    assert answer["models"][1]["roc_auc"] == pytest.approx(result["models"][-1]["test"]["roc_auc"])
-    _, table, _ = run_cli(capsys, "evaluate", run)
-    assert "base" in table and "final" in table and "prior" in table
-
-
-def test_evaluate_on_other_rows(run: Path, tmp_path: Path, capsys: Capture) -> None:
-    rows = tiny_arrays(seed=5)
-    np.savez(tmp_path / "other.npz", X=rows["X"], y=rows["truth"])
-    code, out, _ = run_cli(capsys, "evaluate", run, tmp_path / "other.npz", "--json")
-    assert code == 0 and json.loads(out)["rows"] == 80
-    np.savez(tmp_path / "no_truth.npz", X=rows["X"])
-    must_refuse(capsys, "evaluate", run, tmp_path / "no_truth.npz", saying="no rows with true labels")
-    must_refuse(capsys, "evaluate", run, "digits", saying="trained on vectors")
-
-
-def test_evaluate_with_one_class_only(run: Path, tmp_path: Path, capsys: Capture) -> None:
-    np.savez(tmp_path / "ones.npz", X_test=np.zeros((5, 4)), y_test=np.ones(5))
-    code, out, _ = run_cli(capsys, "evaluate", run, tmp_path / "ones.npz", "--json")
-    assert code == 0 and json.loads(out)["models"][0]["roc_auc"] is None
-    assert run_cli(capsys, "evaluate", run, tmp_path / "ones.npz")[0] == 0
-
-
-def test_info(run: Path, capsys: Capture) -> None:
-    code, out, _ = run_cli(capsys, "info", "--json")
-    assert code == 0 and {"torch", "device", "sets"} <= set(json.loads(out))
-    assert run_cli(capsys, "info")[0] == 0
-    code, out, _ = run_cli(capsys, "info", run)
-    assert code == 0 and "finished" in out and "round 2 student" in out and "auto: mlp" in out
-    _, out, _ = run_cli(capsys, "info", run, "--json")
-    assert json.loads(out)["result"]["prior"] == 0.5
-
-
-def test_data_commands(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
-    _, out, _ = run_cli(capsys, "data", "list", "--json")
-    states = {entry["name"]: entry["state"] for entry in json.loads(out)["sets"]}
-    assert states["digits"] == "comes with scikit-learn" and states["cifar10"] == "not downloaded"
-    code, out, _ = run_cli(capsys, "data", "get", "breast-cancer", "--json")
-    assert code == 0 and json.loads(out)["training_rows"] == 426
+# --------------------------------------------------------------------------------------------------- settings and notes
 
 
 def test_warnings_are_notes_and_are_kept(here: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -326,7 +146,7 @@ def test_precedence_of_settings(here: Path, tmp_path: Path, capsys: Capture) -> 
     )
 
 
-# ---------------------------------------------------------------------------------------------------- real processes
+# ------------------------------------------------------------------------------------------------------- real processes
 
 
 def in_process(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -366,18 +186,6 @@ def test_json_is_all_that_standard_output_gets(tmp_path: Path) -> None:
     assert "base: epoch 2/2" in done.stderr
 
 
-def test_a_reader_that_goes_away_is_no_bug(run: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "many.npy", np.zeros((20_000, 4)))
-    done = subprocess.run(
-        f"{sys.executable} -m splitpu predict {run} {tmp_path / 'many.npy'} | head -n 1",
-        shell=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout.startswith("index") and done.stderr == ""
-
-
 def test_bars_on_a_terminal(tmp_path: Path) -> None:
     data = write_npz(tmp_path / "tiny.npz")
     ours, theirs = pty.openpty()
@@ -403,53 +211,3 @@ def _until_closed(descriptor: int) -> Iterator[bytes]:
             os.close(descriptor)
             return
         yield block
-
-
-# --------------------------------------------------------------------------------------------------------- a full disk
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for very little; only root can make one."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = shutil.which("mount") and os.geteuid() == 0
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if not mounted or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("no right to mount a small file system")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-def test_a_full_disk_during_training_and_room_made_for_it(small_disk: Path, tmp_path: Path, capsys: Capture) -> None:
-    data = write_npz(tmp_path / "tiny.npz")
-    out = small_disk / "run"
-    must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying="disk is full.*resume")
-    assert not list(out.rglob(".*tmp*"))
-    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-    assert run_cli(capsys, "fit", "--resume", out, "--quiet")[0] == 0
-    assert (out / "result.json").exists()
-
-
-def test_a_disk_that_is_full_from_the_start(small_disk: Path, tmp_path: Path, capsys: Capture) -> None:
-    data = write_npz(tmp_path / "tiny.npz")
-    (small_disk / "ballast").write_bytes(b"x" * 256 * 1024)
-    must_refuse(
-        capsys, "fit", data, "--prior", 0.5, "--out", small_disk / "run", "--quiet", *TINY, saying="disk is full"
-    )
-    assert [path.name for path in small_disk.iterdir()] == ["ballast"]
-
-
-def test_scores_on_a_full_disk(small_disk: Path, run: Path, tmp_path: Path, capsys: Capture) -> None:
-    np.save(tmp_path / "many.npy", np.zeros((20_000, 4)))
-    words = ["predict", run, tmp_path / "many.npy", "--out", small_disk / "scores.csv"]
-    must_refuse(capsys, *words, saying="disk is full")
-    assert list(small_disk.iterdir()) == []
-
-
-def test_a_file_that_may_not_grow_further(tmp_path: Path) -> None:
-    data = write_npz(tmp_path / "tiny.npz")
-    words = " ".join(map(str, ["fit", data, "--prior", 0.5, "--out", tmp_path / "run", "--quiet", *TINY]))
-    limited = f"ulimit -f 64; exec {sys.executable} -m splitpu {words}"
-    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "disk is full" in done.stderr and done.stderr.count("\n") == 1

@@ -151,7 +151,10 @@ def test_without_its_files_a_table_is_not_run(run: Any, tmp_path: Path, capsys: 
     words = ["competitors-breastmnist", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]
     assert run([*(["reproduce"] if run is main else []), *words, "--cache", str(tmp_path / "stages")]) == 0
     said = capsys.readouterr().err
-    assert "units are not run: the set 'breastmnist' needs the file medmnist/breastmnist.npz" in said and "0 units run" in said
+    assert (
+        "units are not run: the set 'breastmnist' needs the file medmnist/breastmnist.npz" in said
+        and "0 units run" in said
+    )
     assert not list(tmp_path.rglob("*.jsonl"))
 
 

@@ -20,7 +20,7 @@ from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import Interrupted
 from splitpu.methods.choosing import TERM
 from splitpu.onnx_export import CalibrationMap
-from splitpu.selection import pu_criterion, set_aside
+from splitpu.selection import hold_out, nnpu_value, pu_criterion, set_aside
 from splitpu.training import Training, with_calibration
 
 Capture = pytest.CaptureFixture[str]
@@ -236,3 +236,32 @@ def test_calibration_and_choice_on_the_command_line(tmp_path: Path, capsys: Capt
     assert code == 0 and json.loads(out)["positives"] == 8 and "kept out of the training" in json.loads(out)["note"]
     code, _, err = run_cli(capsys, *words, "--calibration", "beta")
     assert code == 2 and "calibration" in err
+
+
+def test_the_criterion_is_the_accuracy_where_both_samples_are_complete() -> None:
+    draw = np.random.default_rng(0)
+    truth = draw.random(1000) < 0.4
+    decision = np.where(truth, 1.0, -1.0) + draw.normal(size=1000)
+    accuracy = float(((decision > 0) == truth).mean())
+    assert pu_criterion(decision[truth], decision, float(truth.mean())) == pytest.approx(accuracy)
+    good, bad = (nnpu_value(sign * decision[truth], sign * decision, 0.4) for sign in (1, -1))
+    assert good < bad
+
+
+def test_holding_out_keeps_the_shares() -> None:
+    labelled = np.arange(100) < 20
+    data = PUData.from_arrays(np.arange(100.0)[:, None], labelled, truth=labelled, names=[str(i) for i in range(100)])
+    left, positives, population = hold_out(data, 0.25, seed=1)
+    assert len(left) == 75 and len(left.positives) == 15 and len(positives) == 5 and len(population) == 25
+    assert not set(population.tolist()) & set(left.features[:, 0].astype(int).tolist())
+    assert set(positives.tolist()) <= set(population.tolist()) and left.names is not None and left.truth is not None
+    assert [int(name) for name in left.names] == left.features[:, 0].astype(int).tolist()
+    apart = replace(data, scenario="case-control")
+    _, positives, population = hold_out(apart, 0.25, seed=1)
+    assert len(population) == 20 and not set(positives.tolist()) & set(population.tolist())
+    with pytest.raises(InputError, match="too few"):
+        hold_out(data, 0.95, seed=0)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        hold_out(data, 1.5, seed=0)
+    with pytest.raises(InputError, match="flat array"):
+        pu_criterion([], [1.0], 0.5)

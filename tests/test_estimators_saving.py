@@ -1,0 +1,134 @@
+"""Networks of one's own, and classifiers that are pickled, saved and loaded again."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from estimator_tools import QUICK, quick, tiny
+from torch import nn
+
+from splitpu.config import Config
+from splitpu.errors import InputError, ModelFileError
+from splitpu.estimators import SplitPUClassifier
+
+# --- networks of one's own ---
+
+
+class ThreeOutputs(nn.Module):
+    """Returns (low, high, logit) itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.low, self.high, self.head = nn.Linear(4, 8), nn.Linear(8, 6), nn.Linear(6, 1)
+
+    def forward(self, batch):
+        low = torch.relu(self.low(batch))
+        high = torch.relu(self.high(low))
+        return low, high, self.head(high)
+
+
+def logit_alone():
+    """A plain network that returns the logit."""
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 1))
+
+
+@pytest.mark.parametrize("as_object", [True, False], ids=["object", "function"])
+@pytest.mark.parametrize(("make", "layers"), [(ThreeOutputs, None), (logit_alone, ("1", "3"))], ids=["tuple", "logit"])
+def test_own_network(vectors, tmp_path, make, layers, as_object):
+    torch.manual_seed(1)
+    backbone = make() if as_object else make
+    X, s, truth = vectors
+    # Without batch normalisation it takes longer.
+    longer = QUICK | {"split": QUICK["split"] | {"max_epochs": 60}, "student": QUICK["student"] | {"epochs": 60}}
+    fitted = quick(backbone=backbone, layers=layers, config=longer).fit(X, s)
+    assert np.mean(fitted.predict(X) == truth) > 0.8
+    fitted.save(tmp_path)
+    loaded = SplitPUClassifier.load(tmp_path, backbone, layers=layers)
+    assert np.array_equal(loaded.decision_function(X), fitted.decision_function(X))
+    with pytest.raises(InputError, match="your own network"):
+        SplitPUClassifier.load(tmp_path)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.decision_function(X), fitted.decision_function(X))
+
+
+def test_own_network_is_left_as_it_was(vectors):
+    backbone = ThreeOutputs()
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    tiny(backbone=backbone).fit(*vectors[:2])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
+    assert all(parameter.requires_grad for parameter in backbone.parameters())
+
+
+def test_loading_with_the_wrong_network_is_refused(fitted, tmp_path):
+    fitted.save(tmp_path)
+    with pytest.raises(ModelFileError, match="does not fit"):
+        SplitPUClassifier.load(tmp_path, ThreeOutputs())
+
+
+# --- keeping ---
+
+
+def test_pickle_keeps_predictions(fitted, vectors):
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.predict_proba(vectors[0]), fitted.predict_proba(vectors[0]))
+    assert np.array_equal(again.base_.predict(vectors[0]), fitted.base_.predict(vectors[0]))
+
+
+def test_save_and_load_give_identical_predictions(fitted, vectors, tmp_path):
+    X = vectors[0]
+    fitted.save(tmp_path / "deep" / "model")
+    loaded = SplitPUClassifier.load(str(tmp_path / "deep" / "model"))
+    assert np.array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+    assert np.array_equal(loaded.base_.decision_function(X), fitted.base_.decision_function(X))
+    assert loaded.classes_.tolist() == [0, 1] and loaded.n_features_in_ == 4 and loaded.prior_ == 0.5
+    assert loaded.get_params()["rounds"] == 2 and isinstance(loaded.config, Config)
+    assert sorted(path.name for path in (tmp_path / "deep" / "model").iterdir()) == ["model.json", "model.safetensors"]
+    refitted = loaded.set_params(random_state=0).fit(*vectors[:2])
+    assert np.array_equal(refitted.predict_proba(X), fitted.predict_proba(X))
+
+
+def test_image_models_survive_saving_bit_for_bit(images, tmp_path):
+    X, s = images
+    fitted = tiny().fit(X, s)
+    fitted.save(tmp_path)
+    assert np.array_equal(SplitPUClassifier.load(tmp_path).decision_function(X), fitted.decision_function(X))
+
+
+@pytest.mark.parametrize("values", [("known", "unknown"), (False, True), (-1, 1), (0.0, 1.0), ("1", "2")])
+def test_classes_survive_saving(vectors, tmp_path, values):
+    X, s, _ = vectors
+    fitted = tiny(pos_label=values[1], rounds=0).fit(X, np.array(values)[s])
+    fitted.save(tmp_path)
+    loaded = SplitPUClassifier.load(tmp_path)
+    assert loaded.classes_.tolist() == fitted.classes_.tolist()
+    assert [type(value) for value in loaded.classes_.tolist()] == [type(value) for value in values]
+    assert np.array_equal(loaded.predict(X), fitted.predict(X))
+
+
+def test_a_positive_that_sorts_first_survives_saving(vectors, tmp_path):
+    X, s, _ = vectors
+    fitted = tiny(pos_label="known", rounds=0).fit(X, np.array(["unknown", "known"])[s])
+    fitted.save(tmp_path)
+    loaded = SplitPUClassifier.load(tmp_path)
+    assert loaded.pos_label_ == loaded.pos_label == "known"
+    assert np.array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
+def test_files_cut_short_or_missing_are_reported_as_such(fitted, tmp_path, name):
+    fitted.save(tmp_path)
+    content = (tmp_path / name).read_bytes()
+    for length in (len(content) // 2, 3, 0):
+        (tmp_path / name).write_bytes(content[:length])
+        with pytest.raises(ModelFileError, match=name):
+            SplitPUClassifier.load(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ModelFileError, match=name):
+        SplitPUClassifier.load(tmp_path)
+
+
+def test_saving_onto_a_file_is_refused(fitted, tmp_path):
+    (tmp_path / "taken").write_text("something")
+    with pytest.raises(InputError, match="is a file"):
+        fitted.save(tmp_path / "taken")

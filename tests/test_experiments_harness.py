@@ -1,0 +1,227 @@
+"""The harness: what is run, skipped, left for later and taken up again, and a smoke run of everything."""
+
+import contextlib
+import fcntl
+import io
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from experiment_tools import NAMES, made_up, units_of
+
+from splitpu.cli import main
+from splitpu.errors import Interrupted
+from splitpu.experiments import harness
+from splitpu.experiments.declared import experiments
+from splitpu.experiments.harness import Clock, run_units
+from splitpu.experiments.running import Workplace
+from splitpu.experiments.store import ResultStore
+from splitpu.experiments.units import Unit, smoke_units
+from splitpu.methods.registry import METHODS
+
+QUIET: list[str] = []
+
+
+def told(lines: list[str]) -> Any:
+    return lines.append
+
+
+# -------------------------------------------------------------------------------------------------------------- harness
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path / "stages", "cpu")
+
+
+def test_done_units_are_skipped_and_failing_ones_stop_nobody(
+    tmp_path: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units = units_of("main", recipe="paper", positives=[1000], seeds=[0, 1, 2])
+    store, asked, said = ResultStore(tmp_path), [], list[str]()
+    store.add(units[0], made_up(units[0], 90.0))
+
+    def run(unit: Unit, *_: object) -> dict[str, Any]:
+        asked.append(unit.seed)
+        if unit.seed == 1:
+            raise RuntimeError("out of luck")
+        return made_up(unit, 91.0)
+
+    monkeypatch.setattr(harness, "_run", run)
+    session = run_units(units, store, workplace, tell=told(said))
+    assert asked == [1, 2] and [len(session.skipped), len(session.done), len(session.failed)] == [1, 1, 1]
+    assert any("out of luck" in text for text in said)
+    session = run_units(units, ResultStore(tmp_path), workplace, tell=told(said))
+    assert asked == [1, 2, 1] and len(session.skipped) == 2
+
+
+def test_a_unit_that_would_not_fit_is_not_started(
+    tmp_path: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units = units_of("main", recipe="paper", positives=[1000], seeds=range(5))
+    now = [0.0]
+
+    def run(unit: Unit, *_: object) -> dict[str, Any]:
+        now[0] += 100.0
+        return made_up(unit, 90.0)
+
+    monkeypatch.setattr(harness, "_run", run)
+    monkeypatch.setattr(harness.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(harness, "Clock", lambda minutes: Clock(minutes, lambda: now[0]))
+    session = run_units(units, ResultStore(tmp_path), workplace, minutes=5, tell=told(QUIET))
+    assert [u.seed for u in session.done] == [0, 1] and [u.seed for u in session.left] == [2, 3, 4]
+    assert "goes on" in session.summary()
+
+
+def test_units_that_share_a_base_are_judged_by_their_like() -> None:
+    now = [0.0]
+    clock = Clock(5, lambda: now[0])
+    one, two, *_ = units_of("rho", recipe="paper", positives=[1000], seeds=[0])
+    (fresh, *_) = units_of("rho", recipe="paper", positives=[1000], seeds=[1])
+    clock.took(one, 200.0)  # base and all
+    clock.took(two, 50.0)
+    now[0] = 200.0
+    assert clock.fits(two) and not clock.fits(fresh)
+    now[0] = 296.0
+    assert not clock.fits(two)
+
+
+def test_an_interrupted_unit_goes_on_where_it_was(tmp_path: Path, workplace: Workplace, smoked: "Smoke") -> None:
+    unit = next(u for u in smoke_units(experiments().values()) if u.experiment.name == "main")
+    said: list[str] = []
+    stops_in_the_student = lambda: any("round1.split" in text for text in said)  # noqa: E731
+    session = run_units([unit], ResultStore(tmp_path), workplace, stop=stops_in_the_student, tell=told(said))
+    assert session.left == [unit] and not list(tmp_path.glob("*.jsonl"))
+    again: list[str] = []
+    session = run_units([unit], ResultStore(tmp_path), workplace, tell=told(again))
+    assert session.done == [unit]
+    assert {"    base: from the cache", "    round1.split: from the cache"} <= set(again)
+    found = ResultStore(tmp_path).find(unit)
+    assert found is not None and found["metrics"] == smoked.line("main")["metrics"]
+
+
+def test_interruption_is_no_failure(tmp_path: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> dict[str, Any]:
+        raise Interrupted("stopped during base")
+
+    monkeypatch.setattr(harness, "_run", run)
+    units = units_of("main", recipe="paper", positives=[1000], seeds=[0, 1])
+    session = run_units(units, ResultStore(tmp_path), workplace, tell=told(QUIET))
+    assert session.left == units and not session.failed
+
+
+# ---------------------------------------------------------------------------------------------------------------- smoke
+
+
+@dataclass
+class Smoke:
+    """What `splitpu reproduce main --smoke` left behind."""
+
+    folder: Path
+    said: str
+    code: int
+
+    def line(self, name: str) -> dict[str, Any]:
+        (text,) = (self.folder / "results" / f"{name}.jsonl").read_text().splitlines()
+        line: dict[str, Any] = json.loads(text)
+        return line
+
+    def stages(self, name: str) -> list[str]:
+        """What was said about the stages of an experiment's unit."""
+        part = self.said.split(f"] {name} /")[1].split("\n[")[0]
+        return re.findall(r"^    (\S+: (?:from the cache|\d+ epochs))", part, re.MULTILINE)
+
+
+@pytest.fixture(scope="session")
+def smoked(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Smoke:
+    """Run once, even where several processes share the tests between them."""
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared.parent if hasattr(request.config, "workerinput") else shared) / "smoke"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "said").exists():
+            code, said = smoke_into(folder)
+            (folder / "said").write_text(f"{code}\n{said}")
+    code, _, said = (folder / "said").read_text().partition("\n")
+    return Smoke(folder, said, int(code))
+
+
+def smoke_into(folder: Path) -> tuple[int, str]:
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stderr(said):
+        kept = contextlib.nullcontext(str(folder))
+        patched.setattr("splitpu.experiments.command.tempfile.TemporaryDirectory", lambda **_: kept)
+        code = main(["reproduce", "main", "--smoke"])
+    return code, said.getvalue()
+
+
+def test_smoke_runs_every_experiment(smoked: Smoke) -> None:
+    assert smoked.code == 0, smoked.said
+    assert {path.stem for path in (smoked.folder / "results").iterdir()} == set(NAMES)
+    line = smoked.line("main")
+    wanted = "experiment recipe method positives setting seed accuracy base_accuracy metrics rounds config_hash commit"
+    assert set(f"{wanted} device seconds stage_seconds versions date".split()) <= set(line)
+    assert 0 <= line["accuracy"] <= 100 and line["accuracy"] == line["rounds"][-1]["accuracy"]
+    assert set(line["rounds"][0]) >= {"accuracy", "easy", "hard", "noise", "split_epoch", "reached"}
+
+
+def test_smoke_runs_every_method(smoked: Smoke) -> None:
+    texts = [text for path in (smoked.folder / "results").iterdir() for text in path.read_text().splitlines()]
+    assert {json.loads(text)["method"] for text in texts} == set(METHODS)
+    (every,) = [one for one in smoke_units([experiments()["competitors"]]) if one.method == "dist-pu"]
+    assert every.config.dist_pu.epochs == every.config.dist_pu.warmup_epochs == 2  # all its parts are tiny
+
+
+def test_what_is_shared_is_trained_once(smoked: Smoke) -> None:
+    said = {name: smoked.stages(name) for name in NAMES}
+    assert said["main"] == ["base: 2 epochs", "round1.split: 2 epochs", "round1.student: 2 epochs"]
+    only_the_student = ["base: from the cache", "round1.split: from the cache", "round1.student: 2 epochs"]
+    for name in ("easy-loss", "hard-loss", "consistency-scope", "rho", "alpha", "beta", "learning-of-noise", "spr"):
+        assert said[name] == only_the_student, name
+    assert said["early-stop"] == ["base: from the cache", "round1.student: 2 epochs"]
+    assert said["tau"] == ["base: from the cache", "round1.split: 2 epochs", "round1.student: 2 epochs"]
+    for name in ("cgh", "gallery"):
+        assert all("from the cache" in stage for stage in said[name])
+    assert said["rounds"][:3] == [stage.replace("2 epochs", "from the cache") for stage in said["main"]]
+    assert "base: 2 epochs" in said["base-upu"] and "base: 2 epochs" in said["recipe-choice"]
+    assert said["record-choice"] == ["warmup: 2 epochs", *said["main"]]
+
+
+def test_four_rounds_in_one_line(smoked: Smoke) -> None:
+    rounds = smoked.line("rounds")["rounds"]
+    assert [r["round"] for r in rounds] == [1, 2, 3, 4]
+    assert rounds[0]["accuracy"] == smoked.line("main")["accuracy"]
+
+
+def test_watching_changes_nothing(smoked: Smoke) -> None:
+    for name in ("learning-of-noise", "spr"):
+        assert smoked.line(name)["metrics"] == smoked.line("main")["metrics"]
+
+
+def test_series_of_the_figures(smoked: Smoke) -> None:
+    tau = smoked.line("noise-by-tau")["series"]
+    unlabelled = {easy + hard for easy, hard in zip(tau["easy"], tau["hard"], strict=True)}
+    noisy = {easy + hard for easy, hard in zip(tau["noisy_easy"], tau["noisy_hard"], strict=True)}
+    assert tau["epoch"] == [1, 2] and len(unlabelled) == len(noisy) == 1
+    assert noisy.pop() / unlabelled.pop() == pytest.approx(tau["noise_all"])
+    learned = smoked.line("learning-of-noise")["series"]
+    noise = smoked.line("learning-of-noise")["rounds"][0]["noise"]["easy"]
+    assert learned["noisy_size"] / (learned["noisy_size"] + learned["clean_size"]) == pytest.approx(noise)
+    assert smoked.line("spr")["series"]["epoch"] == [2]
+    cgh = smoked.line("cgh")["series"]
+    assert sum(cgh["clean_share"]) == pytest.approx(1) and cgh["statistics"]["clean"]["count"] > 0
+    gallery = smoked.line("gallery")["series"]
+    assert len(gallery) == 4 and all(s["png"].startswith("data:image/png") for g in gallery.values() for s in g)
+    choice = smoked.line("recipe-choice")
+    assert set(choice["selection"]) == {"pu_accuracy", "nnpu_value"} and choice["held_out_positives"] == 10
+
+
+def test_smoke_is_rendered(smoked: Smoke) -> None:
+    text, html = ((smoked.folder / "docs" / name).read_text() for name in ("RESULTS.md", "results.html"))
+    assert f"{smoked.line('main')['accuracy']:.2f} (n = 1)" in text and f"{smoked.line('main')['accuracy']:.2f}" in html
+    assert html.count("<img") == sum(len(group) for group in smoked.line("gallery")["series"].values())
+    assert "nan" not in text.lower().split() and "None" not in text

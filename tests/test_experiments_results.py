@@ -1,0 +1,147 @@
+"""The lines that runs leave, which of them count, and the pages that are written from them."""
+
+from pathlib import Path
+
+from experiment_tools import NAMES, made_up, units_of
+
+from splitpu.experiments.declared import experiments
+from splitpu.experiments.rendering import render
+from splitpu.experiments.store import ResultStore
+from splitpu.experiments.summary import cells
+
+# ---------------------------------------------------------------------------------------------------------------- store
+
+
+def test_lines_of_several_machines_merge(tmp_path: Path) -> None:
+    first, second = units_of("main", recipe="paper", positives=[1000], seeds=[0, 1])
+    ResultStore(tmp_path / "one").add(first, made_up(first, 90.0))
+    other = ResultStore(tmp_path / "two")
+    other.add(first, made_up(first, 70.0))
+    other.add(second, made_up(second, 91.0))
+    merged = ResultStore(tmp_path)
+    found = merged.find(first)
+    assert found is not None and found["accuracy"] == 90.0  # of two the first one counts
+    assert merged.find(second) is not None and merged.unreadable == 0
+
+
+def test_a_line_that_was_cut_short_is_left_out_and_swallows_nothing(tmp_path: Path) -> None:
+    first, second = units_of("main", recipe="paper", positives=[1000], seeds=[0, 1])
+    store = ResultStore(tmp_path)
+    store.add(first, made_up(first, 90.0))
+    path = tmp_path / "main.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    store = ResultStore(tmp_path)
+    assert store.find(first) is None and store.unreadable == 1
+    store.add(second, made_up(second, 91.0))
+    assert ResultStore(tmp_path).find(second) is not None
+
+
+def test_results_of_other_settings_are_not_found(tmp_path: Path) -> None:
+    (unit,) = units_of("main", recipe="paper", positives=[1000], seeds=[0])
+    line = made_up(unit, 90.0)
+    line["config"]["student"]["epochs"] = 7  # as a recipe that was changed since
+    ResultStore(tmp_path).add(unit, line)
+    assert ResultStore(tmp_path).find(unit) is None
+
+
+def test_results_outlive_settings_that_were_added_later(tmp_path: Path) -> None:
+    (unit,) = units_of("main", recipe="paper", positives=[1000], seeds=[0])
+    line = made_up(unit, 90.0)
+    del line["config"]["views"]["cutout"]  # as if it had not existed, at a default that does what was done before
+    ResultStore(tmp_path).add(unit, line)
+    assert ResultStore(tmp_path).find(unit) is not None
+
+
+def test_a_warm_up_that_does_not_happen_decides_nothing(tmp_path: Path) -> None:
+    (unit,) = units_of("main", recipe="default", positives=[1000], seeds=[0])
+    line = made_up(unit, 90.0)
+    assert "warmup" not in line["config"]  # as in lines that are older than the warm-up
+    ResultStore(tmp_path).add(unit, line)
+    assert ResultStore(tmp_path).find(unit) is not None
+    line["config"]["warmup"] = {"name": "none", "epochs": 7}
+    ResultStore(tmp_path / "told").add(unit, line)
+    assert ResultStore(tmp_path / "told").find(unit) is not None
+    (warmed,) = units_of("main", recipe="record", positives=[1000], seeds=[0])
+    assert warmed.config.warmup.name == "simclr"
+    line = made_up(warmed, 96.0)
+    line["config"]["warmup"] = {"name": "none", "epochs": 7}
+    ResultStore(tmp_path / "warmed").add(warmed, line)
+    assert ResultStore(tmp_path / "warmed").find(warmed) is None
+
+
+# ------------------------------------------------------------------------------------------------------------ rendering
+
+
+def test_nothing_run_yet(tmp_path: Path) -> None:
+    render(ResultStore(tmp_path / "none"), tmp_path)
+    text, html = ((tmp_path / name).read_text() for name in ("RESULTS.md", "results.html"))
+    assert "ours: not run" in text and "89.18 ± 0.12" in text and "not run" in html
+    assert all(f"(`{name}`)" in text and f'id="{name}"' in html for name in NAMES)
+    assert "http://" not in html and "https://" not in html and "src=" not in html
+
+
+def test_partial_results_are_rendered(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "results")
+    for unit in units_of("main", recipe="paper", positives=[1000], seeds=[0, 1]):
+        ranked = {"metrics": {"roc_auc": 0.95}, "base_metrics": {"roc_auc": 0.9}, "matched_accuracy": 91.0}
+        store.add(unit, made_up(unit, 90.0 + unit.seed, base=88.0) | ranked)
+    of_rho = units_of("rho", recipe="paper", positives=[1000], seeds=[0])
+    (half,) = [unit for unit in of_rho if unit.setting == {"rounds": 1, "student.rho": 0.5}]
+    store.add(half, made_up(half, 89.0))
+    of_alpha = units_of("alpha", recipe="paper", positives=[1000], seeds=[0])
+    (usual,) = [unit for unit in of_alpha if unit.setting == {"rounds": 1}]
+    store.add(usual, made_up(usual, 90.25))
+    store = ResultStore(tmp_path / "results")
+    render(store, tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    ours = "90.50 ± 0.71 (n = 2) | -0.01 | 91.00 ± 0.00 | 95.00 ± 0.00 | 100 s | a fine card |"
+    assert f"| Split-PU | 1000 | 90.51 ± 0.10 | {ours}" in text
+    base = "88.00 ± 0.00 (n = 2) | -1.02 | \N{EN DASH} | 90.00 ± 0.00 |"
+    assert f"| base model (nnPU) | 1000 | 89.02 ± 0.39 | {base}" in text
+    assert "| student over its own base | 1000 | \N{EN DASH} | +2.50 ± 0.71 (n = 2) |" in text
+    assert "| 0.5 | 1000 | 90.02 | 89.00 (n = 1) | -1.02 |" in text
+    assert "| 0.7 | 1000 | 90.51 | 90.25 (n = 1) |" in text  # the run of another table's row serves this one, too
+    assert "| 0.6 | 1000 | 90.24 | not run |" in text
+    assert "4 results are shown." in text
+    html = (tmp_path / "results.html").read_text()
+    assert 'data-name="ours, paper"' in html and 'data-name="paper"' in html
+
+
+def test_outdated_results_are_counted_but_not_shown(tmp_path: Path) -> None:
+    (unit,) = units_of("main", recipe="paper", positives=[1000], seeds=[0])
+    line = made_up(unit, 99.0)
+    line["config"]["student"]["epochs"] = 7
+    ResultStore(tmp_path / "results").add(unit, line)
+    render(ResultStore(tmp_path / "results"), tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "99.00" not in text and "1 more were made with earlier settings" in text
+
+
+def test_rows_of_rounds_are_read_from_one_run(tmp_path: Path) -> None:
+    (unit,) = units_of("rounds", recipe="paper", positives=[1000], seeds=[0])
+    store = ResultStore(tmp_path)
+    store.add(unit, made_up(unit, 90.0, rounds=[{"accuracy": 90.0 + number} for number in range(4)]))
+    found = [cell.mean for cell in cells(experiments()["rounds"], "paper", store) if cell.positives == 1000]
+    assert found == [90.0, 91.0, 92.0, 93.0]
+
+
+def test_runs_that_shared_the_device_count_with_their_share_of_the_time(tmp_path: Path) -> None:
+    units = units_of("main", recipe="default", positives=[1000], seeds=[0, 1])
+    store = ResultStore(tmp_path)
+    for unit, more in zip(units, ({"seconds": 50.0}, {"seconds": 90.0, "side_by_side": 3}), strict=True):
+        store.add(unit, made_up(unit, 92.0, **more))
+    times = {cell.time for cell in cells(experiments()["main"], "default", store) if cell.positives == 1000}
+    assert times == {"40 s (shared)"}
+
+
+def test_a_choice_shows_what_chose(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "results")
+    units = units_of("recipe-choice", positives=[1000], seeds=[0])
+    for number, unit in enumerate(units[:2]):
+        selection = {"pu_accuracy": 90.0 + number, "nnpu_value": 0.1}
+        store.add(unit, made_up(unit, 99.0 - number, rounds=[], selection=selection))
+    render(store, tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    (chosen,) = [line for line in text.splitlines() if "| chosen |" in line]
+    assert "base: rate 1e-4" in chosen and "91.00 | +1.00 | 1 |" in chosen  # the better test accuracy was the other's
+    assert "what `recipe-choice` picks: base: 'rate 1e-4' of 2 compared candidates (+1.00 points" in text

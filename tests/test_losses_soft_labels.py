@@ -1,0 +1,209 @@
+"""Jensen-Shannon divergence and cross-entropy with soft labels, against their formulas in float64."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from loss_tools import Array, Q, Z, gradient, kl, leaf, logits, quick, sigmoid, slope, tensor
+from torch import Tensor
+
+from splitpu.errors import InputError
+from splitpu.losses import generalised_jensen_shannon, soft_cross_entropy
+
+probabilities = st.floats(0, 1)
+rhos = st.floats(0.05, 0.95)
+W = np.array([0.5, 2.0, 0.0, 1.0, 3.0, 0.25, 1.5])
+
+
+def reference_js(z: Array, q: Array, rho: float) -> Array:
+    p, not_p, not_q = sigmoid(z), sigmoid(-z), 1 - q
+    m, not_m = rho * q + (1 - rho) * p, rho * not_q + (1 - rho) * not_p
+    divergence = rho * kl(q, m, not_q, not_m) + (1 - rho) * kl(p, m, not_p, not_m)
+    return divergence / (-(1 - rho) * np.log(1 - rho))
+
+
+def reference_cross_entropy(z: Array, q: Array) -> Array:
+    return -q * np.log(sigmoid(z)) - (1 - q) * np.log(sigmoid(-z))
+
+
+# ---- Jensen-Shannon --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rho", [0.1, 0.5, 0.7, 0.9])
+def test_js_value_and_gradient(rho: float) -> None:
+    z = leaf(Z)
+    loss = generalised_jensen_shannon(z, tensor(Q), rho)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(reference_js(Z, Q, rho).mean(), rel=1e-11)
+    expected = slope(lambda x: float(reference_js(x, Q, rho).mean()), Z)
+    np.testing.assert_allclose(gradient(loss, z)[0], expected, atol=1e-9)
+
+
+@quick
+@given(logits, probabilities, rhos)
+def test_js_lies_between_zero_and_its_bound(z: float, q: float, rho: float) -> None:
+    loss = generalised_jensen_shannon(tensor([z]), tensor([q]), rho).item()
+    bound = 1 + rho * math.log(rho) / ((1 - rho) * math.log(1 - rho))
+    assert -1e-12 <= loss <= bound + 1e-12
+    assert loss == pytest.approx(reference_js(np.array([z]), np.array([q]), rho).item(), rel=1e-9, abs=1e-12)
+
+
+@quick
+@given(st.floats(0.01, 0.99), st.floats(0.01, 0.99), rhos)
+def test_js_is_zero_exactly_where_prediction_and_label_agree(p: float, q: float, rho: float) -> None:
+    def loss_of(probability: float) -> float:
+        logit = math.log(probability) - math.log1p(-probability)
+        return generalised_jensen_shannon(tensor([logit]), tensor([q]), rho).item()
+
+    assert abs(loss_of(q)) < 1e-13
+    if abs(p - q) > 1e-3:
+        # Pinsker: KL(a||b) >= 2 (a - b)^2, once for each side of the mixture.
+        pinsker = 2 * rho * (1 - rho) * (p - q) ** 2 / (-(1 - rho) * math.log(1 - rho))
+        assert loss_of(p) >= pinsker * (1 - 1e-6) > 0
+
+
+@quick
+@given(logits, probabilities, rhos)
+def test_js_and_cross_entropy_do_not_care_which_class_is_called_positive(z: float, q: float, rho: float) -> None:
+    # 1 - q is exact only for some q, hence the tolerance.
+    js, ce = generalised_jensen_shannon, soft_cross_entropy
+    flipped = js(tensor([-z]), tensor([1 - q]), rho).item()
+    assert js(tensor([z]), tensor([q]), rho).item() == pytest.approx(flipped, rel=1e-9, abs=1e-12)
+    assert ce(tensor([z]), tensor([q])).item() == pytest.approx(ce(tensor([-z]), tensor([1 - q])).item(), abs=1e-12)
+
+
+@quick
+@given(st.floats(-10, 10), st.floats(0.001, 0.999), rhos)
+def test_js_of_swapped_roles_swaps_the_weights(z: float, q: float, rho: float) -> None:
+    """But for its normaliser, JS with weight rho on the label is JS with weight 1 - rho on it once the two swap."""
+
+    def unnormalised(logit: float, target: float, weight: float) -> float:
+        loss = generalised_jensen_shannon(tensor([logit]), tensor([target]), weight).item()
+        return loss * -(1 - weight) * math.log1p(-weight)
+
+    swapped = unnormalised(math.log(q) - math.log1p(-q), 1 / (1 + math.exp(-z)), 1 - rho)
+    assert unnormalised(z, q, rho) == pytest.approx(swapped, abs=1e-10)
+
+
+def test_js_runs_from_cross_entropy_to_absolute_error() -> None:
+    z, certain = tensor([-1.0, 0.5, 2.0]), tensor([1.0, 0.0, 1.0])
+    near_zero = generalised_jensen_shannon(z, certain, 1e-6)
+    assert near_zero.item() == pytest.approx(soft_cross_entropy(z, certain).item(), rel=1e-4)
+    # The approach to absolute error is only logarithmic in 1 - rho: what is left is -H(p)-like over -log(1 - rho).
+    near_one = [generalised_jensen_shannon(z, certain, 1 - gap).item() for gap in (1e-3, 1e-6, 1e-12)]
+    distance = [abs(loss - (torch.sigmoid(z) - certain).abs().mean().item()) for loss in near_one]
+    assert distance[0] > distance[1] > distance[2] and distance[2] < 0.02
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_js_survives_saturation(rho: float, dtype: torch.dtype) -> None:
+    z = leaf([1e4, -1e4, 1e4, -1e4], dtype)
+    losses = [generalised_jensen_shannon(z[i : i + 1], tensor([q], dtype), rho) for i, q in enumerate([1, 0, 0, 1])]
+    bound = 1 + rho * math.log(rho) / ((1 - rho) * math.log(1 - rho))
+    assert [loss.item() for loss in losses] == pytest.approx([0, 0, bound, bound], abs=1e-6)
+    (by_z,) = gradient(torch.stack(losses).sum(), z)
+    assert by_z is not None and by_z.tolist() == [0.0] * 4  # p (1 - p) underflows
+
+
+@pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("q", [0.0, 0.02, 0.5, 1.0])
+def test_js_gradient_keeps_its_digits_in_float32(rho: float, q: float) -> None:
+    """The gradient is (1 - rho) p (1 - p) [log(p/m) - log((1-p)/(1-m))]: tiny for confident logits, but not noise."""
+    points = np.array([-60.0, -25.0, -12.0, -3.0, -1.0, 0.7, 3.0, 12.0, 25.0, 60.0])
+    z = leaf(points, torch.float32)
+    (by_z,) = gradient(generalised_jensen_shannon(z, torch.full_like(z, q), rho) * len(points), z)
+    p, not_p = sigmoid(points), sigmoid(-points)
+    m, not_m = rho * q + (1 - rho) * p, rho * (1 - q) + (1 - rho) * not_p
+    exact = p * not_p * (np.log(p / m) - np.log(not_p / not_m)) / -np.log(1 - rho)
+    np.testing.assert_allclose(by_z, exact, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rho", [0.0, 1.0, -0.5, 2.0, math.nan])
+def test_js_refuses_a_weight_that_leaves_one_side_out(rho: float) -> None:
+    with pytest.raises(InputError, match="rho"):
+        generalised_jensen_shannon(tensor(Z), tensor(Q), rho)
+
+
+# ---- cross-entropy ---------------------------------------------------------------------------------------------------
+
+
+def test_cross_entropy_value_and_gradient() -> None:
+    z = leaf(Z)
+    loss = soft_cross_entropy(z, tensor(Q))
+    assert loss.item() == pytest.approx(reference_cross_entropy(Z, Q).mean(), rel=1e-11)
+    expected = slope(lambda x: float(reference_cross_entropy(x, Q).mean()), Z)
+    np.testing.assert_allclose(gradient(loss, z)[0], expected, atol=1e-9)
+
+
+def test_cross_entropy_survives_saturation_and_keeps_small_losses() -> None:
+    z = leaf([1e4, -1e4, 1e4, -1e4], torch.float32)
+    losses = [soft_cross_entropy(z[i : i + 1], tensor([q])) for i, q in enumerate([1, 0, 0, 1])]
+    assert [loss.item() for loss in losses] == [0.0, 0.0, 1e4, 1e4]
+    (by_z,) = gradient(torch.stack(losses).sum(), z)
+    assert by_z is not None and by_z.tolist() == [0.0, 0.0, 1.0, -1.0]
+    for certain in (1.0, 0.0):
+        small = leaf([40.0 * (2 * certain - 1)], torch.float32)
+        loss = soft_cross_entropy(small, tensor([certain]))
+        assert loss.item() == pytest.approx(math.exp(-40), rel=1e-4, abs=0)
+        assert abs(gradient(loss, small)[0].item()) == pytest.approx(math.exp(-40), rel=1e-4, abs=0)
+
+
+@pytest.mark.parametrize("labels", [[True, False, True], [1, 0, 1]])
+def test_labels_may_be_booleans_or_integers(labels: list[object]) -> None:
+    z, as_floats = tensor([0.5, 1.0, -2.0]), tensor([1, 0, 1])
+    assert torch.equal(soft_cross_entropy(z, torch.tensor(labels)), soft_cross_entropy(z, as_floats))
+    js = generalised_jensen_shannon
+    assert torch.equal(js(z, torch.tensor(labels), 0.7), js(z, as_floats, 0.7))
+
+
+# ---- weights, shared by both -----------------------------------------------------------------------------------------
+
+
+def js_at_07(logit: Tensor, target: Tensor, *, weight: Tensor | None = None) -> Tensor:
+    return generalised_jensen_shannon(logit, target, 0.7, weight=weight)
+
+
+weighted_losses = pytest.mark.parametrize("loss", [js_at_07, soft_cross_entropy])
+
+
+@weighted_losses
+def test_weight_means_weighted_mean(loss: Callable[..., Tensor]) -> None:
+    each = np.array([loss(tensor(Z[i : i + 1]), tensor(Q[i : i + 1])).item() for i in range(len(Z))])
+    weighted = loss(tensor(Z), tensor(Q), weight=tensor(W)).item()
+    assert weighted == pytest.approx((each * W).sum() / W.sum(), rel=1e-11)
+    assert loss(tensor(Z), tensor(Q)).item() == pytest.approx(each.mean(), rel=1e-11)
+    assert loss(tensor(Z), tensor(Q), weight=tensor(W / 1e3)).item() == pytest.approx(weighted, rel=1e-11)
+    mask = torch.tensor(W > 1)
+    assert loss(tensor(Z), tensor(Q), weight=mask).item() == pytest.approx(each[W > 1].mean(), rel=1e-11)
+
+
+@weighted_losses
+def test_no_weight_at_all_costs_nothing(loss: Callable[..., Tensor]) -> None:
+    z = leaf(Z)
+    value = loss(z, tensor(Q), weight=torch.zeros(len(Z)))
+    assert value.item() == 0
+    assert torch.equal(gradient(value, z)[0], torch.zeros_like(z))
+
+
+@weighted_losses
+def test_labels_are_constants(loss: Callable[..., Tensor]) -> None:
+    z, q = leaf(Z), leaf(np.clip(Q, 0.1, 0.9))
+    by_z, by_q = gradient(loss(z, q), z, q)
+    assert by_z is not None and by_q is None
+
+
+@weighted_losses
+def test_labels_and_weights_must_match_the_logits(loss: Callable[..., Tensor]) -> None:
+    z, q, wrong = torch.zeros(4), torch.full((4,), 0.5), torch.ones(4, 1)
+    for bad in (wrong, torch.ones(1), torch.ones(3), torch.tensor(1.0)):
+        with pytest.raises(InputError, match="shape"):
+            loss(z, bad)
+        with pytest.raises(InputError, match="shape"):
+            loss(z, q, weight=bad)
+    with pytest.raises(InputError, match="shape"):
+        loss(wrong, wrong)
