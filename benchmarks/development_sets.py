@@ -1,11 +1,13 @@
 """Sets to choose estimators of the prior on: none of them is one that the benchmarks judge by."""
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
-from drawn_sets import Drawn, Setting, drawn_from, with_share
+from case_runner import Key, add_options
+from drawn_sets import PRIORS, Drawn, Setting, drawn_from, with_share
 
 from splitpu import load_named
 from splitpu.data import PUData
@@ -22,6 +24,24 @@ class Task:
     source: Callable[[], Rows]
     labelled: int
     rows: int | None = None  # None: as many as the prior leaves
+
+
+def asked_cases(
+    description: str | None, names: Iterable[str], draws: str = "100,101"
+) -> tuple[list[Key], argparse.Namespace]:
+    """What the command line of a benchmark on these sets asks for: every draw of every task at every prior."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", default=draws, help="seeds of the draws, with commas")
+    parser.add_argument("--only", help=f"names of tasks, with commas: {', '.join(TASKS)}")
+    add_options(parser)
+    options = parser.parse_args()
+    cases = [
+        {"task": name, "prior": prior, "draw": draw}
+        for draw in map(int, options.draws.split(","))
+        for name in (options.only.split(",") if options.only else names)
+        for prior in PRIORS
+    ]
+    return cases, options
 
 
 def drawn_task(name: str, prior: float, seed: int) -> tuple[PUData, float]:

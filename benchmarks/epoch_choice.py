@@ -8,15 +8,13 @@ all rows. The others keep a fifth of P and of U aside: `fewer rows` takes the la
 best one by the estimated accuracy and by the nnPU value, and `stopped` ends after ten epochs without a better one.
 """
 
-import argparse
 import time
 import warnings
 from typing import Any
 
 import numpy as np
-from case_runner import Key, add_options, run_cases, table
-from development_sets import TASKS, drawn_with_tests
-from drawn_sets import PRIORS
+from case_runner import Key, run_cases, table
+from development_sets import asked_cases, drawn_with_tests
 from machine import machine
 
 from splitpu.config import apply_overrides, preset
@@ -37,17 +35,7 @@ WAYS: dict[str, tuple[str, ...]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", default="100,101", help="seeds of the draws, with commas")
-    parser.add_argument("--only", help=f"names of tasks, with commas: {', '.join(TASKS)}")
-    add_options(parser)
-    options = parser.parse_args()
-    cases = [
-        {"task": name, "prior": prior, "draw": draw}
-        for draw in map(int, options.draws.split(","))
-        for name in (options.only.split(",") if options.only else NAMES)
-        for prior in PRIORS
-    ]
+    cases, options = asked_cases(__doc__, NAMES)
     show(run_cases(cases, every_way, options))
 
 

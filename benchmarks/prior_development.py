@@ -7,15 +7,13 @@ A case holds what every quick estimator says on the scores of each of two cross-
 candidates can be compared (`--only-show`) without training anything again. Large misses count: those cost accuracy.
 """
 
-import argparse
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from case_runner import Key, add_options, run_cases, table
-from development_sets import TASKS, drawn_task
-from drawn_sets import PRIORS
+from case_runner import Key, run_cases, table
+from development_sets import TASKS, asked_cases, drawn_task
 
 from splitpu.prior import bbe, dedpul, penl1, population_share
 from splitpu.prior.scores import chosen_rows, classical_scores, described
@@ -27,13 +25,7 @@ BEFORE = (*PLAIN[:2], *CLEANED)
 
 
 def main() -> None:
-    options = _options()
-    cases = [
-        {"task": name, "prior": prior, "draw": draw}
-        for draw in map(int, options.draws.split(","))
-        for name in (options.only.split(",") if options.only else TASKS)
-        for prior in PRIORS
-    ]
+    cases, options = asked_cases(__doc__, TASKS)
     show(run_cases(cases, estimated, options))
 
 
@@ -84,14 +76,6 @@ def show(lines: list[dict[str, Any]]) -> None:
 
 def _median_of(names: tuple[str, ...]) -> Callable[[Estimates], float]:
     return lambda estimates: float(np.median([estimates[name] for name in names]))
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", default="100,101", help="seeds of the draws, with commas")
-    parser.add_argument("--only", help=f"names of tasks, with commas: {', '.join(TASKS)}")
-    add_options(parser)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

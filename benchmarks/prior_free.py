@@ -8,15 +8,13 @@ method itself says, where the estimate is met, by `threshold_near`, and by it ha
 calls positive by itself. What the true prior would give is there for comparison; no user has it.
 """
 
-import argparse
 import warnings
 from typing import Any
 
 import numpy as np
 import torch
-from case_runner import Key, add_options, run_cases, table
-from development_sets import TASKS, drawn_with_tests
-from drawn_sets import PRIORS
+from case_runner import Key, run_cases, table
+from development_sets import asked_cases, drawn_with_tests
 from machine import machine
 
 from splitpu.config import apply_overrides, preset
@@ -32,17 +30,7 @@ CUTS = (OWN, "estimate met", "near the estimate", "with its own share", TRUE)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", default="100,101", help="seeds of the draws, with commas")
-    parser.add_argument("--only", help=f"names of tasks, with commas: {', '.join(TASKS)}")
-    add_options(parser)
-    options = parser.parse_args()
-    cases = [
-        {"task": name, "prior": prior, "draw": draw}
-        for draw in map(int, options.draws.split(","))
-        for name in (options.only.split(",") if options.only else NAMES)
-        for prior in PRIORS
-    ]
+    cases, options = asked_cases(__doc__, NAMES)
     show(run_cases(cases, accuracies, options))
 
 
