@@ -250,6 +250,44 @@ def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(m
     assert one.describe() == "eager/fp32/resident"
 
 
+def test_kernels_that_do_not_compile_for_a_step_are_left_out_and_it_is_captured_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class CompilationError(Exception):
+        __module__ = "triton.compiler.errors"
+
+    class Replay:
+        def __init__(self, step: Step) -> None:
+            self.replay = step._compute
+
+    def capture(step: Step) -> None:
+        step._warm_up()  # which moves weights
+        if trial.any_kernel_runs_on(CPU):
+            raise CompilationError("not for this shape")
+        step._graph = Replay(step)  # type: ignore[assignment]
+
+    plain, module, one = network(), network(), engine()
+    engine().run(stage(plain))
+    one.hardware = dataclasses.replace(one.hardware, capture=True, kernels=True)
+    monkeypatch.setattr(trial, "_FOUND", {CPU: dict.fromkeys(trial._FAMILIES, "")})
+    monkeypatch.setattr(Step, "_capture", capture)
+    one.run(stage(module))
+    assert same(weights(module), weights(plain))
+    assert one.describe() == "graph/fp32/resident"  # and not fused
+
+
+def test_what_is_stated_is_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, again = engine(tmp_path), engine(tmp_path)
+    for one in (first, again):
+        one.run(stage(network()))
+    assert first.describe() == "eager/fp32/resident"
+    assert again.describe() == "stored/fp32/resident"  # it took no step
+    first.hardware = dataclasses.replace(first.hardware, kernels=True)
+    for why_not, stated in (("", "eager/fp32/resident/fused"), ("no compiler", "eager/fp32/resident")):
+        monkeypatch.setattr(trial, "_FOUND", {CPU: {"batch-norm": why_not}})
+        assert first.describe() == stated
+
+
 class TestHardware:
     def test_unknown_devices_are_refused_in_words(self) -> None:
         with pytest.raises(InputError, match="not one torch knows"):
