@@ -227,10 +227,27 @@ def test_a_step_without_kernels_that_lacks_memory_is_forgiven_before_a_capture(m
     assert attempts == [True, False] and step.optimiser.state
 
 
-def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (
+            RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ..."),
+            "operation not permitted when stream is capturing",
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ..."),
+            "it ran out of memory",
+        ),
+        (TypeError("an unhashable type"), "an unhashable type"),
+    ],
+    ids=["refused", "memory", "anything"],
+)
+def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(
+    error: Exception, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail_half_way(step: Step) -> None:
         step._warm_up()  # which moves weights
-        raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
+        raise error
 
     def trained() -> tuple[Engine, nn.Module]:
         one, module = engine(), network()
@@ -245,7 +262,7 @@ def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(m
     with pytest.warns(SplitPUWarning) as said:
         one, module = trained()
     (warning,) = said  # of two stages
-    assert "(operation not permitted when stream is capturing)" in str(warning.message)
+    assert f"({why})" in str(warning.message)
     assert same(weights(module), weights(plain))
     assert one.describe() == "eager/fp32/resident"
 

@@ -176,7 +176,7 @@ class Step:
         except Exception as error:  # a compiler raises anything at all; what is wrong with the step itself comes again
             self._graph = None
             without_kernels = give_up_kernels(self.hardware.device, error)
-            self.not_captured = None if without_kernels else next(iter(str(error).splitlines()), type(error).__name__)
+            self.not_captured = None if without_kernels else _why(error)
         else:
             without_kernels = False
         self._restore(before)
@@ -218,6 +218,13 @@ class Step:
         live = self.live_tensors()
         restore_in_place({name: live[name] for name in before}, before)
         self._sums.zero_()
+
+
+def _why(error: Exception) -> str:
+    """In a few words. Of memory torch gives an account that is longer than a sentence, and all in one line."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "it ran out of memory"
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:
