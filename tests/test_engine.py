@@ -227,10 +227,27 @@ def test_a_step_without_kernels_that_lacks_memory_is_forgiven_before_a_capture(m
     assert attempts == [True, False] and step.optimiser.state
 
 
-def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (
+            RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ..."),
+            "operation not permitted when stream is capturing",
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ..."),
+            "it ran out of memory",
+        ),
+        (TypeError("an unhashable type"), "an unhashable type"),
+    ],
+    ids=["refused", "memory", "anything"],
+)
+def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(
+    error: Exception, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail_half_way(step: Step) -> None:
         step._warm_up()  # which moves weights
-        raise RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ...")
+        raise error
 
     def trained() -> tuple[Engine, nn.Module]:
         one, module = engine(), network()
@@ -245,9 +262,47 @@ def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(m
     with pytest.warns(SplitPUWarning) as said:
         one, module = trained()
     (warning,) = said  # of two stages
-    assert "(operation not permitted when stream is capturing)" in str(warning.message)
+    assert f"({why})" in str(warning.message)
     assert same(weights(module), weights(plain))
     assert one.describe() == "eager/fp32/resident"
+
+
+def test_kernels_that_do_not_compile_for_a_step_are_left_out_and_it_is_captured_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class CompilationError(Exception):
+        __module__ = "triton.compiler.errors"
+
+    class Replay:
+        def __init__(self, step: Step) -> None:
+            self.replay = step._compute
+
+    def capture(step: Step) -> None:
+        step._warm_up()  # which moves weights
+        if trial.any_kernel_runs_on(CPU):
+            raise CompilationError("not for this shape")
+        step._graph = Replay(step)  # type: ignore[assignment]
+
+    plain, module, one = network(), network(), engine()
+    engine().run(stage(plain))
+    one.hardware = dataclasses.replace(one.hardware, capture=True, kernels=True)
+    monkeypatch.setattr(trial, "_FOUND", {CPU: dict.fromkeys(trial._FAMILIES, "")})
+    monkeypatch.setattr(Step, "_capture", capture)
+    one.run(stage(module))
+    assert same(weights(module), weights(plain))
+    assert one.describe() == "graph/fp32/resident"  # and not fused
+
+
+def test_what_is_stated_is_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, again = engine(tmp_path), engine(tmp_path)
+    for one in (first, again):
+        one.run(stage(network()))
+    assert first.describe() == "eager/fp32/resident"
+    assert again.describe() == "stored/fp32/resident"  # it took no step
+    first.hardware = dataclasses.replace(first.hardware, kernels=True)
+    for why_not, stated in (("", "eager/fp32/resident/fused"), ("no compiler", "eager/fp32/resident")):
+        monkeypatch.setattr(trial, "_FOUND", {CPU: {"batch-norm": why_not}})
+        assert first.describe() == stated
 
 
 class TestHardware:

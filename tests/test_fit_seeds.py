@@ -12,7 +12,8 @@ import pytest
 from cli_tools import TINY, run_cli, write_npz
 from test_resume import ENVIRONMENT, PATIENCE
 
-from splitpu.cli import main
+from splitpu import side_by_side
+from splitpu.cli import fit_seeds, main
 from splitpu.engine import hardware
 from splitpu.runs import fitting
 from splitpu.runs.several import SeedsFolder, summary_of
@@ -136,6 +137,25 @@ def test_ctrl_c_stops_all_and_all_go_on(data: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
         found, whole = (tmp_path / name / f"seed{seed}" / "model.safetensors" for name in ("run", "whole"))
         assert found.read_bytes() == whole.read_bytes()
+
+
+def test_no_more_at_once_when_resumed_than_was_asked_for(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+
+    def run_jobs(jobs, device, at_once, when_left):  # type: ignore[no-untyped-def]
+        asked.append(at_once)
+        return side_by_side.run_jobs(jobs, device, at_once, when_left)
+
+    monkeypatch.setattr(fit_seeds, "run_jobs", run_jobs)
+    words = ["fit", str(data), "--seeds", "0,1", "--side-by-side", "1", "--out", str(tmp_path / "run"), *ASKED]
+    assert main([*words, "--method", "nnpu"]) == 0
+    assert main(["fit", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    several = SeedsFolder(tmp_path / "run")
+    several.list_file.write_text('{"seeds": [0, 1]}')  # as earlier versions wrote it
+    assert main(["fit", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    assert asked == [1, 1, None]
 
 
 def test_threads_are_chosen_once_for_all(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,24 @@ class TestTrial:
             assert trial.runs_on(device, "good")
         assert attempts == ["good"]
 
+    def test_what_fails_to_compile_later_is_given_up_once(self) -> None:
+        @trial.family("good")
+        def good(device: torch.device) -> bool:
+            return True
+
+        class OutOfResources(Exception):
+            __module__ = "triton.runtime.errors"
+
+        device, too_large = torch.device("cpu"), OutOfResources("shared memory\nRequired: more")
+        assert not trial.any_kernel_runs_on(device)  # not tried yet
+        assert trial.runs_on(device, "good") and trial.any_kernel_runs_on(device)
+        assert not trial.give_up_kernels(device, RuntimeError("something else"))
+        assert trial.give_up_kernels(device, too_large) and not trial.any_kernel_runs_on(device)
+        with pytest.warns(SplitPUWarning, match=r"\(good: shared memory\)") as said:
+            assert not trial.runs_on(device, "good") and not trial.runs_on(device, "good")
+        assert len(said) == 1
+        assert not trial.give_up_kernels(device, too_large)  # it cannot be the kernels again
+
     def test_who_does_not_want_to_wait_goes_without_kernels_and_alone(self) -> None:
         may_end, device = threading.Event(), torch.device("cpu")
 

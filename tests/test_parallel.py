@@ -103,8 +103,9 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on(victim: int, tmp_path: Pa
         assert _lines(out)[-1]["terms"] == pytest.approx(_lines(tmp_path / "whole")[-1]["terms"], abs=0.01)
 
 
-def test_what_is_wrong_is_said_once(tmp_path: Path) -> None:
-    process = start("fit", tmp_path / "nowhere.npz", "--out", tmp_path / "run", *SETTINGS)
+@pytest.mark.parametrize("words", [["fit"], ["fit", "--seeds", "0,1"], ["compare"]], ids=" ".join)
+def test_what_is_wrong_is_said_once(words: list[str], tmp_path: Path) -> None:
+    process = start(*words, tmp_path / "nowhere.npz", "--out", tmp_path / "run", *SETTINGS)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0 and said.count("splitpu: ") == 1
     assert not (tmp_path / "run").exists()

@@ -180,3 +180,24 @@ def test_read_only_rows_bring_no_warning(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         store = RowStore(rows, CPU, "device")
     assert torch.equal(store.gather(torch.arange(20)), torch.tensor(np.array(rows)))
+
+
+LIMITED = """
+import resource
+import sys
+import splitpu.cli
+resource.setrlimit(resource.RLIMIT_DATA, (2**31, 2**31))
+sys.exit(splitpu.cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files of nothing take no room, and memory can be limited")
+def test_arrays_that_memory_does_not_hold_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    np.save(tmp_path / "known.npy", np.zeros((9, 32, 32, 3), np.uint8))
+    np.lib.format.open_memmap(tmp_path / "others.npy", mode="w+", dtype=np.uint8, shape=(2**20, 32, 32, 3))  # 3 GiB
+    words = ["fit", "--positives", tmp_path / "known.npy", "--unlabelled", tmp_path / "others.npy", "--quiet"]
+    command = [sys.executable, "-c", LIMITED, *map(str, words), "--prior", "0.5", "--out", str(tmp_path / "run")]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
+    assert "others.npy cannot be held in memory" in ended.stderr and "mmap_mode='r'" in ended.stderr
+    assert not (tmp_path / "run").exists()

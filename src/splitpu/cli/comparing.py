@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.comparison_table import show_comparison
-from splitpu.cli.fit import FitOptions, begin_with, prior_asked, resolved_config
+from splitpu.cli.fit import FitOptions, begin_with, help_first_process, prior_asked, resolved_config
 from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
 from splitpu.cli.inputs import source_asked
 from splitpu.cli.progress import ProgressDisplay, choose_display
@@ -18,6 +18,7 @@ from splitpu.cli.signals import ComparisonStopped, StopRequest
 from splitpu.config import Config, config_hash
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.lanes import SharedRows
+from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
 from splitpu.experiments.command import parse_words
 from splitpu.methods.registry import find_method
@@ -51,8 +52,11 @@ class _Plan:
 
 def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_json: bool) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
-    methods, seeds = parse_methods(asked.method or ""), parse_seeds(asked.seeds or "")
+    world = World.join()
+    if not world.writes:  # one process says what is wrong
+        return help_first_process(world)
     refuse_several_processes("splitpu compare")
+    methods, seeds = parse_methods(asked.method or ""), parse_seeds(asked.seeds or "")
     check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
     display = choose_display(quiet=quiet)

@@ -51,15 +51,15 @@ def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
 
 def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
     """Begin a new run and bring it to its end."""
+    world = World.join()
+    if not world.writes:  # before anything can be wrong, which one process is to say
+        return help_first_process(world)
     if asked.seeds is not None:
         from splitpu.cli.fit_seeds import run_fit_seeds
 
         return run_fit_seeds(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
     if asked.side_by_side is not None:
         raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
-    world = World.join()
-    if not world.writes:
-        return _help_first_process(world)
     seed = asked.seed or 0
     if seed < 0:
         raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
@@ -131,7 +131,7 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     """Continue a run as it was asked for; one that is finished already only says so."""
     world = World.join()
     if not world.writes:
-        return _help_first_process(world)
+        return help_first_process(world)
     if asked.given():
         raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(asked.given())}.")
     folder = RunFolder.find(run)
@@ -238,7 +238,7 @@ def _train_and_show(
     return 0
 
 
-def _help_first_process(world: World) -> int:
+def help_first_process(world: World) -> int:
     """What every process but the first does: wait until there is a run, take part in its training, and say nothing.
 
     The first one says what there is to say, unless it is the one that died.

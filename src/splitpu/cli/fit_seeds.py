@@ -62,8 +62,8 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
         threads.append(folder.config().engine.threads)
         return folder
 
-    several = SeedsFolder.create(path, seeds, begin)
-    return _train_and_show(several, dict(zip(seeds, draws, strict=True)), asked.side_by_side, display, json=json)
+    several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+    return _train_and_show(several, dict(zip(seeds, draws, strict=True)), display, json=json)
 
 
 def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
@@ -80,11 +80,11 @@ def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
         for data, request in zip(draws, requests, strict=True):
             check_unchanged(data, request)
         loaded = dict(zip(unfinished, draws, strict=True))
-    return _train_and_show(several, loaded, None, display, json=json)
+    return _train_and_show(several, loaded, display, json=json)
 
 
 def _train_and_show(
-    several: SeedsFolder, loaded: dict[int, LoadedData], at_once: int | None, display: ProgressDisplay, *, json: bool
+    several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
     tell_of_data(loaded.values(), display)
@@ -97,7 +97,7 @@ def _train_and_show(
         ]
         try:
             device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
-            all_or_error(run_jobs(jobs, device, at_once, left.set), [f"seed {seed}" for seed in loaded])
+            all_or_error(run_jobs(jobs, device, several.at_once(), left.set), [f"seed {seed}" for seed in loaded])
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise RunStopped(several.path, stop.exit_code) from stopped
         except SomeRunsFailed as some:

@@ -8,7 +8,7 @@ import numpy as np
 
 from splitpu.data.chunks import Array
 from splitpu.data.features import canonical_features
-from splitpu.data.npz import read_features
+from splitpu.data.npz import read_features, too_large
 from splitpu.errors import InputError
 from splitpu.labels import Mask
 
@@ -61,4 +61,7 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
                 f"{path} holds rows of shape {part.shape[1:]} and type {part.dtype}, but {files[0]} of "
                 f"{parts[0].shape[1:]} and {parts[0].dtype}: make all files in the same way."
             )
-    return np.concatenate(parts), [len(part) for part in parts]
+    try:
+        return np.concatenate(parts), [len(part) for part in parts]
+    except MemoryError as error:
+        raise too_large(" and ".join(files), error) from error

@@ -101,6 +101,8 @@ def _open_npz(path: Path) -> Any:
 def _read_array(archive: Any, name: str, path: Path) -> Array:
     try:
         array: Any = archive[name]
+    except MemoryError as error:
+        raise too_large(str(path), error) from error
     except ValueError as error:
         raise InputError(
             f"the array {name!r} in {path} holds Python objects or is damaged: save it as an array of plain numbers"
@@ -110,6 +112,15 @@ def _read_array(archive: Any, name: str, path: Path) -> Array:
     if not isinstance(array, np.ndarray):  # numpy hands back the bytes of members that are no arrays
         raise InputError(f"the entry {name!r} in {path} is not an array: save the file again with np.savez")
     return array
+
+
+def too_large(files: str, error: MemoryError) -> InputError:
+    """The sentence for arrays that this machine's memory does not hold; only Python takes them from where they are."""
+    reason = str(error) or "there is no more"
+    return InputError(
+        f"{files} cannot be held in memory ({reason}): give fewer or smaller rows, or train from Python on one .npy "
+        "file with np.load(path, mmap_mode='r'), which leaves the rows on disk."
+    )
 
 
 def _read_npy(path: Path) -> Array:

@@ -25,6 +25,7 @@ from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, kind_of
 from splitpu.engine.steps import Step
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
+from splitpu.kernels import any_kernel_runs_on
 from splitpu.views import Views
 
 _HOST = torch.device("cpu")
@@ -97,11 +98,16 @@ class Engine:
         return outcome
 
     def describe(self) -> str:
-        """The choices that were made, as `graph/bf16/resident` or the like."""
-        step = "graph" if self.captured_stages and all(self.captured_stages) else "eager"
+        """The choices that were made, as `graph/bf16/resident` or the like.
+
+        Where every stage was found finished, how its steps were taken is not known: `stored`.
+        """
+        step = "graph" if all(self.captured_stages) else "eager"
+        step = step if self.captured_stages else "stored"
         precision = "bf16" if self.hardware.bf16 else "fp32"
         choices = [step, precision, "resident" if self.rows.resident else "streamed"]
-        choices += ["fused"] * self.hardware.kernels + ([max(self._lighter)[1]] if self._lighter else [])
+        fused = self.hardware.kernels and any_kernel_runs_on(self.hardware.device)
+        choices += ["fused"] * fused + ([max(self._lighter)[1]] if self._lighter else [])
         return "/".join(choices)
 
     def _loaded(self, stage: Stage) -> StageState | None:

@@ -17,7 +17,8 @@ from splitpu.engine.pieces import LighterForward
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import TORCHS_OWN, StageDraws
 from splitpu.engine.stage import Batch, Stage
-from splitpu.kernels import allow_kernels, without_waiting
+from splitpu.errors import SplitPUError
+from splitpu.kernels import allow_kernels, give_up_kernels, without_waiting
 from splitpu.views import Views
 
 
@@ -170,11 +171,16 @@ class Step:
         try:
             with self.draws.lent():
                 self._capture()
-        except (RuntimeError, torch.AcceleratorError) as error:
-            self.not_captured = next(iter(str(error).splitlines()), type(error).__name__)
+        except SplitPUError:
+            raise
+        except Exception as error:  # a compiler raises anything at all; what is wrong with the step itself comes again
             self._graph = None
+            without_kernels = give_up_kernels(self.hardware.device, error)
+            self.not_captured = None if without_kernels else _why(error)
+        else:
+            without_kernels = False
         self._restore(before)
-        return self._graph is not None
+        return self._try_capture() if without_kernels else self._graph is not None
 
     def _capture(self) -> None:
         for name, pool in self.stage.pools.items():
@@ -212,6 +218,13 @@ class Step:
         live = self.live_tensors()
         restore_in_place({name: live[name] for name in before}, before)
         self._sums.zero_()
+
+
+def _why(error: Exception) -> str:
+    """In a few words. Of memory torch gives an account that is longer than a sentence, and all in one line."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "it ran out of memory"
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:

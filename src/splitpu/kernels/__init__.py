@@ -11,18 +11,20 @@ from splitpu.kernels.norm_relu import normalise
 from splitpu.kernels.switch import allow_kernels, kernels_allowed
 from splitpu.kernels.tail import last_rows
 from splitpu.kernels.thin_convolution import convolve, is_thin
-from splitpu.kernels.trial import prepare, without_waiting
+from splitpu.kernels.trial import any_kernel_runs_on, give_up_kernels, prepare, without_waiting
 
 __all__ = [
     "Moved",
     "Rule",
     "WeightMover",
     "allow_kernels",
+    "any_kernel_runs_on",
     "can_be_moved",
     "convolve",
     "feature_term",
     "fused_consistency_applies",
     "fused_terms_apply",
+    "give_up_kernels",
     "is_thin",
     "kernels_allowed",
     "label_terms",

@@ -70,6 +70,29 @@ def runs_on(device: torch.device, name: str) -> bool:
     return not found[name]
 
 
+def any_kernel_runs_on(device: torch.device) -> bool:
+    """Whether some family was tried on this device and runs there; to say afterwards what was used, without waiting."""
+    found = _FOUND.get(_numbered(device), {})
+    return any(not reason for reason in found.values())
+
+
+def give_up_kernels(device: torch.device, error: Exception) -> bool:
+    """Count all kernels as not running there, with one warning, if it was their compiler that raised the error.
+
+    A tiny case says nothing about every shape: a smaller GPU may lack the shared memory that a larger one asks for.
+    False if that was not it, or nothing is left to give up.
+    """
+    if not any(kind.__module__.partition(".")[0] == "triton" for kind in type(error).__mro__):
+        return False
+    device = _numbered(device)
+    with _TRYING:
+        if all(_FOUND.get(device, {}).values()):  # the step was without them already
+            return False
+        _FOUND[device] = dict.fromkeys(_FAMILIES, _in_a_line(error))
+        _SAID.discard(device)
+    return True
+
+
 def _tried_ahead(device: torch.device) -> None:
     with suppress(RuntimeError):  # the process may end before it has begun
         _tried(device)
@@ -87,7 +110,7 @@ def _tried(device: torch.device) -> dict[str, str]:
 
 def _numbered(device: torch.device) -> torch.device:
     """As tensors say it: with the number of the GPU."""
-    return device if device.index is not None else torch.device(device.type, torch.cuda.current_device())
+    return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
 
 
 def _failure(device: torch.device, attempt: Attempt) -> str:
@@ -96,4 +119,8 @@ def _failure(device: torch.device, attempt: Attempt) -> str:
             torch.cuda.set_device(device)
         return "" if attempt(device) else "their results are wrong"
     except Exception as error:  # whatever a compiler may raise: torch's own operations are always there
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
+        return _in_a_line(error)
+
+
+def _in_a_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -22,7 +22,10 @@ ByModel = dict[str, dict[str, dict[str, float | None]]]  # model -> figure -> se
 
 
 class SeedsFolder:
-    """`seeds.json` names the seeds, `seed<number>/` are their runs; `summary.json` comes when all are finished."""
+    """`seeds.json` names the seeds and how many may run at once; `seed<number>/` are their runs.
+
+    `summary.json` comes when all are finished.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,14 +34,14 @@ class SeedsFolder:
         self.page = path / "index.html"
 
     @classmethod
-    def create(cls, path: Path, seeds: Sequence[int], begin: Begin) -> "SeedsFolder":
+    def create(cls, path: Path, seeds: Sequence[int], begin: Begin, at_once: int | None = None) -> "SeedsFolder":
         """Make the folder with all its runs in one move, so that every seed it names has a run to go on with."""
         draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
             for seed in seeds:
                 begin(draft.run(seed).path, seed)
             with disk_errors_in_words(path):
-                write_text(draft.list_file, json.dumps({"seeds": list(seeds)}))
+                write_text(draft.list_file, json.dumps({"seeds": list(seeds), "at_once": at_once}))
                 os.rename(draft.path, path)
         except OSError as error:
             reason = f"{path} cannot be made into a folder of runs ({error.strerror}); choose another --out."
@@ -53,10 +56,20 @@ class SeedsFolder:
 
     def seeds(self) -> list[int]:
         """The seeds that have a run here."""
+        seeds: list[int] = self._listed()["seeds"]
+        return seeds
+
+    def at_once(self) -> int | None:
+        """How many of them were to share the device at most; None = as suits it."""
+        most: int | None = self._listed()["at_once"]
+        return most
+
+    def _listed(self) -> dict[str, Any]:
         try:
-            named = json.loads(self.list_file.read_text(encoding="utf-8"))["seeds"]
-            return [int(seed) for seed in named]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            listed = json.loads(self.list_file.read_text(encoding="utf-8"))
+            most = listed.get("at_once")  # which folders of earlier versions do not say
+            return {"seeds": [int(seed) for seed in listed["seeds"]], "at_once": None if most is None else int(most)}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(
                 f"{self.list_file} cannot be read ({error}); resume the runs beside it one by one."
             ) from error
