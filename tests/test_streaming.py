@@ -1,5 +1,7 @@
 """Rows that stay on disk: the same model as from memory, in memory that does not grow with the file."""
 
+import json
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ import torch
 
 from splitpu.config import apply_overrides, preset
 from splitpu.config.schema import EngineConfig, ViewsConfig
-from splitpu.data import PUData
+from splitpu.data import PUData, array_files
 from splitpu.data.preprocess import Preprocessing
 from splitpu.engine import inference
 from splitpu.engine.hardware import Hardware
@@ -186,18 +188,58 @@ LIMITED = """
 import resource
 import sys
 import splitpu.cli
-resource.setrlimit(resource.RLIMIT_DATA, (2**31, 2**31))
+import splitpu.training
+with open("/proc/self/status") as file:
+    used = next(int(line.split()[1]) for line in file if line.startswith("VmData")) * 1024
+resource.setrlimit(resource.RLIMIT_DATA, (used + 2**28, used + 2**28))
 sys.exit(splitpu.cli.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="files of nothing take no room, and memory can be limited")
-def test_arrays_that_memory_does_not_hold_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    np.save(tmp_path / "known.npy", np.zeros((9, 32, 32, 3), np.uint8))
-    np.lib.format.open_memmap(tmp_path / "others.npy", mode="w+", dtype=np.uint8, shape=(2**20, 32, 32, 3))  # 3 GiB
-    words = ["fit", "--positives", tmp_path / "known.npy", "--unlabelled", tmp_path / "others.npy", "--quiet"]
-    command = [sys.executable, "-c", LIMITED, *map(str, words), "--prior", "0.5", "--out", str(tmp_path / "run")]
-    ended = subprocess.run(command, capture_output=True, text=True)
+def fit_in_256_megabytes(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process that may take no more than that beyond what importing took."""
+    short = [word for setting in SHORT for word in ("--set", setting)]
+    command = [sys.executable, "-c", LIMITED, "fit", *words, "--prior", "0.5", "--quiet", "--device", "cpu", *short]
+    here = {**os.environ, "SPLITPU_CACHE": str(folder / "cache")}
+    return subprocess.run([*command, "--out", str(folder / "run")], capture_output=True, text=True, env=here)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited")
+def test_arrays_that_memory_does_not_hold_are_joined_on_the_disk(tmp_path: Path) -> None:
+    known, others = (
+        rows_on_disk(tmp_path / "known.npy", 100, 20_000),
+        rows_on_disk(tmp_path / "others.npy", 4000, 20_000),
+    )
+    ended = fit_in_256_megabytes(tmp_path, "--positives", str(known), "--unlabelled", str(others))
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["engine"].endswith("streamed")
+    (joined,) = (tmp_path / "cache" / "arrays").iterdir()
+    assert np.array_equal(np.load(joined, mmap_mode="r")[100:], np.load(others, mmap_mode="r"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited")
+def test_an_archive_that_memory_does_not_hold_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    archive = tmp_path / "all.npz"
+    np.savez_compressed(archive, X=np.zeros((4000, 20_000), np.float32), s=np.arange(4000) < 100)
+    ended = fit_in_256_megabytes(tmp_path, str(archive))
     assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1
-    assert "others.npy cannot be held in memory" in ended.stderr and "mmap_mode='r'" in ended.stderr
+    assert "all.npz cannot be held in memory" in ended.stderr and "--unlabelled" in ended.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_joined_arrays_are_written_once_and_anew_when_a_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(array_files, "MOST_IN_MEMORY", 10)
+    files = [str(tmp_path / "a.npy"), str(tmp_path / "b.npy")]
+    images = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    for path in files:
+        np.save(path, images)
+    first, lengths = array_files.join_arrays(files)
+    assert isinstance(first, np.memmap) and lengths == [2, 2]
+    assert np.array_equal(first[..., 0], np.concatenate([images, images]))
+    assert array_files.join_arrays(files)[0].filename == first.filename
+    np.save(files[1], images[:1] + 1)
+    again, lengths = array_files.join_arrays(files)
+    assert lengths == [2, 1] and np.array_equal(again[2, ..., 0], images[0] + 1)

@@ -1,18 +1,23 @@
 """Embeddings and other arrays, one file a side: positives.npy and unlabelled.npy instead of one .npz with labels."""
 
+import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from splitpu.data.chunks import Array
+from splitpu.data.cache import cache_folder, remove_stale, working_folder
+from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import canonical_features
-from splitpu.data.npz import read_features, too_large
+from splitpu.data.npz import read_features
 from splitpu.errors import InputError
+from splitpu.files import disk_errors_in_words
 from splitpu.labels import Mask
 
 SUFFIXES = (".npy", ".npz")
+MOST_IN_MEMORY = 1 << 30  # bytes; systems promise more memory than there is, and end the program that believes them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +31,7 @@ class ArraySource:
 
 @dataclass(frozen=True, eq=False)
 class ArrayData:
-    """The rows of all files, positives first. They are held in memory."""
+    """The rows of all files, positives first; memory-mapped where they are very many."""
 
     features: Array
     labelled: Mask
@@ -61,7 +66,49 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
                 f"{path} holds rows of shape {part.shape[1:]} and type {part.dtype}, but {files[0]} of "
                 f"{parts[0].shape[1:]} and {parts[0].dtype}: make all files in the same way."
             )
-    try:
-        return np.concatenate(parts), [len(part) for part in parts]
-    except MemoryError as error:
-        raise too_large(" and ".join(files), error) from error
+    return _together(files, parts), [len(part) for part in parts]
+
+
+def _together(files: Sequence[str], parts: Sequence[Array]) -> Array:
+    """One array: in memory, or where that is too small in a file of its own."""
+    if sum(part.nbytes for part in parts) <= MOST_IN_MEMORY:
+        try:
+            return np.concatenate(parts)
+        except MemoryError:
+            pass
+    return _joined_on_disk(files, parts)
+
+
+def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
+    """The joined rows, memory-mapped; kept in the cache until one of the files changes."""
+    store = cache_folder() / "arrays"
+    target = store / f"{_key_of(files, parts)}.npy"
+    if not target.exists():
+        remove_stale(store)
+        with working_folder(store) as work, disk_errors_in_words(store):
+            ready = work / target.name
+            _write_rows(ready, parts)
+            os.replace(ready, target)
+    joined: Array = np.load(target, mmap_mode="r", allow_pickle=False)
+    return joined
+
+
+def _key_of(files: Sequence[str], parts: Sequence[Array]) -> str:
+    digest = hashlib.sha256()
+    for path, part in zip(files, parts, strict=True):
+        found = Path(path).stat()
+        words = f"{Path(path).resolve()} {found.st_size} {found.st_mtime_ns} {part.shape} {part.dtype}\n"
+        digest.update(words.encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _write_rows(path: Path, parts: Sequence[Array]) -> None:
+    """As a .npy file, a few megabytes at a time; written, not mapped, so that a full disk is an error like others."""
+    rows, kind = sum(map(len, parts)), np.lib.format.dtype_to_descr(parts[0].dtype)
+    with path.open("wb") as file:
+        header = {"descr": kind, "fortran_order": False, "shape": (rows, *parts[0].shape[1:])}
+        np.lib.format.write_array_header_2_0(file, header)
+        for part in parts:
+            for some in row_slices(part):
+                file.write(np.ascontiguousarray(part[some]).data)
+        os.fsync(file.fileno())

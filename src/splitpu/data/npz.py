@@ -102,7 +102,7 @@ def _read_array(archive: Any, name: str, path: Path) -> Array:
     try:
         array: Any = archive[name]
     except MemoryError as error:
-        raise too_large(str(path), error) from error
+        raise _too_large(path, error) from error
     except ValueError as error:
         raise InputError(
             f"the array {name!r} in {path} holds Python objects or is damaged: save it as an array of plain numbers"
@@ -114,12 +114,11 @@ def _read_array(archive: Any, name: str, path: Path) -> Array:
     return array
 
 
-def too_large(files: str, error: MemoryError) -> InputError:
-    """The sentence for arrays that this machine's memory does not hold; only Python takes them from where they are."""
-    reason = str(error) or "there is no more"
+def _too_large(path: Path, error: MemoryError) -> InputError:
+    """The sentence for archives that memory does not hold: what is packed into them cannot be left on the disk."""
     return InputError(
-        f"{files} cannot be held in memory ({reason}): give fewer or smaller rows, or train from Python on one .npy "
-        "file with np.load(path, mmap_mode='r'), which leaves the rows on disk."
+        f"{path} cannot be held in memory ({error}): save its rows as .npy files, which may be larger, and give them "
+        "with --positives and --unlabelled."
     )
 
 
