@@ -265,6 +265,13 @@ def test_unknown_estimator():
         estimate_prior(pu_mixture(0.3), method="bbbe")  # type: ignore[arg-type]
 
 
+def test_what_nothing_can_be_estimated_from():
+    with pytest.raises(InputError, match="scores='network ' is unknown"):
+        estimate_prior(pu_mixture(0.3), scores="network ")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"data is a ndarray: give .* PUData.from_arrays"):
+        estimate_prior(np.zeros((50, 2)))  # type: ignore[arg-type]
+
+
 def test_a_doubtful_estimate_says_so():
     data = pu_mixture(0.5, positives=30, unlabelled=120, features=2, apart=1.8)
     with pytest.warns(SplitPUWarning, match="uncertain"):

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
+from splitpu.data.priors import check_share
+from splitpu.errors import InputError
 from splitpu.evaluation.pu_metrics import among_unlabelled, auc_against_unlabelled
 
 Kind = Literal["constant", "all positive", "all negative", "memorised positives"]
@@ -43,6 +45,9 @@ def find_degeneracies(
     ['all positive']
     """
     positive, unlabelled = (np.asarray(values, dtype=np.float64) for values in (decision_positive, decision_unlabelled))
+    prior = check_share(prior)
+    if len(positive) == 0 or len(unlabelled) == 0:
+        raise InputError("a model is judged by decisions on positives and on unlabelled rows, and one of them is empty")
     everything = np.concatenate([positive, unlabelled])
     if np.ptp(everything) < 1e-9:
         return [

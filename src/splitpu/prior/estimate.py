@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -117,6 +117,12 @@ def estimate_prior(
     known = {"auto", *QUICK, *SLOW}
     if method not in known:
         raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(sorted(known))}")
+    if scores not in get_args(ScoreKind):
+        raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
+    if not isinstance(data, PUData):
+        raise InputError(
+            f"data is a {type(data).__name__}: give rows and labels together, as PUData.from_arrays(X, s) makes them"
+        )
     found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer)
     _must_separate(found)
     _must_overlap(found)
