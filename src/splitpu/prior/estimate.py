@@ -11,7 +11,7 @@ from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
 from splitpu.prior.bbe import bbe
 from splitpu.prior.dedpul import dedpul
-from splitpu.prior.km2 import km2
+from splitpu.prior.km2 import gap_at, km2
 from splitpu.prior.learners import Floats
 from splitpu.prior.penl1 import PenL1
 from splitpu.prior.scores import PUScores, ScoreKind, pu_scores
@@ -195,7 +195,8 @@ def _share_slowly(
         estimator(_resample(positive, rng), _resample(unlabelled, rng), seed + 1 + number)
         for number in range(_SLOW_RESAMPLES)
     ]
-    return value, float(np.std(again))
+    rounded = gap_at(value) / math.sqrt(12) if estimator is km2 else 0.0  # the others' candidates lie close together
+    return value, math.hypot(float(np.std(again)), rounded)
 
 
 def _resample(rows: Floats, rng: np.random.Generator) -> Floats:
