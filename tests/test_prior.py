@@ -16,7 +16,7 @@ from splitpu import InputError, SplitPUClassifier, SplitPUWarning, load_named, m
 from splitpu.data import PUData, true_prior
 from splitpu.networks import build_network
 from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_share, resolve_prior, tice
-from splitpu.prior.estimate import QUICK, SLOW
+from splitpu.prior.estimate import QUICK
 from splitpu.prior.learners import KernelLogistic
 from splitpu.prior.network_scores import Mirrored, network_scores
 from splitpu.prior.scores import classical_scores, pu_scores
@@ -242,9 +242,9 @@ def test_networks_need_no_copy_of_large_images(monkeypatch):
 
 def test_every_estimator_has_an_interval():
     """KM2 knows few shares, and rows drawn again often give the very same one; that is no certainty."""
-    found = estimate_prior(pu_mixture(0.3, positives=80, unlabelled=420), every=True)
-    assert {row.name for row in found.table} == {"consensus", *QUICK, *SLOW}
-    assert all(row.high - row.low > 0.01 for row in found.table)
+    found = estimate_prior(pu_mixture(0.3, positives=200, unlabelled=1000, apart=4.0), method="km2")
+    assert {row.name for row in found.table} == {"consensus", "km2", *QUICK}
+    assert all(row.low < 0.3 < row.high for row in found.table)
 
 
 def test_few_positives_with_a_given_prior_are_mentioned():
