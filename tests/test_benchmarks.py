@@ -145,3 +145,14 @@ def test_step_times_of_every_stage(tmp_path: Path) -> None:
     assert found["again"]["stages"]["base"]["ms_a_step"] > 0
     student = found["profile"]["round1.student"]
     assert student["kernels_a_step"] > 10 and len(student["largest"]) == 40
+
+
+def test_sets_that_cannot_serve_a_kind_of_simulation_are_named() -> None:
+    words = [sys.executable, str(BENCHMARKS / "pu_metrics.py"), "--only-show", "--sets", "gaussians,digits,mnist"]
+    shown = subprocess.run([*words, "--kinds", "cross-fitted"], capture_output=True, text=True, check=True).stdout
+    assert "cross-fitted: digits is left out, as it has too few rows" in shown
+    assert "cross-fitted: gaussians is left out" in shown
+    assert "mnist is left out" not in shown
+    wrong = subprocess.run([*words, "--kinds", "crossfitted"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "no kind named crossfitted" in wrong.stderr

@@ -24,9 +24,11 @@ from splitpu.evaluation import (
 from splitpu.evaluation.pu_metrics import METRICS
 from splitpu.evaluation.scoring import AT_THE_THRESHOLD, CHOICES, decisions
 from splitpu.metrics import evaluate_scores
+from splitpu.prior import PriorEstimate
 from splitpu.selection import nnpu_value, pu_criterion
 
 SHIFT = 1.2
+ESTIMATE = PriorEstimate(0.5, (0.4, 0.6), "consensus", (), {}, ())
 
 
 def scores(positives: int, negatives: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -169,6 +171,27 @@ def test_bad_decisions(bad, saying):
 def test_priors_that_the_judged_rows_cannot_have(prior, options, saying):
     with pytest.raises(InputError, match=saying):
         evaluate_pu(np.ones(300), np.zeros(100), prior, **options)
+
+
+@pytest.mark.parametrize("prior", [2.0, float("nan"), 0.0, "auto", None, True, ESTIMATE])
+@pytest.mark.parametrize(
+    "judge", [evaluate_pu, PUCalibrator.fit, reliability, find_degeneracies, pu_criterion, nnpu_value]
+)
+def test_nothing_is_judged_with_what_is_no_share(judge, prior):
+    with pytest.raises(InputError, match=r"is not a share: give|not a number: give"):
+        judge([0.9, 0.8, 0.4], [0.7, 0.2, 0.1, 0.3], prior)
+
+
+def test_a_scorer_refuses_at_once_what_a_search_would_pass_over():
+    with pytest.raises(InputError, match="is not a share"):
+        make_pu_scorer("accuracy", prior=37.0)
+    with pytest.raises(InputError, match="scenario='some' is unknown"):
+        make_pu_scorer("accuracy", prior=0.3, scenario="some")  # type: ignore[arg-type]
+
+
+def test_an_interval_that_is_none():
+    with pytest.raises(InputError, match="lower end first"):
+        evaluate_pu([1.0, 2.0], [1.0, -1.0], 0.5, prior_interval=(0.6, 0.4))
 
 
 def test_a_few_more_labelled_rows_than_the_prior_says_are_chance():
@@ -323,6 +346,12 @@ def test_bad_calibration():
         PUCalibrator.fit([1.0], [0.0], 0.5, method="beta")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="one of them is empty"):
         PUCalibrator.fit([], [0.0], 0.5)
+    with pytest.raises(InputError, match="NaN or infinite"):
+        PUCalibrator.fit([1.0, np.nan], [0.0], 0.5)
+    with pytest.raises(InputError, match="300 of the 400 rows are labelled"):
+        PUCalibrator.fit(np.ones(300), np.zeros(100), 0.5)
+    with pytest.raises(InputError, match="outside 0 to 1"):
+        reliability([3.0], [-2.0, 1.0], 0.5)
 
 
 # ---------------------------------------------------------------------------------------------------------- assumptions

@@ -256,6 +256,26 @@ def test_no_better_than_chance_is_said_where_it_would_show(
     assert bool(find_worthlessness(positive, unlabelled, prior)) == found
 
 
+@pytest.mark.parametrize(
+    ("moved", "saying"), [(0, None), (9, "nearly all unlabelled rows positive"), (-9, "next to nothing positive")]
+)
+def test_without_a_prior_a_model_that_says_the_same_of_all_rows_is_found(moved: float, saying: str | None) -> None:
+    random = np.random.default_rng(0)
+    positive, unlabelled = random.normal(moved + 1, 1, 40), random.normal(moved, 1, 300)
+    found = find_worthlessness(positive, unlabelled, None)
+    assert found is None if saying is None else saying in str(found)
+
+
+def test_a_run_without_a_prior_that_calls_everything_positive_is_found_out(tmp_path: Path, capsys: Capture) -> None:
+    rows = np.random.default_rng(0).normal(size=(480, 5)).astype(np.float32)
+    data = write_npz(
+        tmp_path / "noise.npz", X=rows, s=np.arange(480) < 80, X_test=None, y_test=None, truth=None, names=None
+    )
+    words = ["fit", data, "--method", "vpu", "--prior", "none", "--set", "vpu.epochs=3", "--quiet"]
+    code, _, err = run_cli(capsys, *words, "--out", tmp_path / "run")
+    assert code == 0 and "VPU: the model calls nearly all unlabelled rows positive" in err
+
+
 def test_a_model_not_to_be_relied_on_is_named_at_the_end(place: Path, capsys: Capture) -> None:
     run = RunFolder(place / "table")
     result = run.read_result()

@@ -16,6 +16,7 @@ from splitpu import InputError, SplitPUClassifier, SplitPUWarning, load_named, m
 from splitpu.data import PUData, true_prior
 from splitpu.networks import build_network
 from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_share, resolve_prior, tice
+from splitpu.prior.estimate import QUICK
 from splitpu.prior.learners import KernelLogistic
 from splitpu.prior.network_scores import Mirrored, network_scores
 from splitpu.prior.scores import classical_scores, pu_scores
@@ -239,6 +240,22 @@ def test_networks_need_no_copy_of_large_images(monkeypatch):
 # ------------------------------------------------------------------------------------------------- what users are told
 
 
+def test_every_estimator_has_an_interval():
+    """KM2 knows few shares, and rows drawn again often give the very same one; that is no certainty."""
+    found = estimate_prior(pu_mixture(0.3, positives=200, unlabelled=1000, apart=4.0), method="km2")
+    assert {row.name for row in found.table} == {"consensus", "km2", *QUICK}
+    assert all(row.high - row.low > 0.02 for row in found.table)
+    assert found.interval[0] < 0.3 < found.interval[1]
+
+
+def test_few_positives_with_a_given_prior_are_mentioned():
+    with pytest.warns(SplitPUWarning, match="9 labelled positives are few, .* label at least 10"):
+        resolve_prior(0.4, pu_mixture(0.3, positives=9, unlabelled=100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resolve_prior(0.4, pu_mixture(0.3, positives=10, unlabelled=100))
+
+
 def test_too_few_positives():
     data = PUData.from_arrays(np.zeros((60, 1)), np.arange(60) < 7)
     with pytest.raises(InputError, match=r"7 labelled positives are too few .* label at least 10"):
@@ -263,6 +280,13 @@ def test_nothing_separates():
 def test_unknown_estimator():
     with pytest.raises(InputError, match="no estimator named 'bbbe'"):
         estimate_prior(pu_mixture(0.3), method="bbbe")  # type: ignore[arg-type]
+
+
+def test_what_nothing_can_be_estimated_from():
+    with pytest.raises(InputError, match="scores='network ' is unknown"):
+        estimate_prior(pu_mixture(0.3), scores="network ")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"data is a ndarray: give .* PUData.from_arrays"):
+        estimate_prior(np.zeros((50, 2)))  # type: ignore[arg-type]
 
 
 def test_a_doubtful_estimate_says_so():
@@ -367,6 +391,7 @@ def test_prior_command(run: Path, capsys: Capture):
     answer = json.loads(out)
     assert code == 0 and abs(answer["value"] - 0.5) < 0.1
     assert {"km2", "tice", "penl1"} <= {row["name"] for row in answer["table"]}
+    assert all(row["low"] < row["value"] < row["high"] for row in answer["table"])
     code, out, _ = run_cli(capsys, "prior", data)
     words = " ".join(out.split())
     assert code == 0 and "recommended" in words and "consensus" in words and "random draw" in words

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.calibration import sigmoid
+from splitpu.data.priors import check_share
 from splitpu.data.pudata import FEWEST_POSITIVES, Indices, PUData
 from splitpu.errors import InputError
 
@@ -26,7 +27,7 @@ def pu_criterion(decision_positive: npt.ArrayLike, decision_unlabelled: npt.Arra
     >>> pu_criterion([1.0, 2.0], [1.0, -1.0, -2.0, 3.0], prior=0.5)
     1.0
     """
-    positive, unlabelled = _scores(decision_positive), _scores(decision_unlabelled)
+    positive, unlabelled, prior = _scores(decision_positive), _scores(decision_unlabelled), check_share(prior)
     recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
     return 2 * prior * recall - rate + (1 - prior)
 
@@ -39,7 +40,7 @@ def nnpu_value(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayL
     >>> round(nnpu_value([9.0, 9.0], [9.0, -9.0], prior=0.5), 3)
     0.0
     """
-    positive, unlabelled = _scores(decision_positive), _scores(decision_unlabelled)
+    positive, unlabelled, prior = _scores(decision_positive), _scores(decision_unlabelled), check_share(prior)
     missed, called = sigmoid(-positive).mean(), sigmoid(positive).mean()
     return float(prior * missed + max(sigmoid(unlabelled).mean() - prior * called, 0.0))
 

@@ -42,6 +42,7 @@ def show_estimates(
             "prior": f"{found.prior:.4g}",
             "scenario": rows.scenario,
             "called positive": f"{100 * found.positive_rate_unlabelled:.1f} % of the unlabelled",
+            "nnPU value": f"{found.nnpu:.4f} (the estimated risk with the sigmoid loss; lower is better)",
         }
     )
     print_note(note)

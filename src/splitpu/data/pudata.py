@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import Channels, canonical_features
 from splitpu.data.preprocess import Kind, kind_of
+from splitpu.data.priors import check_scenario, check_share
 from splitpu.errors import InputError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 
@@ -53,9 +53,7 @@ class PUData:
         >>> data.positives.tolist(), data.labelled_share
         ([2, 3], 0.5)
         """
-        if scenario not in get_args(Scenario):
-            choices = " or ".join(repr(choice) for choice in get_args(Scenario))
-            raise InputError(f"scenario={scenario!r} is unknown: choose {choices}")
+        check_scenario(scenario)
         features = canonical_features(X, "X", channels=channels)
         labelled = labelled_mask(s, name="s", positive=positive)
         _same_length("s", labelled, "X", features)
@@ -165,15 +163,7 @@ def check_prior(prior: object, data: PUData) -> float:
     In a single training set the labelled rows are themselves part of the population, so a prior at or below their share
     would leave no positive among the unlabelled rows and turn the PU risk upside down.
     """
-    if isinstance(prior, bool | np.bool_) or not isinstance(prior, Real):
-        raise InputError(
-            f"prior={prior!r} is not a number: give the share of positives in the population, between 0 and 1"
-        )
-    value = float(prior)
-    if not 0 < value < 1:  # also refuses NaN
-        raise InputError(
-            f"prior={value:g} is not a share: give the share of positives in the population, between 0 and 1"
-        )
+    value = check_share(prior)
     if data.scenario == "single-training-set" and value <= data.labelled_share:
         raise InputError(
             f"prior={value:g} expects {value * len(data):.4g} positives among the {len(data)} rows, but "

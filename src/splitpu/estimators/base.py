@@ -131,8 +131,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
         X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes.
         y holds 1 for labelled positives and 0 or -1 for unlabelled rows, True and False, or two other values.
-        A model that learned nothing, as its own training rows tell where there is a prior, is warned of
-        (`SplitPUWarning`).
+        A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
+        they tell only of one that says the same of nearly all rows.
         """
         X, labels = self._checked_training_input(X, y)
         classes, positive = two_classes(labels, self.pos_label)

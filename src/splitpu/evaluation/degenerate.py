@@ -7,11 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
+from splitpu.data.priors import check_share
+from splitpu.errors import InputError
 from splitpu.evaluation.pu_metrics import among_unlabelled, auc_against_unlabelled
 
 Kind = Literal["constant", "all positive", "all negative", "memorised positives"]
 
 NEARLY_ALL = 0.98
+# Where no prior says how many positives there should be.
+_WITHOUT_A_PRIOR: dict[Kind, str] = {
+    "constant": "the model gives every row the same score: it has learned nothing",
+    "all positive": "the model calls nearly all unlabelled rows positive, so it tells nothing apart",
+    "all negative": "the model calls next to nothing positive, not even labelled rows",
+}
 _SIGMAS = 3.0
 _FEWEST_TO_RANK = 10  # labelled rows; the ranks of fewer are anything
 _BY_CHANCE = 2.0  # standard errors above one half that say nothing yet
@@ -43,28 +51,29 @@ def find_degeneracies(
     ['all positive']
     """
     positive, unlabelled = (np.asarray(values, dtype=np.float64) for values in (decision_positive, decision_unlabelled))
-    everything = np.concatenate([positive, unlabelled])
-    if np.ptp(everything) < 1e-9:
-        return [
-            Degeneracy("constant", "the model gives every row the same score: it has learned nothing; train longer")
-        ]
-    recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
-    if rate >= NEARLY_ALL:
+    prior = check_share(prior)
+    if len(positive) == 0 or len(unlabelled) == 0:
+        raise InputError("a model is judged by decisions on positives and on unlabelled rows, and one of them is empty")
+    alike = _said_of_all(positive, unlabelled)
+    if alike == "constant":
+        sentence = "the model gives every row the same score: it has learned nothing; train longer"
+        return [Degeneracy(alike, sentence)]
+    if alike == "all positive":
         sentence = (
-            f"the model calls {100 * rate:.1f} % of the unlabelled rows positive where the prior expects far fewer: "
-            "lower the prior or train longer; its recall says nothing"
+            f"the model calls {100 * float((unlabelled > 0).mean()):.1f} % of the unlabelled rows positive where the "
+            "prior expects far fewer: lower the prior or train longer; its recall says nothing"
         )
-        return [Degeneracy("all positive", sentence)] if _expected(prior, positive, unlabelled, scenario) < 0.9 else []
-    if recall <= 1 - NEARLY_ALL and rate <= 1 - NEARLY_ALL:
+        return [Degeneracy(alike, sentence)] if _expected(prior, positive, unlabelled, scenario) < 0.9 else []
+    if alike == "all negative":
         sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
-        return [Degeneracy("all negative", sentence)]
+        return [Degeneracy(alike, sentence)]
     return _memorised(positive, unlabelled, prior, scenario, held_out_positive)
 
 
 def find_worthlessness(
     decision_positive: npt.ArrayLike,
     decision_unlabelled: npt.ArrayLike,
-    prior: float,
+    prior: float | None,
     *,
     scenario: Scenario = "single-training-set",
 ) -> str | None:
@@ -72,7 +81,8 @@ def find_worthlessness(
 
     Besides what `find_degeneracies` finds of such models there are those that rank the very positives they were taught
     no higher than unlabelled rows. That is said only where a good model would have shown: with few labelled rows, or
-    with hardly anything but positives among the unlabelled ones, chance and skill look alike.
+    with hardly anything but positives among the unlabelled ones, chance and skill look alike. Without a prior nothing
+    says how many positives there should be, so only a model that says the same of nearly all rows is found.
 
     >>> rising = np.linspace(-1, 1, 200)
     >>> find_worthlessness(rising[::10], rising, 0.3)
@@ -81,6 +91,9 @@ def find_worthlessness(
     True
     """
     positive, unlabelled = (np.asarray(values, dtype=np.float64) for values in (decision_positive, decision_unlabelled))
+    if prior is None:
+        alike = _said_of_all(positive, unlabelled)
+        return None if alike is None else _WITHOUT_A_PRIOR[alike]
     found = find_degeneracies(positive, unlabelled, prior, scenario=scenario)
     useless = [one.sentence for one in found if one.kind != "memorised positives"]
     if useless or len(positive) < _FEWEST_TO_RANK:
@@ -90,6 +103,16 @@ def find_worthlessness(
     if auc - 0.5 > _BY_CHANCE * error or ceiling - auc < _SIGMAS * error:
         return None
     return f"the model ranks the positives it was taught no higher than unlabelled rows (AUC {auc:.2f}, 0.5 is chance)"
+
+
+def _said_of_all(positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64]) -> Kind | None:
+    """Which one thing a model says of nearly all rows; None if it tells some from others."""
+    if np.ptp(np.concatenate([positive, unlabelled])) < 1e-9:
+        return "constant"
+    recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
+    if rate >= NEARLY_ALL:
+        return "all positive"
+    return "all negative" if recall <= 1 - NEARLY_ALL and rate <= 1 - NEARLY_ALL else None
 
 
 def _memorised(
@@ -118,7 +141,7 @@ def _memorised(
         sentence = (
             f"the model ranks labelled positives above nearly everything unlabelled (AUC {auc:.3f}, where "
             f"{ceiling:.3f} is the most that a model without knowledge of the labelling can reach): it has learned "
-            "them by heart, or the prior is too high"
+            "them by heart, P and U were not recorded in the same way, or the prior is too high"
         )
         return [Degeneracy("memorised positives", sentence)]
     return []

@@ -1,13 +1,14 @@
 """Figures of a model from labelled positives, unlabelled rows and the prior, each with an interval. No negatives."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from splitpu.calibration import sigmoid
 from splitpu.config.schema import Scenario
+from splitpu.data.priors import check_prior_of_sample
 from splitpu.errors import InputError
 from splitpu.evaluation.monotone import ScoreCells, Spread, monotone_spread
 
@@ -18,7 +19,6 @@ _DRAWS = 200
 _QUANTILES = (0.025, 0.975)
 _NORMAL = 3.92  # width of a 95 % interval in standard deviations
 _CLEAR_SIGMAS = 4.0
-_DRAWN_SIGMAS = 3.0  # by so many standard deviations the positives of a draw may be more than the prior says
 
 
 class PUFigure(NamedTuple):
@@ -99,7 +99,9 @@ def evaluate_pu(
     True
     """
     positive, unlabelled = _scores(decision_positive, "positives"), _scores(decision_unlabelled, "unlabelled rows")
-    _check_prior(prior, len(positive), len(unlabelled), scenario)
+    prior = check_prior_of_sample(prior, len(positive), len(unlabelled), scenario)
+    if prior_interval is not None:
+        _check_interval(prior_interval)
     share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
     rng = np.random.default_rng(seed)
     draws = _DRAWS if intervals else 0
@@ -259,20 +261,11 @@ def _figure(values: Floats, readings: list[float]) -> PUFigure:
     return PUFigure(value, max(value - below, 0.0), min(value + above, 1.0))
 
 
-def _check_prior(prior: float, positives: int, unlabelled: int, scenario: Scenario) -> None:
-    """Refuse a prior that these rows cannot have come with; by chance a draw may hold a few positives more."""
-    if scenario not in get_args(Scenario):
-        raise InputError(f"scenario={scenario!r} is unknown: choose {' or '.join(map(repr, get_args(Scenario)))}")
-    if not 0 < prior < 1:  # also refuses NaN
-        raise InputError(f"prior={prior:g} is not a share: give the share of positives in the population")
-    rows = positives + unlabelled
-    if scenario == "single-training-set" and positives > prior * rows + _DRAWN_SIGMAS * np.sqrt(
-        rows * prior * (1 - prior)
-    ):
+def _check_interval(interval: tuple[float, float]) -> None:
+    low, high = interval
+    if not 0 <= low <= high <= 1:  # also refuses NaN
         raise InputError(
-            f"{positives} of the {rows} rows are labelled, more than a prior of {prior:.3g} leaves positives among "
-            "them, so they are no sample of the population: give fewer labelled or more unlabelled rows, or use "
-            "scenario='case-control' if the labelled rows were collected apart"
+            f"prior_interval=({low:g}, {high:g}) is not a range of shares: give its lower end first, both from 0 to 1"
         )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
+from splitpu.data.priors import check_scenario, check_share
 from splitpu.errors import InputError
 from splitpu.evaluation.degenerate import find_degeneracies
 from splitpu.evaluation.pu_metrics import evaluate_pu
@@ -44,6 +45,10 @@ def make_pu_scorer(
         raise InputError("metric='recall' is best for a model that calls everything positive: use 'accuracy' or 'f1'")
     if metric not in CHOICES:
         raise InputError(f"metric={metric!r} is unknown: choose one of {', '.join(CHOICES)}")
+
+    # At once: inside a search scikit-learn would turn the sentence into a score of NaN.
+    check_scenario(scenario)
+    prior = None if prior is None else check_share(prior)
 
     def score(estimator: Any, X: Any, y: npt.ArrayLike) -> float:
         labelled = labelled_mask(y, name="y", positive=_positive_label(estimator, positive))

@@ -37,8 +37,6 @@ def row_decisions(training: Training, teacher: Teacher) -> Floats:
 def warn_if_worthless(training: Training, data: PUData) -> None:
     """Figures and pages look as convincing for a model that has learned nothing, so its own training rows are asked."""
     prior = training.model.prior
-    if prior is None:
-        return
 
     def fault_of(teacher: Teacher) -> str | None:
         decisions = row_decisions(training, teacher)

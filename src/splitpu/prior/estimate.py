@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
 from splitpu.prior.bbe import bbe
 from splitpu.prior.dedpul import dedpul
-from splitpu.prior.km2 import km2
+from splitpu.prior.km2 import gap_at, km2
 from splitpu.prior.learners import Floats
 from splitpu.prior.penl1 import PenL1
 from splitpu.prior.scores import PUScores, ScoreKind, pu_scores
@@ -117,6 +117,12 @@ def estimate_prior(
     known = {"auto", *QUICK, *SLOW}
     if method not in known:
         raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(sorted(known))}")
+    if scores not in get_args(ScoreKind):
+        raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
+    if not isinstance(data, PUData):
+        raise InputError(
+            f"data is a {type(data).__name__}: give rows and labels together, as PUData.from_arrays(X, s) makes them"
+        )
     found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer)
     _must_separate(found)
     _must_overlap(found)
@@ -189,7 +195,8 @@ def _share_slowly(
         estimator(_resample(positive, rng), _resample(unlabelled, rng), seed + 1 + number)
         for number in range(_SLOW_RESAMPLES)
     ]
-    return value, float(np.std(again))
+    rounded = gap_at(value) / math.sqrt(12) if estimator is km2 else 0.0  # the others' candidates lie close together
+    return value, math.hypot(float(np.std(again)), rounded)
 
 
 def _resample(rows: Floats, rng: np.random.Generator) -> Floats:

@@ -36,6 +36,15 @@ def km2(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
     return 1 - 1 / push
 
 
+def gap_at(share: float) -> float:
+    """How far apart the shares are that can be found near this one: resampled rows often give the very same.
+
+    >>> round(gap_at(0.5), 3)
+    0.05
+    """
+    return float(_PUSHES[1] - _PUSHES[0]) * (1 - share) ** 2
+
+
 def _at_most(rows: Floats, rng: np.random.Generator) -> Floats:
     return rows if len(rows) <= MOST_ROWS else rows[rng.choice(len(rows), MOST_ROWS, replace=False)]
 

@@ -8,7 +8,7 @@ from splitpu.data.pudata import PUData, check_prior
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.methods.registry import find_method, missing_prior
 from splitpu.prior.estimate import PriorEstimate, estimate_prior, population_share
-from splitpu.prior.scores import ScoreKind, needs_networks
+from splitpu.prior.scores import FEWEST_POSITIVES, ScoreKind, needs_networks
 
 if TYPE_CHECKING:
     from splitpu.engine.stage import Observer
@@ -65,7 +65,9 @@ def resolve_prior(
     if prior != "auto":
         if isinstance(prior, str):
             raise InputError(f"prior={prior!r} is neither 'auto' nor a number: give a share between 0 and 1, or 'auto'")
-        return ResolvedPrior(check_prior(prior, data), None, "given")
+        given = check_prior(prior, data)
+        _say_if_few(data)
+        return ResolvedPrior(given, None, "given")
     from splitpu.evaluation.assumptions import check_random_labelling
 
     estimate = estimate_prior(data, seed=seed, device=device, observer=observer)
@@ -108,6 +110,16 @@ def prior_for(
         sentence = f"no prior could be estimated, so method '{method}', which does without, has none: {refused}"
         warnings.warn(sentence, SplitPUWarning, stacklevel=3)
         return None
+
+
+def _say_if_few(data: PUData) -> None:
+    """An estimate is refused where positives are few; who gives a prior may go on, and should know."""
+    if (positives := len(data.positives)) < FEWEST_POSITIVES:
+        sentence = (
+            f"{positives} labelled positives are few, so the model depends on which ones they are: label at least "
+            f"{FEWEST_POSITIVES}, or judge it by rows whose truth is known before relying on it"
+        )
+        warnings.warn(sentence, SplitPUWarning, stacklevel=4)
 
 
 def _must_be_of_use(estimate: PriorEstimate, data: PUData) -> None:
