@@ -165,9 +165,17 @@ def test_an_epoch_may_be_left_early() -> None:
     stream.close()
 
 
-def test_too_little_memory_names_what_to_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("no room"),
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_too_little_memory_names_what_to_lower(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(*_: object) -> None:
-        raise torch.OutOfMemoryError("no room")
+        raise error
 
     monkeypatch.setattr("splitpu.methods.base.BaseTask.step", no_room)
     data = PUData.from_arrays(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 6 == 0)
@@ -200,16 +208,15 @@ def fit_in_256_megabytes(folder: Path, *words: str) -> subprocess.CompletedProce
     """The command line in a process that may take no more than that beyond what importing took."""
     short = [word for setting in SHORT for word in ("--set", setting)]
     command = [sys.executable, "-c", LIMITED, "fit", *words, "--prior", "0.5", "--quiet", "--device", "cpu", *short]
+    command += ["--method", "nnpu"]
     here = {**os.environ, "SPLITPU_CACHE": str(folder / "cache")}
     return subprocess.run([*command, "--out", str(folder / "run")], capture_output=True, text=True, env=here)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory can be limited")
 def test_arrays_that_memory_does_not_hold_are_joined_on_the_disk(tmp_path: Path) -> None:
-    known, others = (
-        rows_on_disk(tmp_path / "known.npy", 100, 20_000),
-        rows_on_disk(tmp_path / "others.npy", 4000, 20_000),
-    )
+    sizes = (("known.npy", 100), ("others.npy", 100_000))
+    known, others = (rows_on_disk(tmp_path / name, rows, 800) for name, rows in sizes)
     ended = fit_in_256_megabytes(tmp_path, "--positives", str(known), "--unlabelled", str(others))
     assert ended.returncode == 0, ended.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["engine"].endswith("streamed")

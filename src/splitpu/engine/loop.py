@@ -87,7 +87,9 @@ class Engine:
                 sharing = shared_work(stage.task.module, self.hardware.world)
                 with self.hardware.for_training(), sharing:
                     outcome = self._train(stage, saved)
-            except torch.OutOfMemoryError as error:
+            except (RuntimeError, MemoryError) as error:
+                if not _about_memory(error):
+                    raise
                 raise InputError(_out_of_memory(stage, self.hardware)) from error
             finally:
                 self._ahead = None  # of a stage that ended before its time, which it would keep in memory
@@ -268,6 +270,11 @@ class Engine:
 
 def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> torch.Tensor:
     return torch.tensor([value(i) for i in range(count)], dtype=torch.float32).to(device)
+
+
+def _about_memory(error: Exception) -> bool:
+    """Whether memory ran out. A GPU's has an error of its own; that of a CPU is known by its words."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
