@@ -132,13 +132,32 @@ def dan_value(w: Array, v: Array) -> Any:
 
 def test_dan_lowers_with_one_network_what_it_raises_with_the_other() -> None:
     network, adversary = Line(*W), Line(*V)
-    config = DANConfig(augment=False, anchor=0.3)
+    config = DANConfig(augment=False, anchor=0.3, anchor_level=0.9)
     terms = stepped(DANTask(network, adversary, config))
     terms["loss"].backward()
     close(terms["value"], dan_value(W, V))
-    anchored = slope(lambda w: dan_value(w, V) + 0.3 * cross_entropy(X[POSITIVES] @ w, 1.0), W)
+    anchored = slope(lambda w: dan_value(w, V) + 0.3 * cross_entropy(X[POSITIVES] @ w, 0.9), W)
     close(network.weights.grad, anchored)
     close(adversary.weights.grad, -slope(lambda v: dan_value(W, v), V))
+
+
+class Level(Line):
+    """As a network is before it can tell rows apart: one number for all of them."""
+
+    def forward(self, batch: Tensor) -> Outputs:
+        return Outputs(batch, batch, self.weights[:1].expand(len(batch)))
+
+
+def test_dan_comes_down_again_where_everything_was_called_positive() -> None:
+    # The game does not mind: all Phi times a factor are worth the same. Where every Phi is one it has no slope left.
+    network = Level(12.0, 0.0)
+    optimiser = torch.optim.Adam([network.weights], lr=0.1)
+    for _ in range(200):
+        loss = stepped(DANTask(network, Line(*V), DANConfig(augment=False)))["loss"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert 0.8 < torch.sigmoid(network.weights[0]).item() < 0.98
 
 
 def test_pubn_looks_up_the_scores_of_its_rows() -> None:

@@ -45,7 +45,7 @@ class DANTask:
         lowered = adversarial_value(frozen[:count], frozen[count:], logit[count:])
         raised = adversarial_value(opposed[:count], opposed[count:], logit[count:].detach())
         # The value does not change when all Phi are multiplied by a factor; known positives fix it.
-        anchor = soft_cross_entropy(logit[:count], torch.ones_like(logit[:count]))
+        anchor = soft_cross_entropy(logit[:count], torch.full_like(logit[:count], self.config.anchor_level))
         return {
             "loss": lowered - raised + self.config.anchor * anchor,
             "value": raised,
