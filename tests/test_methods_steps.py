@@ -1,5 +1,6 @@
 """Whole steps of the methods, and what they do between epochs, against formulas written down a second time in numpy."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,8 @@ from splitpu.config.methods import (
     SelfPUConfig,
     VPUConfig,
 )
+from splitpu.config.schema import Config
+from splitpu.config.small import methods_fitted_to
 from splitpu.data import PUData
 from splitpu.engine.stage import Batch, EpochRecord, Stage
 from splitpu.methods.dan import DANTask
@@ -148,12 +151,13 @@ class Level(Line):
         return Outputs(batch, batch, self.weights[:1].expand(len(batch)))
 
 
-def test_dan_comes_down_again_where_everything_was_called_positive() -> None:
+def test_dan_on_few_rows_comes_down_again_where_everything_was_called_positive() -> None:
     # The game does not mind: all Phi times a factor are worth the same. Where every Phi is one it has no slope left.
-    network = Level(12.0, 0.0)
+    network, few = Level(12.0, 0.0), methods_fitted_to(Config(), 500).dan
+    config = replace(few, augment=False)
     optimiser = torch.optim.Adam([network.weights], lr=0.1)
     for _ in range(200):
-        loss = stepped(DANTask(network, Line(*V), DANConfig(augment=False)))["loss"]
+        loss = stepped(DANTask(network, Line(*V), config))["loss"]
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
