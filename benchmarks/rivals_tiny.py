@@ -1,6 +1,6 @@
 """How do the other methods' settings behave on photographs? CIFAR-10 at 8 x 8 pixels: a minute or two of a core.
 
-python benchmarks/rivals_tiny.py dan --set dan.anchor=0.1 --seeds 0,1
+python benchmarks/rivals_tiny.py dan --set dan.anchor=0.1 --seeds 0,1 [--network thin]
 
 The settings start from those for 50,000 images; 8,000 of the training images are learned from, 160 of them labelled, so
 that steps see them as often as the table `competitors` does. Judged on other training images by P and U alone: the
@@ -12,6 +12,7 @@ import argparse
 import time
 
 import numpy as np
+from thin_cnn13 import ThinCNN13
 
 from splitpu.config import apply_overrides, preset
 from splitpu.config.presets import SMALL, DataProfile
@@ -28,19 +29,20 @@ def main() -> None:
     options = _options()
     for seed in map(int, options.seeds.split(",")):
         began = time.perf_counter()
-        found = judged(options.method, options.set, seed)
+        found = judged(options.method, options.set, seed, options.network)
         words = ", ".join(f"{name} {100 * value:.1f}" for name, value in found.items())
         changed = " ".join(options.set) or "as it is"
         print(f"{options.method} ({changed}), seed {seed}: {words}; {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def judged(method: str, settings: list[str], seed: int) -> dict[str, float]:
+def judged(method: str, settings: list[str], seed: int, network: str) -> dict[str, float]:
     """Train on some rows; estimate recall, rate and accuracy on others."""
     data, positives, population, prior = drawn(seed)
     config = preset("default", DataProfile("images", 10 * SMALL, LABELLED))
     overrides = [f"method={method}", "threshold=half", "engine.threads=1", *settings]
+    backbone = (lambda: ThinCNN13(8, 3)) if network == "thin" else network
     training = train(
-        data, prior=prior, config=apply_overrides(config, overrides), backbone="cnn-small", device="cpu", seed=seed
+        data, prior=prior, config=apply_overrides(config, overrides), backbone=backbone, device="cpu", seed=seed
     )
     hardware, model = Hardware.choose("cpu", training.model.config.engine), training.model
     on_positives, on_population = (model.decision(rows, hardware) for rows in (positives, population))
@@ -84,6 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("method")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--network", default="cnn-small", choices=("cnn-small", "thin"))
     return parser.parse_args()
 
 

@@ -17,6 +17,7 @@ from splitpu.experiments.declared import experiments
 from splitpu.experiments.planning import plan_lines
 from splitpu.experiments.rendering import render
 from splitpu.experiments.store import ResultStore
+from splitpu.experiments.units import planned_units
 from splitpu.methods.registry import METHODS
 
 Capture = pytest.CaptureFixture[str]
@@ -84,6 +85,14 @@ def test_cheapest_rows_first_and_each_with_all_its_seeds() -> None:
         assert guesses == sorted(guesses)
     unquoted = [unit.guessed_seconds for unit in units_of("competitors-mnist")]
     assert unquoted == sorted(unquoted)
+
+
+def test_published_figures_come_first_among_several_tables() -> None:
+    units = planned_units([experiments()[name] for name in ("teachers", "competitors-mnist", "competitors")])
+    compared = [unit.positives in unit.row.paper for unit in units]
+    assert compared == sorted(compared, reverse=True) and sum(compared) > 40
+    # What a table has no published figure for, though it has them for others, can wait longest.
+    assert units[-1].experiment.name == "competitors" and units[sum(compared)].experiment.name != "competitors"
 
 
 def test_teachers_are_trained_as_the_competitors_are() -> None:

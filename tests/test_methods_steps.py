@@ -1,5 +1,6 @@
 """Whole steps of the methods, and what they do between epochs, against formulas written down a second time in numpy."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,8 @@ from splitpu.config.methods import (
     SelfPUConfig,
     VPUConfig,
 )
+from splitpu.config.schema import Config
+from splitpu.config.small import methods_fitted_to
 from splitpu.data import PUData
 from splitpu.engine.stage import Batch, EpochRecord, Stage
 from splitpu.methods.dan import DANTask
@@ -132,13 +135,33 @@ def dan_value(w: Array, v: Array) -> Any:
 
 def test_dan_lowers_with_one_network_what_it_raises_with_the_other() -> None:
     network, adversary = Line(*W), Line(*V)
-    config = DANConfig(augment=False, anchor=0.3)
+    config = DANConfig(augment=False, anchor=0.3, anchor_level=0.9)
     terms = stepped(DANTask(network, adversary, config))
     terms["loss"].backward()
     close(terms["value"], dan_value(W, V))
-    anchored = slope(lambda w: dan_value(w, V) + 0.3 * cross_entropy(X[POSITIVES] @ w, 1.0), W)
+    anchored = slope(lambda w: dan_value(w, V) + 0.3 * cross_entropy(X[POSITIVES] @ w, 0.9), W)
     close(network.weights.grad, anchored)
     close(adversary.weights.grad, -slope(lambda v: dan_value(W, v), V))
+
+
+class Level(Line):
+    """As a network is before it can tell rows apart: one number for all of them."""
+
+    def forward(self, batch: Tensor) -> Outputs:
+        return Outputs(batch, batch, self.weights[:1].expand(len(batch)))
+
+
+def test_dan_on_few_rows_comes_down_again_where_everything_was_called_positive() -> None:
+    # The game does not mind: all Phi times a factor are worth the same. Where every Phi is one it has no slope left.
+    network, few = Level(12.0, 0.0), methods_fitted_to(Config(), 500).dan
+    config = replace(few, augment=False)
+    optimiser = torch.optim.Adam([network.weights], lr=0.1)
+    for _ in range(200):
+        loss = stepped(DANTask(network, Line(*V), config))["loss"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert 0.5 < torch.sigmoid(network.weights[0]).item() < 0.98
 
 
 def test_pubn_looks_up_the_scores_of_its_rows() -> None:

@@ -57,6 +57,9 @@ class DANConfig(PassesConfig):
 
     epochs: int = 80
     anchor: float = 1.0  # weight of the cross-entropy on labelled positives, which fixes the scale of the predictions
+    anchor_level: float = (
+        1.0  # the probability it asks of them: at 1 nothing but the game brings predictions down again
+    )
     optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=1e-4, beta1=0.5))
 
 

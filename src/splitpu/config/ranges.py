@@ -73,6 +73,7 @@ _METHOD_RANGES = {
     "vpu.mix_weight": _WEIGHT,
     "vpu.mix_concentration": _POSITIVE,
     "dan.anchor": _WEIGHT,
+    "dan.anchor_level": Range(low=0.5, high=1, low_included=False),
     "pubn.score_epochs": _COUNT,
     "pubn.certain_share": _INSIDE,
     "self_pu.trust_from": _SHARE,

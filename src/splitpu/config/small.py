@@ -24,6 +24,8 @@ def methods_fitted_to(config: Config, rows: int) -> Config:
         "vpu.epochs": 20,
         "vpu.optimiser.rate": 3e-4,
         "vpu.mix_weight": 1.0,
+        # All predictions rise to one before the adversary knows anything; in so few steps the game would not undo it.
+        "dan.anchor_level": 0.95,
         "pubn.score_epochs": 60,
         "puupl.epochs": 40,
         "puupl.rounds": 3,

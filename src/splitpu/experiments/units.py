@@ -186,8 +186,8 @@ def planned_units(
     """All units asked for, each training once, seed by seed, so that the first seeds of every table come first.
 
     Within a seed, units that share a base model follow one another. Tables that ask for it come row by row instead,
-    the cheapest first, so that whatever time there is fills whole rows; rows without a published figure beside them
-    come after those that can be compared with one.
+    the cheapest first, so that whatever time there is fills whole rows; what can be held against a published figure
+    comes before tables that quote none, and those before what is left of the tables that do.
     """
     asked_methods = None if methods is None else tuple(methods)
     sizes, draws = (tuple(asked) if asked is not None else None for asked in (positives, seeds))
@@ -205,8 +205,8 @@ def planned_units(
 
     def place(unit: Unit) -> tuple[Any, ...]:
         if unit.experiment.order == "rows":
-            compared = not unit.experiment.quotes_figures or unit.positives in unit.row.paper
-            return 1, not compared, unit.guessed_seconds, unit.positives, unit.row.label, unit.seed
+            urgency = 0 if unit.positives in unit.row.paper else 2 if unit.experiment.quotes_figures else 1
+            return 1, urgency, unit.guessed_seconds, unit.positives, unit.row.label, unit.seed
         return 0, unit.seed, unit.recipe, unit.positives, order[id(unit)]
 
     units.sort(key=place)

@@ -44,8 +44,9 @@ class DANTask:
         frozen = opposed.detach()
         lowered = adversarial_value(frozen[:count], frozen[count:], logit[count:])
         raised = adversarial_value(opposed[:count], opposed[count:], logit[count:].detach())
-        # The value does not change when all Phi are multiplied by a factor; known positives fix it.
-        anchor = soft_cross_entropy(logit[:count], torch.ones_like(logit[:count]))
+        # The value does not change when all Phi are multiplied by a factor; known positives fix it. Before the
+        # adversary knows anything all Phi rise together, and where they are nearly one the value has hardly any slope.
+        anchor = soft_cross_entropy(logit[:count], torch.full_like(logit[:count], self.config.anchor_level))
         return {
             "loss": lowered - raised + self.config.anchor * anchor,
             "value": raised,
