@@ -154,8 +154,13 @@ def test_a_model_that_learned_nothing_is_warned_of_once_in_the_words_of_the_comm
     assert said.startswith("nnPU: ") and "try another method" in said
 
 
-def test_nothing_is_said_of_a_model_that_learned_or_cannot_be_judged(vectors):
+def test_nothing_is_said_of_a_model_that_learned(vectors):
     X, labels, _ = vectors
     assert told_of_worthlessness(quick(), X, labels) == []
+
+
+def test_a_model_without_a_prior_is_looked_at_as_well(vectors):
+    X, labels, _ = vectors
     without_prior = VPUClassifier(prior=None, config={"vpu.epochs": 1}, random_state=0)
-    assert told_of_worthlessness(without_prior, np.ones_like(X), labels) == []
+    (said,) = told_of_worthlessness(without_prior, np.ones_like(X), labels)
+    assert said.startswith("VPU: the model gives every row the same score")

@@ -311,9 +311,11 @@ def test_names_that_the_terminal_cannot_show(place: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("seconds", [0.05, 0.2, 0.8])
 def test_control_c_before_the_training(place: Path, seconds: float) -> None:
-    words = [sys.executable, "-c", "import splitpu.cli as c; print('up', flush=True); raise SystemExit(c.main())"]
+    # Set anew, since what a shell starts in the background is told to overlook Ctrl-C, and tests may be such.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; import splitpu.cli as c; print('up', flush=True); raise SystemExit(c.main())"
     process = subprocess.Popen(
-        [*words, "fit", place / "a.npz", "--out", place / "never"],
+        [sys.executable, "-c", code, "fit", place / "a.npz", "--out", place / "never"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
