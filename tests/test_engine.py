@@ -1,6 +1,5 @@
 """The loop and what it stands on: plans, rates, averages, checkpoints, early stop."""
 
-import dataclasses
 import gc
 import platform
 import resource
@@ -11,81 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from engine_tools import CPU, FEATURES, engine, network, same, stage, weights
 from stopping import StopAt
 from torch import Tensor, nn
 
-from splitpu.config.schema import EngineConfig, OptimiserConfig, ViewsConfig
-from splitpu.data.preprocess import Preprocessing
+from splitpu.config.schema import EngineConfig, OptimiserConfig
 from splitpu.engine import hardware as hardware_module
 from splitpu.engine.batches import Pool, epoch_plan, steps_per_epoch
-from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.host_memory import blocks_kept
-from splitpu.engine.loop import Engine
 from splitpu.engine.optimise import average_weight_at, rate_at
-from splitpu.engine.rows import RowStore
-from splitpu.engine.stage import EpochRecord, Observer, Stage
-from splitpu.engine.steps import Step
+from splitpu.engine.stage import EpochRecord
 from splitpu.engine.world import World
-from splitpu.errors import InputError, Interrupted, SplitPUWarning
-from splitpu.kernels import trial
-from splitpu.networks import build_network
-from splitpu.views import Views
-
-CPU = torch.device("cpu")
-FEATURES = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
-TARGET = torch.from_numpy((FEATURES[:, 0] > 0).astype(np.float32))
-
-
-class Regression:
-    """A task as plain as can be: cross-entropy against known labels."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-
-    def step(self, batch, views, generator) -> dict[str, Tensor]:
-        rows, raw = batch["rows"]
-        logit = self.module(views.weak(raw, generator)).logit
-        return {"loss": nn.functional.binary_cross_entropy_with_logits(logit, TARGET[rows]), "rows": rows.sum().float()}
-
-
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return build_network("mlp", (5,))
-
-
-def engine(folder: Path | None = None, observer: Observer | None = None) -> Engine:
-    hardware = Hardware.choose("cpu", EngineConfig(threads=1))
-    preprocessing = Preprocessing.fit(FEATURES)
-    return Engine(
-        RowStore(FEATURES, CPU),
-        Views(preprocessing, ViewsConfig(), CPU),
-        hardware,
-        seed=3,
-        store=CheckpointStore(folder),
-        observer=observer or Observer(),
-    )
-
-
-def stage(module: nn.Module, *, epochs: int = 4, after_epoch=None, **optimiser) -> Stage:
-    return Stage(
-        name="plain",
-        task=Regression(module),
-        pools={"rows": Pool(np.arange(60), 16)},
-        leading="rows",
-        epochs=epochs,
-        optimiser=OptimiserConfig(**optimiser),
-        identity={"epochs": epochs, **optimiser},
-        after_epoch=after_epoch,
-    )
-
-
-def weights(module: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
-
-
-def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+from splitpu.errors import InputError, Interrupted
 
 
 class TestPlans:
@@ -209,100 +146,6 @@ class TestLoop:
         seen = linear(inputs).mean(0)
         assert torch.allclose(norm.running_mean, seen, atol=0.15)
         assert norm.momentum == pytest.approx(0.1)
-
-
-def test_a_step_without_kernels_that_lacks_memory_is_forgiven_before_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = engine()
-    step = Step(stage(network()), one.rows, one.views, one.hardware)
-    compute, attempts = step._compute, []
-
-    def with_too_little_memory_at_first() -> None:
-        attempts.append(getattr(trial._WAITING, "never", False))
-        if len(attempts) == 1:
-            raise torch.OutOfMemoryError("no room")
-        compute()
-
-    monkeypatch.setattr(step, "_compute", with_too_little_memory_at_first)
-    step._warm_up()
-    assert attempts == [True, False] and step.optimiser.state
-
-
-@pytest.mark.parametrize(
-    ("error", "why"),
-    [
-        (
-            RuntimeError("operation not permitted when stream is capturing\nCUDA kernel errors ..."),
-            "operation not permitted when stream is capturing",
-        ),
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has ..."),
-            "it ran out of memory",
-        ),
-        (TypeError("an unhashable type"), "an unhashable type"),
-    ],
-    ids=["refused", "memory", "anything"],
-)
-def test_a_step_that_cannot_be_captured_is_taken_all_the_same_with_one_warning(
-    error: Exception, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail_half_way(step: Step) -> None:
-        step._warm_up()  # which moves weights
-        raise error
-
-    def trained() -> tuple[Engine, nn.Module]:
-        one, module = engine(), network()
-        one.hardware = dataclasses.replace(one.hardware, capture=True)
-        one.run(stage(network(), average=0.9))
-        one.run(stage(module, epochs=3, average=0.9))
-        return one, module
-
-    plain = network()
-    engine().run(stage(plain, epochs=3, average=0.9))
-    monkeypatch.setattr(Step, "_capture", fail_half_way)
-    with pytest.warns(SplitPUWarning) as said:
-        one, module = trained()
-    (warning,) = said  # of two stages
-    assert f"({why})" in str(warning.message)
-    assert same(weights(module), weights(plain))
-    assert one.describe() == "eager/fp32/resident"
-
-
-def test_kernels_that_do_not_compile_for_a_step_are_left_out_and_it_is_captured_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class CompilationError(Exception):
-        __module__ = "triton.compiler.errors"
-
-    class Replay:
-        def __init__(self, step: Step) -> None:
-            self.replay = step._compute
-
-    def capture(step: Step) -> None:
-        step._warm_up()  # which moves weights
-        if trial.any_kernel_runs_on(CPU):
-            raise CompilationError("not for this shape")
-        step._graph = Replay(step)  # type: ignore[assignment]
-
-    plain, module, one = network(), network(), engine()
-    engine().run(stage(plain))
-    one.hardware = dataclasses.replace(one.hardware, capture=True, kernels=True)
-    monkeypatch.setattr(trial, "_FOUND", {CPU: dict.fromkeys(trial._FAMILIES, "")})
-    monkeypatch.setattr(Step, "_capture", capture)
-    one.run(stage(module))
-    assert same(weights(module), weights(plain))
-    assert one.describe() == "graph/fp32/resident"  # and not fused
-
-
-def test_what_is_stated_is_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, again = engine(tmp_path), engine(tmp_path)
-    for one in (first, again):
-        one.run(stage(network()))
-    assert first.describe() == "eager/fp32/resident"
-    assert again.describe() == "stored/fp32/resident"  # it took no step
-    first.hardware = dataclasses.replace(first.hardware, kernels=True)
-    for why_not, stated in (("", "eager/fp32/resident/fused"), ("no compiler", "eager/fp32/resident")):
-        monkeypatch.setattr(trial, "_FOUND", {CPU: {"batch-norm": why_not}})
-        assert first.describe() == stated
 
 
 class TestHardware:

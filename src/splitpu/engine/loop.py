@@ -25,7 +25,7 @@ from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, kind_of
 from splitpu.engine.steps import Step
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
-from splitpu.kernels import any_kernel_runs_on
+from splitpu.kernels import any_kernel_runs_on, give_up_kernels
 from splitpu.views import Views
 
 _HOST = torch.device("cpu")
@@ -173,11 +173,11 @@ class Engine:
         """An epoch; where memory runs out, the same epoch from its start in a way that needs less."""
         # Once captured, a step has all the memory it will ever need, and there is nothing to go back for.
         before = {} if step.captured else copied(step.live_tensors())
-        record, way = self._attempt(stage, step, epoch), step.lighter
+        record, way = self._attempt(stage, step, epoch, before), step.lighter
         while record is None:
             if step.captured or not step.lighten(before):
                 raise InputError(_out_of_memory(stage, self.hardware))
-            record = self._attempt(stage, step, epoch)
+            record = self._attempt(stage, step, epoch, before)
         if step.lighter is not None and step.lighter is not way:
             message = (
                 f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it goes on more slowly with "
@@ -186,14 +186,20 @@ class Engine:
             warnings.warn(message, SplitPUWarning, stacklevel=2)
         return record
 
-    def _attempt(self, stage: Stage, step: Step, epoch: int) -> EpochRecord | None:
+    def _attempt(self, stage: Stage, step: Step, epoch: int, before: Mapping[str, Tensor]) -> EpochRecord | None:
         """None if memory ran out. What the error holds on to is free again when this returns."""
         try:
             return self._epoch(stage, step, epoch)
-        except torch.OutOfMemoryError:
+        except Exception as error:
             if self.hardware.world.size > 1:  # the other processes wait for this one in the middle of their step
                 raise
-            return None
+            if isinstance(error, torch.OutOfMemoryError):
+                return None
+            # A captured step is compiled already, and has nothing to go back to.
+            if step.captured or not give_up_kernels(self.hardware.device, error):
+                raise
+        step.go_back(before)
+        return self._attempt(stage, step, epoch, before)
 
     def _epoch(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
         started = time.perf_counter()

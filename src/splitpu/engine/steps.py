@@ -89,6 +89,18 @@ class Step:
         The gradients are those of the whole batch all the same: see `engine/pieces.py`.
         """
         self._graph, self.captured = None, False
+        self.go_back(before)
+        if self.lighter is None:
+            self.lighter = self._in_pieces(2)
+            return True
+        rows = sum(len(indices) for indices in self._indices.values())
+        if not self.lighter.can_go_further(rows):
+            return False
+        self.lighter = self._in_pieces(2 * self.lighter.pieces)
+        return True
+
+    def go_back(self, before: Mapping[str, Tensor]) -> None:
+        """Undo what was done since, and free what a step that failed half-way still holds."""
         self._raw = {}
         self.optimiser.zero_grad(set_to_none=True)
         if not any(name.startswith("optimiser/") for name in before):
@@ -98,14 +110,6 @@ class Step:
             if self.hardware.device.type == "cuda":
                 torch.cuda.empty_cache()
         self._restore(before)
-        if self.lighter is None:
-            self.lighter = self._in_pieces(2)
-            return True
-        rows = sum(len(indices) for indices in self._indices.values())
-        if not self.lighter.can_go_further(rows):
-            return False
-        self.lighter = self._in_pieces(2 * self.lighter.pieces)
-        return True
 
     def live_tensors(self) -> dict[str, Tensor]:
         """Everything a step changes, by name."""
