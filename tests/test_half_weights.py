@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_engine import engine, same, stage, weights
+from engine_tools import engine, same, stage, weights
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 

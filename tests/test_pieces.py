@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_engine import StopAt, same, stage, weights
-from test_engine import engine as engine_of
+from engine_tools import engine as engine_of
+from engine_tools import same, stage, weights
+from stopping import StopAt
 from torch import Tensor, nn
 
 from splitpu.config import apply_overrides, preset
