@@ -50,9 +50,9 @@ def test_bad_arrays(here: Path, tmp_path: Path, capsys: Capture, changes: dict[s
 
 
 BAD_OPTIONS: list[tuple[list[object], str]] = [
-    (["--prior", 0], "prior=0 "),
-    (["--prior", 1.5], "prior=1.5"),
-    (["--prior", "nan"], "prior=nan"),
+    (["--prior", 0], "--prior 0 "),
+    (["--prior", 1.5], "--prior 1.5"),
+    (["--prior", "nan"], "--prior nan"),
     (["--prior", 0.1], "already labelled"),
     (["--prior", 0.5, "--preset", "papre"], "did you mean 'paper'"),
     (["--prior", 0.5, "--backbone", "mpl"], "did you mean 'mlp'"),

@@ -9,6 +9,7 @@ from io import TextIOWrapper
 from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
 
 from splitpu.cli import by_control_c
+from splitpu.cli.option_words import as_options
 from splitpu.cli.quick_start import claim_process
 from splitpu.cli.signals import RunStopped
 from splitpu.errors import SplitPUError
@@ -87,5 +88,5 @@ def _write_what_the_terminal_cannot_show() -> None:
 
 
 def _complain(sentence: str) -> int:
-    print(f"splitpu: {' '.join(sentence.split())}", file=sys.stderr)
+    print(f"splitpu: {as_options(' '.join(sentence.split()))}", file=sys.stderr)
     return WRONG_INPUT

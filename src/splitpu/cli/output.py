@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from splitpu.cli.option_words import as_options
+
 _PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "true_rate", "positive_rate_unlabelled"}
 _TITLES = {
     "model": "model",
@@ -30,7 +32,7 @@ def print_json(content: Mapping[str, Any]) -> None:
 
 def print_note(text: str) -> None:
     """Say something that is not an error, in one line."""
-    print(f"note: {' '.join(text.split())}", file=sys.stderr)
+    print(f"note: {as_options(' '.join(text.split()))}", file=sys.stderr)
 
 
 _WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken

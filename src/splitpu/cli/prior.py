@@ -3,6 +3,7 @@
 from typing import Any
 
 from splitpu.cli.inputs import DataOptions, source_asked
+from splitpu.cli.option_words import as_options
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import CountedEpochs, choose_display
 from splitpu.config.schema import Scenario
@@ -71,5 +72,5 @@ def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> di
     )
     facts["separation"] = f"P is told from U with an AUC of {auc:.3f}; a perfect classifier would reach {best:.3f}"
     facts["labelling"] = labelling
-    facts |= {f"note {number}": sentence for number, sentence in enumerate(found.verdicts, start=1)}
+    facts |= {f"note {number}": as_options(sentence) for number, sentence in enumerate(found.verdicts, start=1)}
     return facts
