@@ -52,10 +52,11 @@ def make_pu_scorer(
 
     def score(estimator: Any, X: Any, y: npt.ArrayLike) -> float:
         labelled = labelled_mask(y, name="y", positive=_positive_label(estimator, positive))
-        decision = decisions(estimator, X)
-        population_prior = prior if prior is not None else getattr(estimator, "prior_", None)
+        decision = decisions(estimator, X, positive=positive)
+        population_prior = prior if prior is not None else getattr(_learner(estimator), "prior_", None)
         if population_prior is None:
-            raise InputError(f"{type(estimator).__name__} has no prior_ of its own: give make_pu_scorer a prior")
+            learner = type(_learner(estimator)).__name__
+            raise InputError(f"{learner} has no prior_ of its own: give make_pu_scorer a prior")
         known, other = decision[labelled], decision[~labelled]
         if metric in AT_THE_THRESHOLD and _says_the_same_of_all(known, other, population_prior, scenario):
             return WORST[metric]
@@ -80,23 +81,31 @@ def cross_fitted_decisions(
     [20, 40]
     """
     from sklearn.base import clone
+    from sklearn.utils import _safe_indexing
 
-    rows, labels = np.asarray(X), np.asarray(y)
+    labels = np.asarray(y)
     labelled = labelled_mask(labels, name="y", positive=_positive_label(estimator, positive))
+    # Data frames and sparse matrices stay what they are: steps of a pipeline may ask for their columns.
+    rows = X if hasattr(X, "shape") else np.asarray(X)
     found = np.empty(len(labelled))
     for training, held_out in PUStratifiedKFold(folds, random_state=seed).split(rows, labelled):
-        found[held_out] = decisions(clone(estimator).fit(rows[training], labels[training]), rows[held_out])
+        fitted = clone(estimator).fit(_safe_indexing(rows, training), labels[training])
+        found[held_out] = decisions(fitted, _safe_indexing(rows, held_out), positive=positive)
     return found[labelled], found[~labelled]
 
 
-def decisions(estimator: Any, X: Any) -> npt.NDArray[np.float64]:
-    """How clearly an estimator calls each row positive; above nought = positive."""
+def decisions(estimator: Any, X: Any, *, positive: object = None) -> npt.NDArray[np.float64]:
+    """How clearly an estimator calls each row positive; above nought = positive.
+
+    `positive` is the label of positives, if the estimator does not know it: decisions are for the label that is later
+    in sorted order, which need not be that one.
+    """
     if hasattr(estimator, "decision_function"):
         scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
     else:
         scores = np.asarray(estimator.predict_proba(X), dtype=np.float64)[:, 1] - 0.5
     classes = getattr(estimator, "classes_", None)
-    turned = classes is not None and getattr(estimator, "pos_label_", classes[1]) == classes[0]
+    turned = classes is not None and _positive_label(estimator, positive) == classes[0]
     return -scores if turned else scores
 
 
@@ -108,4 +117,19 @@ def _says_the_same_of_all(
 
 
 def _positive_label(estimator: Any, positive: object) -> object:
-    return positive if positive is not None else getattr(estimator, "pos_label_", None)
+    """What positives are called: as the caller says, else as the fitted estimator found or was told."""
+    if positive is not None:
+        return positive
+    learner = _learner(estimator)
+    return getattr(learner, "pos_label_", getattr(learner, "pos_label", None))
+
+
+def _learner(estimator: Any) -> Any:
+    """The estimator that does the learning: the last step of a pipeline, the best candidate of a search."""
+    while True:
+        if hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif hasattr(estimator, "steps"):
+            estimator = estimator.steps[-1][1]
+        else:
+            return estimator

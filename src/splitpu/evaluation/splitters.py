@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.errors import InputError
-from splitpu.labels import labelled_mask
+from splitpu.labels import Mask, labelled_mask
 
 Rows = npt.NDArray[np.int64]
 
@@ -23,15 +23,22 @@ class PUStratifiedKFold:
     def __init__(
         self, n_splits: int = 5, *, shuffle: bool = True, random_state: Any = None, positive: object = None
     ) -> None:
-        if n_splits < 2:
-            raise InputError(f"n_splits={n_splits} is not a split: give at least 2")
-        self.n_splits, self.shuffle, self.random_state, self.positive = n_splits, shuffle, random_state, positive
+        if isinstance(n_splits, bool) or not isinstance(n_splits, int | np.integer) or n_splits < 2:
+            raise InputError(f"n_splits={n_splits!r} is not a split: give a whole number that is at least 2")
+        self.n_splits, self.shuffle, self.random_state, self.positive = int(n_splits), shuffle, random_state, positive
 
-    def split(self, X: Any, y: npt.ArrayLike, groups: object = None) -> Iterator[tuple[Rows, Rows]]:
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({given})"
+
+    def split(self, X: Any, y: npt.ArrayLike | None = None, groups: object = None) -> Iterator[tuple[Rows, Rows]]:
         """Row numbers of training and test part, fold by fold."""
         from sklearn.model_selection import StratifiedKFold
 
+        if y is None:
+            raise InputError("y is missing: the folds follow the labels, so give them as well, split(X, y)")
         labelled = labelled_mask(y, name="y", positive=self.positive)
+        _check_rows(X, labelled, "y")
         fewest = min(int(labelled.sum()), int((~labelled).sum()))
         if fewest < self.n_splits:
             kind = "labelled positives" if labelled.sum() == fewest else "unlabelled rows"
@@ -52,6 +59,8 @@ def pu_train_test_split(
 ) -> list[Any]:
     """Split arrays and PU labels `s` (which come last in the result) with the same labelled share in both parts.
 
+    `test_size` is a share of the rows or, as a whole number, how many of them.
+
     >>> X_train, X_test, s_train, s_test = pu_train_test_split(np.arange(8), s=[1, 1, 0, 0, 0, 0, 0, 0], test_size=0.5)
     >>> int(s_train.sum()), int(s_test.sum())
     (1, 1)
@@ -59,9 +68,14 @@ def pu_train_test_split(
     from sklearn.model_selection import train_test_split
 
     labelled = labelled_mask(s, name="s", positive=positive)
+    for array in arrays:
+        _check_rows(array, labelled, "s")
+    if isinstance(test_size, bool) or not isinstance(test_size, int | float | np.number):
+        raise InputError(f"test_size={test_size!r} is not a number: give a share such as 0.25, or a number of rows")
+    share = test_size / len(labelled) if isinstance(test_size, int | np.integer) else test_size
     kinds = {"labelled positives": int(labelled.sum()), "unlabelled rows": int((~labelled).sum())}
     for kind, count in kinds.items():
-        if not 1 <= round(test_size * count) <= count - 1:
+        if not 1 <= round(share * count) <= count - 1:
             raise InputError(
                 f"test_size={test_size:g} of {count} {kind} leaves none on one side: choose another test_size or label "
                 "more rows"
@@ -70,3 +84,11 @@ def pu_train_test_split(
         *arrays, np.asarray(s), test_size=test_size, random_state=random_state, stratify=labelled
     )
     return parts
+
+
+def _check_rows(X: Any, labelled: Mask, name: str) -> None:
+    """Refuse labels that belong to other rows: row numbers of a shorter list would silently leave rows out."""
+    shape = getattr(X, "shape", None)
+    rows = shape[0] if shape else len(X) if hasattr(X, "__len__") else None
+    if rows is not None and rows != len(labelled):
+        raise InputError(f"{name} has {len(labelled)} labels for {rows} rows: give one label per row")
