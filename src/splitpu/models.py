@@ -15,7 +15,7 @@ from torch import nn
 
 from splitpu.calibration import PUCalibrator
 from splitpu.config.parse import config_from_dict, config_to_dict
-from splitpu.config.schema import Config
+from splitpu.config.schema import Config, Scenario
 from splitpu.data.preprocess import Preprocessing
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
@@ -51,6 +51,7 @@ class Model:
     classes: tuple[Any, Any]  # what 'not positive' and 'positive' were called in the training labels
     inputs: Mapping[str, Any] | None = None  # how files become rows, if the model was trained on folders or a table
     calibration: PUCalibrator | None = None  # of the final network's decisions
+    scenario: Scenario | None = None  # how the training rows were sampled; files of earlier versions do not say
 
     def decision(
         self, features: npt.NDArray[Any], hardware: Hardware, *, which: str = "final"
@@ -65,8 +66,9 @@ class Model:
         decision = predict_logits(network, features, views, hardware) - scorer.threshold
         return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write the two model files; the description comes last, so a folder with it is complete."""
+        folder = Path(folder)
         tensors = {
             # Copied: without rounds final and base are one network, and a network of the user's may tie weights.
             f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -81,6 +83,7 @@ class Model:
             "preprocessing": self.preprocessing.to_dict(),
             "threshold": {"final": self.final.threshold, "base": self.base.threshold},
             "prior": self.prior,
+            "scenario": self.scenario,
             "classes": [_plain(value) for value in self.classes],
             "inputs": None if self.inputs is None else dict(self.inputs),
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
@@ -91,8 +94,9 @@ class Model:
         write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
 
     @classmethod
-    def load(cls, folder: Path, own: Callable[[Preprocessing], Backbone] | None = None) -> "Model":
+    def load(cls, folder: str | Path, own: Callable[[Preprocessing], Backbone] | None = None) -> "Model":
         """Read a model back. `own` makes the user's own network, when it is not one of ours."""
+        folder = Path(folder)
         description = _read_description(folder / DESCRIPTION)
         tensors = _read_weights(folder / WEIGHTS)
         try:
@@ -107,7 +111,8 @@ class Model:
             prior, inputs = description["prior"], description.get("inputs")
             stored = description.get("calibration")
             calibration = None if stored is None else PUCalibrator.from_dict(stored)
-            return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration)
+            scenario = description.get("scenario")
+            return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration, scenario)
         except (KeyError, TypeError, IndexError) as error:
             message = f"{folder / DESCRIPTION} lacks or garbles {error}: copy the run folder again or train anew."
             raise ModelFileError(message) from error

@@ -16,7 +16,7 @@ from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
 from splitpu.config.schema import Config, Scenario
 from splitpu.data.preprocess import Preprocessing
-from splitpu.data.pudata import PUData, check_prior
+from splitpu.data.pudata import PUData, check_prior, check_pudata
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import SharedRows
@@ -91,6 +91,10 @@ def train(
     Runs in one process that are given the same `shared` have one copy of the rows among them.
     A `warm_start` that was made before takes the place of the warm-up.
     """
+    check_pudata(data)
+    if not isinstance(config, Config):
+        kind = type(config).__name__
+        raise InputError(f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})")
     check_needs(config, data, prior)
     context = open_context(
         data,
@@ -120,6 +124,7 @@ def train(
         prior,
         classes,
         calibration=_calibrated(context, result.final),
+        scenario=data.scenario,
     )
     return Training(
         model, result, context.engine.hardware, context.engine.describe(), context.warm_start, context.aside

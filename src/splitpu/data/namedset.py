@@ -1,6 +1,7 @@
 """`NamedSet`: a fully labelled public set, from which PU data with a known answer can be drawn."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,14 @@ def make_pu(
     unlabelled ones, which are the rest of the training rows: their share of positives is therefore below `true_prior`,
     by as much as the drawn rows made up.
     """
+    if not isinstance(named, NamedSet):
+        raise InputError(
+            f"{named!r:.40} is not a named set: give what load_named returns, as in make_pu(load_named('digits'), 50, "
+            "seed=0), or make data of your own with PUData.from_arrays(X, s)"
+        )
     available = np.flatnonzero(named.truth_train)
+    if isinstance(positives, bool) or not isinstance(positives, Integral):
+        raise InputError(f"positives={positives!r} is not a whole number: say how many positive rows to label")
     if positives < 1:
         raise InputError(f"positives={positives} leaves nothing to learn from: label at least two")
     if positives > len(available):

@@ -157,6 +157,14 @@ def _digest_of_rows(features: Array, beginning: str) -> "hashlib._Hash":
     return digest
 
 
+def check_pudata(data: object) -> None:
+    """Refuse bare arrays, which classifiers take, where rows and labels have to come together."""
+    if not isinstance(data, PUData):
+        raise InputError(
+            f"data is a {type(data).__name__}: give rows and labels together, as PUData.from_arrays(X, s) makes them"
+        )
+
+
 def check_prior(prior: object, data: PUData) -> float:
     """The prior as a float, if these data can have it.
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from splitpu.data.pudata import PUData
+from splitpu.data.pudata import PUData, check_pudata
 from splitpu.evaluation.pu_metrics import auc_against_unlabelled
 from splitpu.prior.bbe import best_bin
 from splitpu.prior.scores import PUScores, ScoreKind, pu_scores
@@ -34,6 +34,7 @@ def check_random_labelling(
     the likely positives. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look
     like negatives.
     """
+    check_pudata(data)
     found = scores if scores is not None else pu_scores(data, seed=seed, how=how, device=device)
     _, cut = best_bin(found.cleaned[found.labelled], found.cleaned[~found.labelled])
     likely = np.flatnonzero(found.cleaned >= cut)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from splitpu.data.pudata import PUData
+from splitpu.data.pudata import PUData, check_pudata
 from splitpu.errors import InputError
 from splitpu.prior.bbe import bbe
 from splitpu.prior.dedpul import dedpul
@@ -119,10 +119,7 @@ def estimate_prior(
         raise InputError(f"there is no estimator named {method!r}: choose one of {', '.join(sorted(known))}")
     if scores not in get_args(ScoreKind):
         raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
-    if not isinstance(data, PUData):
-        raise InputError(
-            f"data is a {type(data).__name__}: give rows and labels together, as PUData.from_arrays(X, s) makes them"
-        )
+    check_pudata(data)
     found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer)
     _must_separate(found)
     _must_overlap(found)
