@@ -333,7 +333,7 @@ def test_a_wrong_layer_name_is_answered_with_the_nearest():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda batch: batch[:, 0], "not .low, high, logit.*low= and high="),
+        (lambda batch: batch[:, 0], "not .low, high, logit.*layers="),
         (lambda batch: (batch, batch), "a tuple of 2, not .low, high, logit"),
         (lambda batch: (batch, batch, batch), r"logit .* shape \(2, 6\).*\(2,\) or \(2, 1\)"),
         (lambda batch: (batch, batch, batch.mean()), "logit"),

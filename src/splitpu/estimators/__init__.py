@@ -1,5 +1,6 @@
 """The scikit-learn face: one classifier a method, each of which fits, predicts, clones, searches and pickles."""
 
+from splitpu.estimators.base import PUEstimator
 from splitpu.estimators.methods import (
     DANClassifier,
     DistPUClassifier,
@@ -20,6 +21,7 @@ __all__ = [
     "NNPUClassifier",
     "NaivePUClassifier",
     "P3MixClassifier",
+    "PUEstimator",
     "PUUPLClassifier",
     "PUbNClassifier",
     "RoundSummary",

@@ -1,6 +1,8 @@
 """What all classifiers share: checking, fitting, predicting, saving and loading. A method adds its name."""
 
+import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,7 +16,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import Preprocessing, PUData
 from splitpu.errors import InputError
-from splitpu.estimators.inputs import has_image_axes, integer_seed, labelled_rows, laid_over, two_classes
+from splitpu.estimators.inputs import (
+    has_image_axes,
+    integer_seed,
+    labelled_rows,
+    laid_over,
+    refuse_columns_without_numbers,
+    refuse_missing_labels,
+    two_classes,
+)
 from splitpu.methods.registry import find_method
 from splitpu.models import Model
 from splitpu.networks import Backbone as OwnNetwork
@@ -23,7 +33,11 @@ from splitpu.progress import ProgressLines
 from splitpu.training import Backbone, Training, network_recipe, profile_of, train, with_calibration
 
 if TYPE_CHECKING:
+    from splitpu.prior import PriorEstimate
     from splitpu.prior.resolve import ResolvedPrior
+
+WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.estimators.PUEstimator`."
+FRAME = "frame"  # the kind of inputs of a model that was trained on a data frame in Python
 
 
 class PUEstimator(ClassifierMixin, BaseEstimator):
@@ -94,10 +108,15 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
     method: ClassVar[str]  # its name in the registry
 
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if cls.__doc__ and "PUEstimator" not in cls.__doc__:  # so that help() on any of them leads to the parameters
+            cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{WHERE_PARAMETERS_ARE}\n"
+
     def __init__(
         self,
         *,
-        prior: float | str | None = "auto",
+        prior: "float | str | PriorEstimate | None" = "auto",
         backbone: Backbone = "auto",
         preset: str = "default",
         config: Config | Mapping[str, Any] | str | Path | None = None,
@@ -134,6 +153,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
         they tell only of one that says the same of nearly all rows.
         """
+        refuse_missing_labels(y)
         X, labels = self._checked_training_input(X, y)
         classes, positive = two_classes(labels, self.pos_label)
         data = PUData.from_arrays(X, labelled_rows(labels, positive), scenario=self.scenario)
@@ -166,6 +186,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     def _checked_training_input(self, X: Any, y: npt.ArrayLike) -> tuple[Any, Array]:
         """X and the labels in the form scikit-learn promises; images only lightly, `PUData` does the rest."""
         if not has_image_axes(X):
+            refuse_columns_without_numbers(X)
             X, labels = validate_data(self, X, y)
         else:
             if hasattr(self, "feature_names_in_"):  # from an earlier fit
@@ -210,7 +231,11 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     # --- predicting ---
 
     def decision_function(self, X: Any) -> Scores:
-        """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold."""
+        """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold.
+
+        As everywhere in scikit-learn, this is the label later in sorted order. Where `pos_label_` is the other one,
+        turn the sign for `evaluate_pu`, which wants decisions above 0 to mean positive.
+        """
         return self._predictor().decision_function(self._checked_input(X))
 
     def predict(self, X: Any) -> Array:
@@ -229,6 +254,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         # Images, wanted or given, are left to the model, which knows the shape it was trained on.
         if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
             return X
+        refuse_columns_without_numbers(X)
         return validate_data(self, X, reset=False)
 
     # --- keeping ---
@@ -239,7 +265,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         folder = Path(path)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file: give a folder to save the model in")
-        self.model_.save(folder)
+        columns = getattr(self, "feature_names_in_", None)
+        of_frame = self.model_.inputs if columns is None else {"kind": FRAME, "columns": columns.tolist()}
+        replace(self.model_, inputs=of_frame).save(folder)
 
     @classmethod
     def load(
@@ -261,11 +289,15 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             backbone=model.network_name if backbone is None else backbone,
             config=model.config,
             pos_label=model.classes[1],
+            scenario=model.scenario or "single-training-set",
             layers=layers,
             device=device,
             **cls._parameters_of(model),
         )
         estimator._adopt(model, np.unique(np.asarray(model.classes)))
+        inputs = model.inputs or {}
+        if inputs.get("kind") == FRAME:  # so that columns in another order are still found out
+            estimator.feature_names_in_ = np.asarray(inputs["columns"], dtype=object)
         return estimator
 
     @classmethod

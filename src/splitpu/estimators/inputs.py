@@ -16,6 +16,7 @@ from splitpu.predictor import Array
 
 CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
 LARGEST_SEED = 2**31 - 1
+MOST_COLUMNS_SHOWN = 5
 
 
 def has_image_axes(X: Any) -> bool:
@@ -25,6 +26,57 @@ def has_image_axes(X: Any) -> bool:
         return axes in (3, 4, 5)
     except ValueError:  # rows of different lengths: scikit-learn will say so
         return False
+
+
+def refuse_missing_labels(y: Any) -> None:
+    """Say what scikit-learn cannot know: that a missing label most probably means 'unlabelled' here."""
+    if y is None:
+        return
+    try:
+        values = np.asarray(y)
+    except ValueError:  # rows of different lengths: scikit-learn will say so
+        return
+    if values.dtype.kind == "f":
+        missing = int(np.isnan(values).sum())
+    else:
+        missing = sum(map(_is_missing, values.flat)) if values.dtype.kind == "O" else 0
+    if missing:
+        raise InputError(
+            f"Input y contains NaN or nothing in {missing} rows: write 0 for unlabelled rows and 1 for labelled "
+            "positives, as y.fillna(0) does to a column that holds 1 or nothing"
+        )
+
+
+def _is_missing(value: Any) -> bool:
+    # By its name, as pandas, whose sign for 'missing' refuses to be compared, need not be installed.
+    return value is None or (isinstance(value, float) and np.isnan(value)) or type(value).__name__ == "NAType"
+
+
+def refuse_columns_without_numbers(X: Any) -> None:
+    """Name the columns of a data frame that hold no numbers; the message of a failed conversion does not."""
+    if hasattr(X, "column_names"):  # as pyarrow calls them
+        names = X.column_names
+    elif hasattr(X, "columns") and hasattr(X, "dtypes"):
+        names = X.columns
+    else:
+        return
+    refused = [str(name) for name in names if not _can_be_numbers(X[name])]
+    if refused:
+        shown = ", ".join(map(repr, refused[:MOST_COLUMNS_SHOWN]))
+        more = ", ..." if len(refused) > MOST_COLUMNS_SHOWN else ""
+        raise InputError(
+            f"X holds columns that are not numbers ({shown}{more}): encode them first (a OneHotEncoder in a "
+            "pipeline does), or train on the table as a file with 'splitpu fit', which does so itself"
+        )
+
+
+def _can_be_numbers(column: Any) -> bool:
+    values = np.asarray(column)
+    if values.dtype.kind in "mM":  # times: they could be counted, but from when, and in what?
+        return False
+    if values.dtype.kind == "O":
+        return not any(isinstance(value, str | bytes) for value in values.flat)
+    return values.dtype.kind not in "SUT"
 
 
 def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import PUData
@@ -15,6 +15,9 @@ from splitpu.methods.splitpu import Round
 from splitpu.models import Model
 from splitpu.predictor import Array, Predictor, Scores
 from splitpu.training import Backbone, Training, profile_of
+
+if TYPE_CHECKING:
+    from splitpu.prior import PriorEstimate
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class RoundSummary:
 class SplitPUClassifier(PUEstimator):
     """A binary classifier learned with Split-PU from some known positives and many unlabelled rows.
 
-    Parameters and attributes are those of every classifier here (see `PUEstimator`) and these:
+    Parameters and attributes are those of every classifier here (see `splitpu.estimators.PUEstimator`) and these:
 
     Parameters
     ----------
@@ -65,7 +68,7 @@ class SplitPUClassifier(PUEstimator):
     def __init__(
         self,
         *,
-        prior: float | str | None = "auto",
+        prior: "float | str | PriorEstimate | None" = "auto",
         backbone: Backbone = "auto",
         preset: str = "default",
         config: Config | Mapping[str, Any] | str | Path | None = None,

@@ -52,8 +52,8 @@ class TupleBackbone(Backbone):
         outputs = self.module(batch)
         if not isinstance(outputs, tuple | list) or len(outputs) != 3:
             raise InputError(
-                f"your network returns {_describe(outputs)}, not (low, high, logit): return these three, or name the "
-                "layers to take the first two from with low= and high="
+                f"your network returns {_describe(outputs)}, not (low, high, logit): return these three, or name its "
+                'first block and its last hidden layer, which stand for the first two, as in layers=("0", "3")'
             )
         return _checked_outputs(*outputs, rows=len(batch))
 
