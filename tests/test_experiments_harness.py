@@ -118,7 +118,7 @@ def test_interruption_is_no_failure(tmp_path: Path, workplace: Workplace, monkey
 
 @dataclass
 class Smoke:
-    """What `splitpu reproduce main --smoke` left behind."""
+    """What `splitpu reproduce --smoke` left behind."""
 
     folder: Path
     said: str
@@ -155,7 +155,7 @@ def smoke_into(folder: Path) -> tuple[int, str]:
     with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stderr(said):
         kept = contextlib.nullcontext(str(folder))
         patched.setattr("splitpu.experiments.command.tempfile.TemporaryDirectory", lambda **_: kept)
-        code = main(["reproduce", "main", "--smoke"])
+        code = main(["reproduce", "--smoke"])
     return code, said.getvalue()
 
 

@@ -41,7 +41,8 @@ def reproduce(
     recipe
         paper, default or record; all that the experiment declares if not given.
     method
-        Only this method, or several with commas (see `splitpu methods`); all that the experiment declares if not given.
+        Only this method, or several with commas (see `splitpu methods`), whether the experiment declares it or not; all
+        that it declares if not given.
     seeds
         Whole numbers with commas, such as 0,1,2.
     positives
@@ -70,7 +71,7 @@ def reproduce(
     choose
         Say which candidate of a choice (recipe-choice) its criterion picks, from the lines that are there.
     smoke
-        Run every experiment and every method for one tiny unit on the CPU.
+        Run every experiment, or those that are named, and every method for one tiny unit on the CPU.
     render
         Write RESULTS.md and results.html from the lines that are there.
     """

@@ -44,7 +44,7 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
     """Run, list or render; 0 if nothing failed."""
     if order.smoke:
         with tempfile.TemporaryDirectory(prefix="splitpu-smoke-") as folder:
-            return _exit_code(smoke(Path(folder), "cpu", tell))
+            return _exit_code(smoke(chosen_experiments(order.names or "all"), Path(folder), "cpu", tell))
     if order.names is None and order.only_list:
         return _list_experiments(order)
     if order.names is None and not order.render:

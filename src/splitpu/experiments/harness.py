@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from splitpu.experiments.units import Unit
 
 if TYPE_CHECKING:
     from splitpu.engine.stage import Observer
+    from splitpu.experiments.declared import Experiment
     from splitpu.experiments.running import Workplace
 
 RESERVE = 5.0  # seconds before the limit that belong to writing and leaving
@@ -214,15 +215,14 @@ class _Shift:
         return lambda text: self._tell(f"[{number + 1}] {text.strip()}")
 
 
-def smoke(folder: Path, device: str = "cpu", tell: Say = say) -> Session:
-    """Run every experiment and every method for one tiny unit, and render what came out; all is kept in `folder`."""
-    from splitpu.experiments.declared import experiments
+def smoke(chosen: "Iterable[Experiment]", folder: Path, device: str = "cpu", tell: Say = say) -> Session:
+    """Run experiments and every method in them for one tiny unit, and render what came out; all is kept in `folder`."""
     from splitpu.experiments.rendering import render
     from splitpu.experiments.running import Workplace
     from splitpu.experiments.units import smoke_units
 
     store = ResultStore(folder / "results")
-    units = smoke_units(experiments().values())
+    units = smoke_units(chosen)
     session = run_units(units, store, Workplace(folder / "stages", device), tell=tell)
     render(store, folder / "docs", smoke=True)
     return session
