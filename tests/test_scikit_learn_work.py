@@ -1,0 +1,174 @@
+"""The everyday work of somebody who compares PU methods with scikit-learn: searches, folds, frames, kept models."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from estimator_tools import tiny
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from splitpu import (
+    InputError,
+    Model,
+    NNPUClassifier,
+    PUData,
+    PUStratifiedKFold,
+    SplitPUClassifier,
+    SplitPUWarning,
+    estimate_prior,
+    evaluate_pu,
+    load_named,
+    make_pu,
+    make_pu_scorer,
+    preset,
+    pu_train_test_split,
+    train,
+)
+from splitpu.estimators import PUEstimator
+from splitpu.evaluation import check_random_labelling, cross_fitted_decisions
+from splitpu.experiments.declared import experiments
+from splitpu.experiments.harness import smoke
+
+RNG = np.random.default_rng(0)
+ROWS = np.concatenate([RNG.normal(2, 1, (60, 3)), RNG.normal(-2, 1, (60, 3))]).astype(np.float32)
+LABELLED = np.arange(120) < 30
+IN_WORDS = np.where(LABELLED, "known", "other")  # the positive label is the first in sorted order
+TABLE = pyarrow.table({name: ROWS[:, column] for column, name in enumerate("abc")})
+
+
+def nnpu(**parameters):
+    return NNPUClassifier(**{"prior": 0.5, "config": {"base.epochs": 5}, "random_state": 0, **parameters})
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "roc_auc"])
+@pytest.mark.parametrize("make", [lambda: nnpu(pos_label="known"), lambda: LogisticRegression()], ids=["nnpu", "other"])
+def test_a_scorer_means_the_positive_label_inside_a_pipeline_too(make, metric) -> None:
+    def scores(labels, **named):
+        pipeline = make_pipeline(StandardScaler(), clone(make()).set_params(**({} if named else plain)))
+        folds = PUStratifiedKFold(2, random_state=0, **named)
+        return cross_val_score(pipeline, ROWS, labels, scoring=make_pu_scorer(metric, prior=0.5, **named), cv=folds)
+
+    plain = {"pos_label": None} if isinstance(make(), PUEstimator) else {}
+    np.testing.assert_allclose(scores(IN_WORDS, positive="known"), scores(LABELLED))
+
+
+def test_a_scorer_finds_prior_and_label_in_the_last_step_and_in_the_best_candidate() -> None:
+    pipeline = make_pipeline(StandardScaler(), nnpu(pos_label="known")).fit(ROWS, IN_WORDS)
+    search = GridSearchCV(pipeline, {"nnpuclassifier__random_state": [0]}, scoring=make_pu_scorer(prior=0.5), cv=2)
+    search.fit(ROWS, IN_WORDS)
+    for fitted in (pipeline, search):
+        assert make_pu_scorer("roc_auc")(fitted, ROWS, IN_WORDS) > 0.9
+
+
+def test_cross_fitting_leaves_data_frames_and_sparse_matrices_as_they_are() -> None:
+    first_column = FunctionTransformer(lambda table: np.asarray(table["a"])[:, np.newaxis])
+    plain = cross_fitted_decisions(LogisticRegression(), ROWS[:, :1], LABELLED, folds=2)
+    framed = cross_fitted_decisions(make_pipeline(first_column, LogisticRegression()), TABLE, LABELLED, folds=2)
+    thin = cross_fitted_decisions(LogisticRegression(), sparse.csr_matrix(ROWS[:, :1]), LABELLED, folds=2)
+    for found in (framed, thin):
+        np.testing.assert_allclose(found[0], plain[0], atol=1e-3)
+
+
+def test_cross_fitting_takes_the_positive_label_from_the_estimator() -> None:
+    positive, unlabelled = cross_fitted_decisions(nnpu(pos_label="known"), ROWS, IN_WORDS, folds=2)
+    assert len(positive) == 30 and positive.mean() > unlabelled.mean()
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: PUStratifiedKFold("3"), "n_splits='3' is not a split"),
+        (lambda: PUStratifiedKFold(2.5), "n_splits=2.5 is not a split"),
+        (lambda: next(PUStratifiedKFold(2).split(ROWS)), "y is missing"),
+        (lambda: next(PUStratifiedKFold(2).split(ROWS, LABELLED[:-5])), "y has 115 labels for 120 rows"),
+        (lambda: pu_train_test_split(ROWS, s=LABELLED, test_size="half"), "test_size='half' is not a number"),
+        (lambda: pu_train_test_split(ROWS[1:], s=LABELLED), "s has 120 labels for 119 rows"),
+        (lambda: evaluate_pu(["high"], ["low"], 0.5), "decisions on positives are not numbers"),
+        (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, prior_interval=0.1), "prior_interval=0.1 is not a range"),
+        (lambda: make_pu("digits", 50, 0), "'digits' is not a named set: give what load_named returns"),
+        (lambda: make_pu(load_named("breast-cancer"), 20.5, 0), "positives=20.5 is not a whole number"),
+        (lambda: train(ROWS, prior=0.5, config=preset("default")), "data is a ndarray: give rows and labels together"),
+        (lambda: train(PUData.from_arrays(ROWS, LABELLED), prior=0.5, config={}), "config is a dict: give a Config"),
+        (lambda: estimate_prior(ROWS), "data is a ndarray: give rows and labels together"),
+        (lambda: check_random_labelling(ROWS), "data is a ndarray: give rows and labels together"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_sentence(call, sentence) -> None:
+    with pytest.raises(InputError, match=sentence.replace("(", r"\(")) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+
+
+def test_a_number_of_test_rows_is_as_good_as_a_share() -> None:
+    *_, s_train, s_test = pu_train_test_split(ROWS, s=LABELLED, test_size=40, random_state=0)
+    assert (len(s_train), len(s_test), int(s_test.sum())) == (80, 40, 10)
+
+
+def test_folds_say_what_they_are() -> None:
+    assert repr(PUStratifiedKFold(3, random_state=0)).startswith("PUStratifiedKFold(n_splits=3, shuffle=True")
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_missing_labels_are_told_to_be_unlabelled_rows(missing) -> None:
+    with pytest.raises(InputError, match="in 90 rows: write 0 for unlabelled rows"):
+        nnpu().fit(ROWS, np.where(LABELLED, 1, missing))
+
+
+def test_columns_that_are_not_numbers_are_named() -> None:
+    worded = TABLE.append_column("ward", [["north"] * 120]).append_column("seen", [np.full(120, "2026-01-01", "M8[s]")])
+    for call in (lambda: nnpu().fit(worded, LABELLED), lambda: nnpu().fit(ROWS, LABELLED).predict(worded)):
+        with pytest.raises(InputError, match=r"not numbers \('ward', 'seen'\): encode them first"):
+            call()
+
+
+def test_a_kept_model_still_knows_its_columns_and_how_its_rows_were_sampled(tmp_path: Path) -> None:
+    fitted = nnpu(scenario="case-control").fit(TABLE, LABELLED)
+    fitted.save(tmp_path / "model")
+    again = NNPUClassifier.load(tmp_path / "model")
+    assert again.scenario == "case-control"
+    assert again.feature_names_in_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(again.decision_function(TABLE), fitted.decision_function(TABLE))
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        again.predict(TABLE.select(["c", "b", "a"]))
+    again.save(tmp_path / "copy")
+    assert NNPUClassifier.load(tmp_path / "copy").feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_models_take_paths_as_text(tmp_path: Path) -> None:
+    nnpu().fit(ROWS, LABELLED).save(tmp_path)
+    assert Model.load(str(tmp_path)).scenario == "single-training-set"
+
+
+def test_a_network_without_layers_is_answered_in_the_words_of_the_classifiers() -> None:
+    from torch import nn
+
+    with pytest.raises(InputError, match="layers="):
+        tiny(backbone=nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))).fit(ROWS, LABELLED)
+
+
+def test_probabilities_in_place_of_decisions_are_warned_of() -> None:
+    probabilities = np.linspace(0.01, 0.99, 50)
+    with pytest.warns(SplitPUWarning, match="take 1/2 off them"):
+        evaluate_pu(probabilities[25:], probabilities, 0.5, scenario="case-control", intervals=False)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("decisions", [np.linspace(-0.5, 0.5, 50), np.arange(50) % 2])
+def test_decisions_are_not_warned_of(decisions) -> None:
+    evaluate_pu(decisions[25:], decisions, 0.5, scenario="case-control", intervals=False)
+
+
+def test_every_classifier_shows_what_it_takes() -> None:
+    for one in (SplitPUClassifier, NNPUClassifier):
+        assert "PUEstimator" in (one.__doc__ or "")
+
+
+def test_smoke_of_one_experiment_runs_that_one(tmp_path: Path) -> None:
+    smoke([experiments()["competitor-choice"]], tmp_path, tell=lambda _: None)
+    assert [path.stem for path in (tmp_path / "results").iterdir()] == ["competitor-choice"]
