@@ -130,6 +130,8 @@ def _is_array_file(word: str) -> bool:
 
 
 def _table_source(asked: DataOptions, data: str) -> TableSource:
+    if not Path(data).exists():
+        raise InputError(f"{data} does not exist: check the path.")
     if asked.label is None:
         raise InputError(f"{data} is a table: name the column that says which rows are labelled with --label.")
     if asked.test is not None and len(asked.test) != 1:
