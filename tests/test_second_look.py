@@ -15,7 +15,7 @@ from splitpu.cli import main
 from splitpu.cli.output import print_table
 from splitpu.config import config_from_dict
 from splitpu.data import PUData
-from splitpu.data.folders import FolderSource, read_folders
+from splitpu.data.folders import FolderSource, read_folders, read_labels
 from splitpu.data.tables import TableSource, read_table_data
 from splitpu.errors import InputError
 from splitpu.prior.network_scores import _made_small
@@ -92,6 +92,30 @@ def test_two_folders_are_answered_with_the_options_for_them(tmp_path: Path, caps
     must_refuse(capsys, "prior", *folders, saying=f"more are words too many: {sides}")
 
 
+def test_settings_in_a_row_are_told_apart(runs: Path, capsys: Capture) -> None:
+    words = ("fit", runs.parent / "a.npz", "--set", "base.epochs=5", "base.batch_size=8")
+    must_refuse(capsys, *words, saying="base.batch_size=8 is one word too many: write --set before every single")
+
+
+def test_settings_that_do_nothing_are_told(runs: Path, capsys: Capture, tmp_path: Path) -> None:
+    words = ["fit", runs.parent / "a.npz", "--prior", 0.5, "--quiet", *TINY]
+    _, _, err = run_cli(capsys, *words, "--out", tmp_path / "n", "--method", "nnpu", "--rounds", 3)
+    (said,) = [line for line in err.splitlines() if "has no effect" in line]
+    assert "--set student.epochs=2" in said and "--rounds 3" in said and "base.epochs" not in said
+    _, _, err = run_cli(capsys, *words, "--out", tmp_path / "s", "--rounds", 1)
+    assert "has no effect" not in err
+
+
+def test_a_bound_that_is_no_share_is_called_by_its_option(runs: Path, capsys: Capture) -> None:
+    must_refuse(capsys, "sensitivity", runs / "first", "--highest", 30, saying="--highest 30 is not a share")
+
+
+@pytest.mark.parametrize("content", ["name;label\na, b.png;1\nc.png;\n", '"a, b.png",1\nc.png,0\n'])
+def test_names_of_images_from_any_spreadsheet(tmp_path: Path, content: str) -> None:
+    (tmp_path / "names.csv").write_text(content)
+    assert read_labels(tmp_path / "names.csv") == [("a, b.png", True), ("c.png", False)]
+
+
 def test_one_word_is_not_words(runs: Path, capsys: Capture) -> None:
     must_refuse(capsys, "evaluate", runs / "first", "--test", "a.npy", saying=r"but got 1 word\.")
 
@@ -112,9 +136,9 @@ def test_figures_are_called_the_same_in_every_table(runs: Path, capsys: Capture)
 
 
 def test_words_stand_to_the_left_and_figures_to_the_right(capsys: Capture) -> None:
-    rows = [{"name": "a", "what": "measurements of tumours"}, {"name": "b", "what": "digits and letters"}]
+    rows = [{"name": "a", "what": "3 measurements of tumours"}, {"name": "b", "what": "8 x 8 images of digits"}]
     print_table(rows, ("name", "what"))
-    assert "│ digits and letters      │" in capsys.readouterr().out
+    assert "│ 8 x 8 images of digits    │" in capsys.readouterr().out
     print_table([{"figure": "F1", "wide interval of it": "0.7362 to 1.0000"}], ("figure", "wide interval of it"))
     assert "│    0.7362 to 1.0000 │" in capsys.readouterr().out
 

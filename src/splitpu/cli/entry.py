@@ -73,6 +73,8 @@ def _about_words(unused: Sequence[str], command: str) -> str:
     too_many = "is one word too many" if len(unused) == 1 else "are words too many"
     if command in COMMANDS_WITH_TWO_SIDES and all(Path(word).is_dir() for word in unused):
         return f"{words} {too_many}: give folders as --positives FOLDER --unlabelled FOLDER."
+    if command in TRAINING_COMMANDS and all("=" in word for word in unused):
+        return f"{words} {too_many}: write --set before every single setting."
     return f"{words} {too_many}: {command} --help says which options take which words."
 
 

@@ -55,7 +55,7 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title
     for number, column in enumerate(chosen):
         title = title_of(column)
         widest = max((len(_cell(column, row.get(column))) for row in rows), default=0)
-        are_words = widest > _WHOLE_NUMBERS and any(str(row.get(column))[:1].isalpha() for row in rows)
+        are_words = widest > _WHOLE_NUMBERS and any(_is_wordy(str(row.get(column))) for row in rows)
         table.add_column(
             title,
             justify="left" if number == 0 or are_words else "right",
@@ -67,6 +67,10 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title
     for row in rows:
         table.add_row(*(Text(_cell(column, row.get(column))) for column in chosen))
     Console(markup=False, highlight=False).print(table)
+
+
+def _is_wordy(cell: str) -> bool:
+    return sum(map(str.isalpha, cell)) > sum(map(str.isdigit, cell))
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

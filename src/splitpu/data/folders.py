@@ -277,7 +277,11 @@ def read_labels(path: Path) -> list[tuple[str, bool]]:
     """A CSV of name and label, or of two columns without heading: 1 = positive, 0 or nothing = unlabelled."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = [line for line in csv.reader(file) if line]
+            first = file.readline()
+            file.seek(0)
+            # As spreadsheets write it where the comma is the decimal sign; names themselves may hold either.
+            delimiter = ";" if first.count(";") == 1 and "," not in first else ","
+            lines = [line for line in csv.reader(file, delimiter=delimiter) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error
