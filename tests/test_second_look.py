@@ -15,6 +15,7 @@ from splitpu.cli import main
 from splitpu.cli.output import print_table
 from splitpu.config import config_from_dict
 from splitpu.data import PUData
+from splitpu.data.cache import working_folder
 from splitpu.data.folders import FolderSource, read_folders, read_labels
 from splitpu.data.tables import TableSource, read_table_data
 from splitpu.errors import InputError
@@ -65,6 +66,11 @@ def test_dates_are_told_to_be_taken_for_categories(tmp_path: Path, date: str) ->
 
 def test_a_table_that_is_not_there_is_not_asked_for_its_columns(tmp_path: Path, capsys: Capture) -> None:
     must_refuse(capsys, "fit", tmp_path / "patient.csv", saying="patient.csv does not exist: check the path")
+
+
+def test_a_spreadsheet_is_to_be_saved_as_csv(tmp_path: Path, capsys: Capture) -> None:
+    for words in (("fit", tmp_path / "a.xlsx", "--label", "s"), ("prior", tmp_path / "a.XLS")):
+        must_refuse(capsys, *words, saying="is a spreadsheet: save its sheet as CSV in UTF-8")
 
 
 # -------------------------------------------------------------------------------------------------------- the words
@@ -210,6 +216,15 @@ def test_a_place_that_may_not_be_written_is_noticed_before_the_prior(
         code, _, err = run_cli(capsys, *command, runs.parent / "a.npz", "--out", out)
         assert code == 2 and "run may not be written (Read-only file system); choose another place" in err
         assert "prior" not in err
+
+
+def test_a_cache_that_cannot_be_written_is_said_without_numbers(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(InputError, match=r"cannot be written \(Not a directory\)"),
+        working_folder(tmp_path / "file" / "c"),
+    ):
+        pass
 
 
 def test_looking_at_a_place_leaves_nothing_there(tmp_path: Path) -> None:
