@@ -293,9 +293,10 @@ def test_what_cannot_be_scored_is_not_called_a_broken_npz(place: Path, capsys: C
 
 def test_names_that_no_file_has_come_with_the_form_they_should_have(tmp_path: Path, capsys: Capture) -> None:
     write_pictures(tmp_path / "all", 4, 0.5)
-    (tmp_path / "names.csv").write_text("file;positive\n0000.png;1\n")
-    _, _, err = run_cli(capsys, "fit", tmp_path / "all", "--labels", tmp_path / "names.csv", "--prior", 0.5)
-    assert "every line is name,label" in err
+    for content, form in (("file|positive\n0000.png|1\n", "every line is"), ("file;positive\n0000.png;1\n", "write")):
+        (tmp_path / "names.csv").write_text(content)
+        _, _, err = run_cli(capsys, "fit", tmp_path / "all", "--labels", tmp_path / "names.csv", "--prior", 0.5)
+        assert f"{form} name,label" in err
 
 
 # ---------------------------------------------------------------------------------------------------- processes

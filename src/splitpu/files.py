@@ -4,7 +4,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from splitpu.errors import InputError
@@ -61,6 +61,18 @@ def disk_errors_in_words(path: Path) -> Iterator[None]:
         if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
             raise InputError(f"{path} may not be written ({error.strerror}); choose another place.") from error
         raise
+
+
+def check_place(path: Path) -> None:
+    """Find out before anything long is begun that nothing may be written at `path`, which need not be there yet.
+
+    What else can be wrong with a place is said when it is used.
+    """
+    folder = next(above for above in path.absolute().parents if above.is_dir())
+    trial = folder / f".splitpu.{secrets.token_hex(4)}.tmp"
+    with suppress(OSError), disk_errors_in_words(path):
+        trial.mkdir()
+        trial.rmdir()
 
 
 def _means_no_room(error: Exception) -> bool:

@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from pathlib import Path
 
 from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
 
@@ -17,6 +18,7 @@ from splitpu.errors import SplitPUError
 WRONG_INPUT = 2
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
 BROKEN_PIPE = 141
+COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
 TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
 
 
@@ -59,11 +61,21 @@ def _in_words(error: CycloptsError) -> str:
     sentence = str(error)
     command = " ".join(["splitpu", *(error.command_chain or ())])
     if isinstance(error, UnusedCliTokensError):
-        unused = " ".join(shlex.quote(word) for word in error.unused_tokens or ())
-        return f"{unused} is one word too many: {command} --help says which options take which words."
+        return _about_words(error.unused_tokens or [], command)
     if isinstance(error, UnknownOptionError):
         return _about_option(sentence, error.token.keyword or "", command)
     return sentence
+
+
+def _about_words(unused: Sequence[str], command: str) -> str:
+    """Words that no option takes; two folders are the usual ones, as other programs take them like that."""
+    words = " ".join(shlex.quote(word) for word in unused)
+    too_many = "is one word too many" if len(unused) == 1 else "are words too many"
+    if command in COMMANDS_WITH_TWO_SIDES and all(Path(word).is_dir() for word in unused):
+        return f"{words} {too_many}: give folders as --positives FOLDER --unlabelled FOLDER."
+    if command in TRAINING_COMMANDS and all("=" in word for word in unused):
+        return f"{words} {too_many}: write --set before every single setting."
+    return f"{words} {too_many}: {command} --help says which options take which words."
 
 
 def _about_option(sentence: str, option: str, command: str) -> str:

@@ -1,6 +1,6 @@
 """`splitpu evaluate` where no truth is known: figures estimated from labelled and unlabelled rows."""
 
-from splitpu.cli.output import print_facts, print_json, print_note, print_table
+from splitpu.cli.output import print_facts, print_json, print_note, print_table, title_of
 from splitpu.data import PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.models import Model
@@ -28,13 +28,13 @@ def show_estimates(
     print_table(
         [
             {
-                "figure": name.replace("_", " "),
+                "figure": title_of(name),
                 "estimate": figure.value,
-                "95 %": f"{figure.low:.4f} - {figure.high:.4f}",
+                "95 % interval": f"{figure.low:.4f} to {figure.high:.4f}",
             }
             for name, figure in found.figures.items()
         ],
-        ("figure", "estimate", "95 %"),
+        ("figure", "estimate", "95 % interval"),
     )
     print_facts(
         {

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splitpu.cli.idle_settings import if_settings_do_nothing
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.options import TrainingWords
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
@@ -89,6 +90,9 @@ def begin_asked(
 ) -> tuple[RunFolder, Request]:
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
     config = resolved_config(asked, loaded, threads)
+    if threads is None:  # of several seeds, the first
+        for note in if_settings_do_nothing(config, asked.settings or [], asked.rounds):
+            display.note(note)
     # Before the prior, which may take minutes.
     check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
     prior = prior_asked(asked, config, loaded, seed, display)

@@ -61,7 +61,9 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
     if json:
         print_json({**asked, "result": folder.read_result() if folder.finished else None})
         return 0
-    print_facts({name: _in_words(value) for name, value in asked.items()})
+    # What was reached says these again, and more of them.
+    repeated = ("run", "prior") if folder.finished else ()
+    print_facts({name: _in_words(value) for name, value in asked.items() if name not in repeated})
     if folder.finished:
         show_result(folder, folder.read_result(), json=False)
     else:

@@ -17,6 +17,7 @@ from splitpu.runs.request import Source
 from splitpu.runs.sources import parse_source
 
 SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 _FOR_FOLDERS = ("labels", "size", "strict", "series", "slices")
 
 
@@ -30,6 +31,8 @@ class DataOptions(DataWords):
 def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source:
     """The one source that the options describe together, or a sentence about the one that does not belong."""
     data, number, folders = _number_or_folders(asked)
+    if data is not None and Path(data).suffix.lower() in _SPREADSHEETS:
+        raise InputError(f"{data} is a spreadsheet: save its sheet as CSV in UTF-8, and give that file.")
     if any(_is_array_file(word) for word in [*folders, *(asked.unlabelled or [])]):
         _refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
         _refuse(asked, ("label", "positive_label"), "for .csv and .parquet tables.")
@@ -130,6 +133,8 @@ def _is_array_file(word: str) -> bool:
 
 
 def _table_source(asked: DataOptions, data: str) -> TableSource:
+    if not Path(data).exists():
+        raise InputError(f"{data} does not exist: check the path.")
     if asked.label is None:
         raise InputError(f"{data} is a table: name the column that says which rows are labelled with --label.")
     if asked.test is not None and len(asked.test) != 1:

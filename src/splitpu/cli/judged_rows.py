@@ -124,7 +124,8 @@ def _with_truth(
         return JudgedRows(where=where, tested=HeldOut.from_arrays(features, truth))
     if len(words) != 2:
         raise InputError(
-            f"--test takes one table, or two folders or .npy files (positives, negatives), but got {len(words)} words."
+            f"--test takes one table, or two folders or .npy files (positives, negatives), but got "
+            f"{len(words)} word{'' if len(words) == 1 else 's'}."
         )
     if all(word.lower().endswith(ARRAY_SUFFIXES) for word in words):
         return JudgedRows(where=where, tested=HeldOut.from_arrays(*read_array_test(words)))

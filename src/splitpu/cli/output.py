@@ -18,7 +18,7 @@ _TITLES = {
     "roc_auc": "ROC AUC",
     "average_precision": "avg prec.",
     "positive_rate": "called positive",
-    "positive_rate_unlabelled": "called positive",
+    "positive_rate_unlabelled": "called positive (of the unlabelled)",
     "teacher_probability": "teacher",
 }
 
@@ -36,6 +36,16 @@ def print_note(text: str) -> None:
 
 
 _WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken
+_WHOLE_NAMES = 30  # characters; longer names in the first column are paths, which may be broken, too
+
+
+def title_of(figure: str) -> str:
+    """What a figure is called, the same in every table.
+
+    >>> title_of("roc_auc"), title_of("recall")
+    ('ROC AUC', 'recall')
+    """
+    return _TITLES.get(figure, figure.replace("_", " "))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str | None = None) -> None:
@@ -43,17 +53,24 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title
     table = Table(title=title, title_justify="left")
     chosen = list(columns)
     for number, column in enumerate(chosen):
+        title = title_of(column)
         widest = max((len(_cell(column, row.get(column))) for row in rows), default=0)
+        are_words = widest > _WHOLE_NUMBERS and any(_is_wordy(str(row.get(column))) for row in rows)
         table.add_column(
-            _TITLES.get(column, column.replace("_", " ")),
-            justify="left" if number == 0 else "right",
-            no_wrap=number == 0,
-            # Where it gets narrow, titles are broken before numbers are.
-            min_width=None if number == 0 else min(widest, _WHOLE_NUMBERS),
+            title,
+            justify="left" if number == 0 or are_words else "right",
+            no_wrap=number == 0 and widest <= _WHOLE_NAMES,
+            overflow="fold",
+            # Where it gets narrow, titles are broken between words before numbers are.
+            min_width=None if number == 0 else max(min(widest, _WHOLE_NUMBERS), *map(len, title.split())),
         )
     for row in rows:
         table.add_row(*(Text(_cell(column, row.get(column))) for column in chosen))
     Console(markup=False, highlight=False).print(table)
+
+
+def _is_wordy(cell: str) -> bool:
+    return sum(map(str.isalpha, cell)) > sum(map(str.isdigit, cell))
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

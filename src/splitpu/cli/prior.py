@@ -14,6 +14,8 @@ from splitpu.prior.resolve import being_estimated
 from splitpu.prior.scores import ScoreKind
 from splitpu.runs.sources import load_source
 
+_MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
+
 
 def run_prior(
     asked: DataOptions,
@@ -49,10 +51,10 @@ def run_prior(
         return 0
     print_table(
         [
-            {"estimator": row.name, "prior": row.value, "interval": f"{row.low:.3f} - {row.high:.3f}"}
+            {"estimator": row.name, "prior": row.value, "95 % interval": f"{row.low:.3f} to {row.high:.3f}"}
             for row in found.table
         ],
-        ("estimator", "prior", "interval"),
+        ("estimator", "prior", "95 % interval"),
         title="share of positives in the population",
     )
     print_facts(_facts(found, labelling.verdict, loaded.true_prior))
@@ -70,7 +72,11 @@ def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> di
     auc, best = (
         found.diagnostics[key] for key in ("auc_labelled_against_unlabelled", "auc_a_perfect_classifier_would_have")
     )
-    facts["separation"] = f"P is told from U with an AUC of {auc:.3f}; a perfect classifier would reach {best:.3f}"
+    besides = ", so something besides the class may tell them apart" if auc > best + _MORE_THAN_CHANCE else ""
+    facts["separation"] = (
+        f"P is told from U with an AUC of {auc:.3f}; if this prior is right, a perfect classifier would reach "
+        f"{best:.3f}{besides}"
+    )
     facts["labelling"] = labelling
     facts |= {f"note {number}": as_options(sentence) for number, sentence in enumerate(found.verdicts, start=1)}
     return facts

@@ -108,6 +108,9 @@ def prior_range(
     """Evenly spaced priors and the run's own, all of them possible for the data."""
     if steps < 2:
         raise InputError(f"--steps {steps} is no range; give at least 2.")
+    for option, bound in (("--lowest", lowest), ("--highest", highest)):
+        if bound is not None and not 0 < bound < 1:
+            raise InputError(f"{option} {bound:g} is not a share: give a prior between 0 and 1, such as 0.3.")
     own = float(request.prior or 0.0)
     low, high = request.prior_interval or (own / 2, min(1.5 * own, (1 + own) / 2))
     low = low if lowest is None else lowest

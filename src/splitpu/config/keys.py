@@ -55,9 +55,10 @@ def quoted_list(words: Iterable[str]) -> str:
 
 def unknown_key_error(key: str) -> InputError:
     """Say that `key` does not exist, and which key was probably meant or which ones there are."""
-    meant = _nearest_key(key)
-    if meant is not None:
-        return InputError(f"unknown key '{key}'; did you mean '{meant}'?")
+    meant = _nearest_keys(key)
+    if meant:
+        offer = f"'{meant[0]}'" if len(meant) == 1 else f"one of {quoted_list(meant)}"
+        return InputError(f"unknown key '{key}'; did you mean {offer}?")
     section = _innermost_section(key)
     place = f"the keys of '{section}'" if section else "the top-level keys"
     return InputError(f"unknown key '{key}'; {place} are {quoted_list(keys_of_section(section))}")
@@ -70,13 +71,23 @@ def keys_of_section(section: str) -> list[str]:
     return [name for name in inside if "." not in name]
 
 
-def _nearest_key(key: str) -> str | None:
-    # The right name in the wrong place (`tau` for `split.tau`) is likelier than a misspelling that looks alike.
+def _nearest_keys(key: str) -> list[str]:
+    """What was probably meant: one key, or those of a name that several sections have (`epochs`)."""
+    section = _innermost_section(key)
     last_name = key.rpartition(".")[2].lower().replace("-", "_")
-    same_last_name = [known for known in _ANNOTATIONS if known.rpartition(".")[2] == last_name]
-    if same_last_name:
-        return max(same_last_name, key=lambda known: difflib.SequenceMatcher(None, key, known).ratio())
-    return nearest(key, _ANNOTATIONS)
+    inside = [known for known in _ANNOTATIONS if section and known.startswith(f"{section}.")]
+    # The right name in the wrong place (`tau` for `split.tau`) is likelier than a misspelling that looks alike, and
+    # part of a name in the right section (`split.epochs` for `split.max_epochs`) likelier than another section.
+    same_name_inside = [known for known in inside if known.rpartition(".")[2] == last_name]
+    part_inside = [known for known in inside if last_name in known.rpartition(".")[2].split("_")]
+    same_name = [known for known in _ANNOTATIONS if known.rpartition(".")[2] == last_name]
+    if "." not in key and len(same_name) > 1:
+        return same_name
+    for found in (same_name_inside, part_inside, same_name):
+        if found:
+            return [max(found, key=lambda known: difflib.SequenceMatcher(None, key, known).ratio())]
+    meant = nearest(key, _ANNOTATIONS)
+    return [] if meant is None else [meant]
 
 
 def _innermost_section(key: str) -> str:

@@ -112,7 +112,7 @@ def working_folder(cache: Path) -> Iterator[Path]:
         work = Path(tempfile.mkdtemp(prefix=f"{PARTIAL}{_owner_tag()}-", dir=cache))
     except OSError as error:
         raise InputError(
-            f"the cache folder {cache} cannot be written ({error}): set SPLITPU_CACHE to another"
+            f"the cache folder {cache} cannot be written ({error.strerror}): set SPLITPU_CACHE to another"
         ) from error
     try:
         yield work

@@ -1,5 +1,6 @@
 """Columns of a table that are probably not what they seem, and what is worth saying about them."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from splitpu.labels import Mask
 
 MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
 FEWEST_ROWS_FOR_NUMBERS = 20  # in fewer rows, whole numbers that all differ may be a coincidence
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}([./-])\d{1,2}\2(\d{4}|\d{2})( .*)?")
 FEWEST_LABELLED, FEWEST_UNLABELLED = 5, 20  # below, a column may part the rows by chance
 
 
@@ -58,8 +60,15 @@ def if_it_numbers_the_rows(name: str, known: Sequence[Any], rows: int) -> list[s
 
 
 def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> list[str]:
-    """Notes about numbers that a few words turn into categories, and about categories too many to count them all."""
+    """Notes about dates, numbers that a few words turn into categories, and categories too many to count them all.
+
+    >>> if_categories_are_odd("seen", Counter(["24.09.2023", "7.8.2023"]), 0)[0]
+    "column 'seen' holds dates, each of which is taken for a category: make it a number, such as days, or remove it."
+    """
     notes = []
+    if all(_DATE.fullmatch(value) for value in counted):
+        advice = "make it a number, such as days, or remove it."
+        return [f"column {name!r} holds dates, each of which is taken for a category: {advice}"]
     if 2 * numbers > counted.total():
         words = listed(sorted(value for value in counted if not is_number(value)))
         notes.append(

@@ -91,7 +91,8 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
     leaks = _equal_pictures(train, labelled)
     leaks_into_test = _equal_in_both(train, test) if test else []
     warnings = [
-        *train.in_words("training"),
+        # Who names the form has a model already, which is judged by these rows and was trained on others.
+        *train.in_words("training" if spec is None else "given"),
         *(test.in_words("test") if test else []),
         *leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
         *leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
@@ -276,7 +277,11 @@ def read_labels(path: Path) -> list[tuple[str, bool]]:
     """A CSV of name and label, or of two columns without heading: 1 = positive, 0 or nothing = unlabelled."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = [line for line in csv.reader(file) if line]
+            first = file.readline()
+            file.seek(0)
+            # As spreadsheets write it where the comma is the decimal sign; names themselves may hold either.
+            delimiter = ";" if first.count(";") == 1 and "," not in first else ","
+            lines = [line for line in csv.reader(file, delimiter=delimiter) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error

@@ -77,15 +77,20 @@ def _read_csv(path: Path) -> Columns:
 
 
 def _with_decimal_points(column: list[Any]) -> list[Any]:
-    """Numbers as spreadsheets write them where the comma is the decimal sign; any other column as it is.
+    """Numbers as spreadsheets write them where the comma is the decimal sign; words, and columns of words, as they are.
+
+    A few words among numbers do not keep the others from being numbers, so that it can be told which cells spoil them.
 
     >>> _with_decimal_points(["3,5", None, "-12"]), _with_decimal_points(["3,5", "a,b"])
     (['3.5', None, '-12'], ['3,5', 'a,b'])
+    >>> _with_decimal_points(["3,5", "1,25", "not done, late"])
+    ['3.5', '1.25', 'not done, late']
     """
     known = [value for value in column if value is not None]
-    if not all(_DECIMAL_COMMA.fullmatch(value) for value in known):
+    numbers = {value for value in known if _DECIMAL_COMMA.fullmatch(value)}
+    if 2 * sum(value in numbers for value in known) <= len(known):
         return column
-    return [None if value is None else value.replace(",", ".") for value in column]
+    return [value.replace(",", ".") if value in numbers else value for value in column]
 
 
 def _checked_heading(cells: list[str], path: Path) -> list[str]:

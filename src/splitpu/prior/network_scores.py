@@ -85,7 +85,8 @@ def _made_small(data: PUData, rows: Indices) -> PUData:
     size = tuple(max(1, round(side * scale)) for side in (height, width))
     small = np.empty((len(rows), *size, data.features.shape[3]), dtype=data.features.dtype)
     for place, row in enumerate(rows.tolist()):
-        image = torch.from_numpy(np.asarray(data.features[row], dtype=np.float32)).permute(2, 0, 1)
+        # A copy: rows that are mapped from a file cannot be written to, of which torch warns.
+        image = torch.from_numpy(np.array(data.features[row], dtype=np.float32)).permute(2, 0, 1)
         pooled = adaptive_avg_pool2d(image, size).permute(1, 2, 0).numpy()
         small[place] = pooled.round() if small.dtype == np.uint8 else pooled
     return PUData(small, data.labelled[rows], data.scenario)

@@ -6,7 +6,7 @@ from typing import Any
 from splitpu.report.charts import Series, line_chart
 from splitpu.report.model import ReportData
 from splitpu.report.scales import round_axis
-from splitpu.report.text import decimal, escape, name, percent
+from splitpu.report.text import escape, name
 
 _ROW, _LEFT, _WIDTH = 22, 110, 380
 
@@ -32,8 +32,8 @@ def _prior(rows: Sequence[Mapping[str, Any]]) -> str:
     head = "".join(f'<th scope="col" class="number">{label}</th>' for label in ("Prior", "95 % interval"))
     body = "".join(
         f'<tr><th scope="row">{name(row["name"])}</th>'
-        f'<td class="number" data-label="Prior">{decimal(row["value"])}</td>'
-        f'<td class="number" data-label="95 % interval">{decimal(row["low"])} to {decimal(row["high"])}</td></tr>'
+        f'<td class="number" data-label="Prior">{_share(row["value"])}</td>'
+        f'<td class="number" data-label="95 % interval">{_share(row["low"])} to {_share(row["high"])}</td></tr>'
         for row in rows
     )
     return (
@@ -42,6 +42,11 @@ def _prior(rows: Sequence[Mapping[str, Any]]) -> str:
         f'<table class="stacks"><thead><tr><th scope="col">Estimator</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table>"
     )
+
+
+def _share(value: float) -> str:
+    """With as many digits as those above and below it, zeros included."""
+    return f"{value:.3f}"
 
 
 def _reliability(bins: Sequence[Mapping[str, float]], rows: str) -> str:
@@ -59,8 +64,8 @@ def _reliability(bins: Sequence[Mapping[str, float]], rows: str) -> str:
         whole=False,
     )
     return (
-        f"<p>On average the probabilities lie {percent(error)} away from the share of positives that the labelled rows "
-        f'and the prior imply. {escape(rows)}</p><div class="pair"><div>{chart}</div></div>'
+        f"<p>On average the probabilities lie {100 * error:.1f} points away from the share of positives that the "
+        f'labelled rows and the prior imply. {escape(rows)}</p><div class="pair"><div>{chart}</div></div>'
     )
 
 

@@ -58,7 +58,7 @@ def next_steps(report: ReportData) -> str:
     """Say what can be done with the run now; RUN stands for its folder, which the page does not know the way to."""
     steps = [
         "<strong>Take the answer</strong>: <code>scores.csv</code> beside this page has the probability and the "
-        "decision for every sample; sorted by probability it begins with those most likely to be positive.",
+        "decision for every sample; by falling probability it begins with those most likely to be positive.",
         f"<strong>Score new samples</strong>: <code>splitpu predict RUN NEW --out new.csv</code>{_laid_aside(report)}.",
     ]
     if report.rounds and report.rounds[-1].hard:

@@ -12,7 +12,7 @@ from typing import Any
 
 from splitpu.config import Config, config_to_toml, read_config
 from splitpu.errors import InputError
-from splitpu.files import disk_errors_in_words, remove_leftovers, write_text
+from splitpu.files import check_place, disk_errors_in_words, remove_leftovers, write_text
 from splitpu.runs.request import Request
 
 RUNS = Path("runs")
@@ -78,7 +78,9 @@ class RunFolder:
     def free_path(cls, out: Path | None, title: str) -> Path:
         """The path for a new run, refused when something is there already: a run is never overwritten."""
         if out is None:
-            return RUNS / f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
+            out = RUNS / f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
+            check_place(out)
+            return out
         folder = cls(out)
         if folder.finished:
             raise InputError(f"{out} holds a finished run, which is never overwritten; choose another --out.")
@@ -86,6 +88,7 @@ class RunFolder:
             raise InputError(f"{out} holds an unfinished run; continue it with --resume {out} or choose another --out.")
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise InputError(f"{out} exists and is not an empty folder; choose another --out.")
+        check_place(out)
         return out
 
     @classmethod
@@ -136,7 +139,9 @@ class RunFolder:
         try:
             return Request.from_json(self.request_file.read_text(encoding="utf-8"), self.request_file)
         except FileNotFoundError:
-            raise InputError(f"{self.path} is not a run folder: it has no {self.request_file.name}.") from None
+            inside = sorted(self.path.glob(f"*/{self.request_file.name}"))
+            advice = f"; name one of the runs in it, such as {inside[0].parent}" if inside else ""
+            raise InputError(f"{self.path} is not a run folder: it has no {self.request_file.name}{advice}.") from None
 
     def config(self) -> Config:
         """The configuration of the run, down to the number of threads."""
