@@ -126,6 +126,47 @@ def test_bad_tables(tmp_path: Path, content: str, saying: str) -> None:
         read_table_data(TableSource(path=str(tmp_path / "a.csv"), label="s"))
 
 
+def test_columns_that_are_no_features(tmp_path: Path) -> None:
+    rows = [{"nr": number, **row} for number, row in enumerate(rows_of(60))]
+    path = str(write_csv(tmp_path / "a.csv", rows))
+    noted = read_table_data(TableSource(path=path, label="s"))
+    assert "nr" in noted.recipe.feature_names and any("--ignore nr, or --names" in note for note in noted.warnings)
+    found = read_table_data(TableSource(path=path, label="s", names="nr", ignore=("ward", "id")))
+    assert found.recipe.feature_names == ("age", "age is missing")
+    assert found.names is not None and found.names[:3] == ["0", "1", "2"]
+    assert not any("nr" in note for note in found.warnings)
+    again = TableRecipe.from_dict(found.recipe.to_dict())
+    assert np.array_equal(again.encode(read_table(Path(path))), found.features)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sentence"),
+    [
+        ({"ignore": ("wards",)}, r"no column 'wards' \(did you mean 'ward'\?\): check --ignore"),
+        ({"names": "patient"}, r"no column 'patient' \(it has 'id', .*\): check --names"),
+        ({"ignore": ("s",)}, "'s' cannot be both what --label and what --ignore names"),
+        ({"ignore": ("age", "ward", "id", "empty")}, "no column that can be used as a feature"),
+    ],
+)
+def test_columns_that_cannot_be_left_out(chosen: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        read_table_data(TableSource(path=str(write_csv(tmp_path / "a.csv", rows_of(60))), label="s", **chosen))
+
+
+def test_what_is_no_feature_is_remembered(tmp_path: Path, capsys: Capture) -> None:
+    table = write_csv(tmp_path / "a.csv", [{"nr": number, **row} for number, row in enumerate(rows_of(60))])
+    words = ("fit", table, "--label", "s", "--names", "nr", "--ignore", "id", "ward", "--prior", "0.5", "--quiet")
+    assert run_cli(capsys, *words, "--out", tmp_path / "run", *TINY)[0] == 0
+    with (tmp_path / "run" / "scores.csv").open(encoding="utf-8") as file:
+        assert [row["name"] for row in csv.DictReader(file)][:3] == ["0", "1", "2"]
+    assert run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")[0] == 0
+    assert run_cli(capsys, "evaluate", tmp_path / "run", table)[0] == 0
+    code, _, err = run_cli(capsys, "evaluate", tmp_path / "run", table, "--ignore", "id")
+    assert code == 2 and "--ignore is for training" in err
+    code, _, err = run_cli(capsys, "fit", "digits", "--positives", "50", "--names", "nr")
+    assert code == 2 and "--names is for .csv and .parquet tables" in err
+
+
 def test_files_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"x,s\n\xff\xfe,1\n")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")

@@ -19,6 +19,7 @@ from splitpu.runs.sources import parse_source
 SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
 _SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 _FOR_FOLDERS = ("labels", "size", "strict", "series", "slices")
+_FOR_TABLES = ("label", "positive_label", "names", "ignore")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,24 +35,24 @@ def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source
     if data is not None and Path(data).suffix.lower() in _SPREADSHEETS:
         raise InputError(f"{data} is a spreadsheet: save its sheet as CSV in UTF-8, and give that file.")
     if any(_is_array_file(word) for word in [*folders, *(asked.unlabelled or [])]):
-        _refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
-        _refuse(asked, ("label", "positive_label"), "for .csv and .parquet tables.")
+        refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
+        refuse(asked, _FOR_TABLES, "for .csv and .parquet tables.")
         return Source(arrays=_array_source(asked, data, folders), scenario=scenario)
     if folders or asked.unlabelled or (data is not None and data not in NAMED_SETS and Path(data).is_dir()):
-        _refuse(asked, ("label", "positive_label"), "for tables; image folders take --labels names.csv.")
+        refuse(asked, _FOR_TABLES, "for tables; image folders take --labels names.csv.")
         return Source(folders=_folder_source(asked, data, folders), scenario=scenario)
     if data is None:
         raise InputError(
             "the command needs DATA: a .npz, .csv or .parquet file, the name of a set, or folders or .npy files with "
             "--positives and --unlabelled."
         )
-    _refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
+    refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
     if data not in NAMED_SETS and Path(data).suffix.lower() in TABLE_SUFFIXES:
         if number is not None:
             raise InputError(f"--positives is for named sets and folders; in {data} name the column with --label.")
         return Source(table=_table_source(asked, data), scenario=scenario)
-    _refuse(asked, ("label", "positive_label"), "for .csv and .parquet tables.")
-    _refuse(asked, ("test",), "for folders and tables; a .npz file holds X_test and y_test.")
+    refuse(asked, _FOR_TABLES, "for .csv and .parquet tables.")
+    refuse(asked, ("test",), "for folders and tables; a .npz file holds X_test and y_test.")
     return parse_source(data, positives=number, seed=seed, scenario=scenario)
 
 
@@ -143,6 +144,8 @@ def _table_source(asked: DataOptions, data: str) -> TableSource:
         path=str(Path(data).resolve()),
         label=asked.label,
         positive=asked.positive_label,
+        names=asked.names,
+        ignore=tuple(asked.ignore or ()),
         test=None if asked.test is None else str(Path(asked.test[0]).resolve()),
     )
 
@@ -152,7 +155,7 @@ def absolute(folders: Sequence[str]) -> tuple[str, ...]:
     return tuple(str(Path(folder).absolute()) for folder in folders)
 
 
-def _refuse(asked: DataOptions, names: Sequence[str], what_for: str) -> None:
+def refuse(asked: DataOptions, names: Sequence[str], what_for: str) -> None:
     for name in names:
         if getattr(asked, name) not in (None, False):
             raise InputError(f"--{name.replace('_', '-')} is {what_for}")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from splitpu.cli.inputs import DataOptions, absolute, source_asked
+from splitpu.cli.inputs import DataOptions, absolute, refuse, source_asked
 from splitpu.cli.predict_inputs import image_spec, table_recipe
 from splitpu.config.schema import Scenario
 from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
@@ -57,6 +57,7 @@ def rows_to_judge_by(
 def _found_rows(
     folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None, scenario: Scenario | None
 ) -> JudgedRows:
+    refuse(asked, ("names", "ignore"), "for training: the model knows which columns it takes.")
     others = [option for option in asked.given() if option in ("DATA", "--positives", "--unlabelled", "--labels")]
     if asked.test is not None:
         if others:

@@ -72,6 +72,10 @@ class DataWords:
         The column of a table that says which rows are labelled: 1 = positive, 0 or empty = unlabelled.
     positive_label
         What that column says of positives, if not 1.
+    names
+        The column of a table that holds what its rows are called, such as a patient's number; no feature.
+    ignore
+        Columns of a table that are no features either: dates, or what was filled in because of the label.
     """
 
     positives: Words = None
@@ -84,6 +88,8 @@ class DataWords:
     slices: Whole = None
     label: str | None = None
     positive_label: str | None = None
+    names: str | None = None
+    ignore: Words = None
 
     def given(self) -> list[str]:
         """The options that were given, as they are written; DATA, where there is one, among them."""

@@ -1,6 +1,7 @@
 """Columns of a table that are probably not what they seem, and what is worth saying about them."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -38,8 +39,8 @@ def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[
     """A note about every column that was probably filled in because of the label."""
     return [
         f"column {column!r} alone tells every labelled row from every unlabelled one, which nothing about "
-        "positives themselves can do: if it was filled in because of the label, remove it and train again, as the "
-        "model would find only what is labelled already."
+        "positives themselves can do: if it was filled in because of the label, leave it out "
+        f"({ignoring(column)}) and train again, as the model would find only what is labelled already."
         for column in giveaways(features, labelled, columns)
     ]
 
@@ -55,7 +56,7 @@ def if_it_numbers_the_rows(name: str, known: Sequence[Any], rows: int) -> list[s
         return []
     if max(values) - min(values) >= 2 * rows:
         return []
-    advice = "remove it if it says nothing about the class."
+    advice = f"leave it out if it says nothing about the class ({ignoring(name)}, or --names if it names the rows)."
     return [f"column {name!r} looks like a numbering of the rows and is used as a feature: {advice}"]
 
 
@@ -63,12 +64,12 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
     """Notes about dates, numbers that a few words turn into categories, and categories too many to count them all.
 
     >>> if_categories_are_odd("seen", Counter(["24.09.2023", "7.8.2023"]), 0)[0]
-    "column 'seen' holds dates, each of which is taken for a category: make it a number, such as days, or remove it."
+    "column 'seen' holds dates, each taken for a category: make it a number, or leave it out (--ignore seen)."
     """
     notes = []
     if all(_DATE.fullmatch(value) for value in counted):
-        advice = "make it a number, such as days, or remove it."
-        return [f"column {name!r} holds dates, each of which is taken for a category: {advice}"]
+        advice = f"make it a number, or leave it out ({ignoring(name)})."
+        return [f"column {name!r} holds dates, each taken for a category: {advice}"]
     if 2 * numbers > counted.total():
         words = listed(sorted(value for value in counted if not is_number(value)))
         notes.append(
@@ -78,6 +79,15 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
     if len(counted) > MOST_CATEGORIES:
         notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
     return notes
+
+
+def ignoring(column: str) -> str:
+    """The option that leaves a column out, as it may be copied.
+
+    >>> ignoring("seen on")
+    "--ignore 'seen on'"
+    """
+    return f"--ignore {shlex.quote(column)}"
 
 
 def is_number(value: Any) -> bool:

@@ -34,6 +34,8 @@ class TableSource:
     path: str
     label: str
     positive: str | None = None  # the label that means positive, where it is not 1
+    names: str | None = None  # the column that holds the names of the rows; found where not given
+    ignore: tuple[str, ...] = ()  # columns that are no features
     test: str | None = None  # a file with the same columns in which the label is the truth
 
 
@@ -74,9 +76,12 @@ class TableRecipe:
     names: str | None = None  # the column that holds the names of the rows
 
     @classmethod
-    def fit(cls, table: Columns) -> tuple["TableRecipe", list[str]]:
-        """Decide for every column from the training rows; also gives notes about columns that are not used."""
-        columns, notes, names = [], [], None
+    def fit(cls, table: Columns, names: str | None = None) -> tuple["TableRecipe", list[str]]:
+        """Decide for every column from the training rows; also gives notes about columns that are not used.
+
+        `names` is the column of the rows' names, not among them; without it, one that looks like it is taken.
+        """
+        columns, notes = [], []
         for name, values in table.items():
             known = [value for value in values if value is not None]
             numbers = sum(is_number(value) for value in known)
@@ -173,8 +178,7 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
     notes: list[str] = []
     is_new = recipe is None
     if recipe is None:
-        columns = {name: column for name, column in table.columns.items() if name != source.label}
-        recipe, notes = TableRecipe.fit(columns)
+        recipe, notes = TableRecipe.fit(_features_of(table, source), source.names)
     features = recipe.encode(table)
     if is_new:
         notes += if_they_give_labels_away(features, labelled, recipe.column_of_feature)
@@ -190,6 +194,23 @@ def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tupl
     """The rows of a table whose label column is the truth, and which of them are positive."""
     test = read_table(Path(path))
     return recipe.encode(test), _truth(_labels(test, source), source, test.where)
+
+
+def _features_of(table: Table, source: TableSource) -> Columns:
+    """The columns that may be features: all but those that the user gave another meaning, or none."""
+    for option, names in (("--names", (source.names,)), ("--ignore", source.ignore)):
+        for name in names:
+            if name is not None and name not in table.columns:
+                raise InputError(f"{table.where} has no column {name!r}{_offer(name, table)}: check {option}.")
+            if name == source.label:
+                raise InputError(f"column {name!r} cannot be both what --label and what {option} names: choose one.")
+    apart = {source.label, source.names, *source.ignore}
+    return {name: column for name, column in table.columns.items() if name not in apart}
+
+
+def _offer(name: str, table: Table) -> str:
+    meant = nearest(name, table.columns)
+    return f" (did you mean {meant!r}?)" if meant else f" (it has {listed(list(table.columns))})"
 
 
 def _could_be_names(known: Sequence[Any], rows: int) -> bool:
@@ -212,11 +233,9 @@ def text(value: Any) -> str:
 
 def _labels(table: Table, source: TableSource) -> list[Any]:
     if source.label not in table.columns:
-        meant = nearest(source.label, table.columns)
-        offer = f" (did you mean {meant!r}?)" if meant else f" (it has {listed(list(table.columns))})"
         raise InputError(
-            f"{table.where} has no column {source.label!r}{offer}: name with --label the column that says which rows "
-            "are labelled."
+            f"{table.where} has no column {source.label!r}{_offer(source.label, table)}: name with --label the column "
+            "that says which rows are labelled."
         )
     return table.columns[source.label]
 
