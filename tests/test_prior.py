@@ -415,7 +415,7 @@ def test_sensitivity_command(run: Path, capsys: Capture):
 
 def test_evaluation_without_truth(run: Path, capsys: Capture):
     code, out, err = run_cli(capsys, "evaluate", run)
-    assert code == 0 and "roc auc" in out and "flatters" in err
+    assert code == 0 and "ROC AUC" in out and "flatters" in err
     code, out, _ = run_cli(capsys, "evaluate", run, run.parent / "pu.npz", "--json")
     answer = json.loads(out)
     figure = answer["figures"]["accuracy"]
