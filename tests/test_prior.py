@@ -4,12 +4,10 @@ import json
 import tracemalloc
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 from sklearn.base import clone
 
 from splitpu import InputError, SplitPUClassifier, SplitPUWarning, load_named, make_pu
@@ -346,87 +344,6 @@ def test_prior_below_the_labelled_share():
 def test_wrong_use_is_said_to_users_of_the_classifier(data, prior, sentence):
     with pytest.raises(InputError, match=sentence):
         SplitPUClassifier(prior=prior, random_state=0).fit(data.features, data.labelled)
-
-
-# ------------------------------------------------------------------------------------ in the classifier and in the runs
-
-
-def test_classifier_with_automatic_prior():
-    arrays = tiny_arrays(rows=240)
-    quick = {"base.epochs": 2, "student.epochs": 2, "split.tau": 0.1}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SplitPUWarning)
-        fitted = SplitPUClassifier(config=quick, rounds=1, random_state=0).fit(arrays["X"], arrays["s"])
-    assert abs(fitted.prior_ - 0.5) < 0.1 and fitted.prior_source_ == "estimated by consensus"
-    low, high = fitted.prior_interval_
-    assert low < fitted.prior_ < high
-    given = SplitPUClassifier(prior=0.5, config=quick, rounds=0, random_state=0).fit(arrays["X"], arrays["s"])
-    assert given.prior_source_ == "given" and given.prior_interval_ is None
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on rows without any truth, its prior estimated."""
-    from splitpu.cli import main
-
-    place = tmp_path_factory.mktemp("prior")
-    arrays = tiny_arrays(rows=240)
-    data = write_npz(place / "pu.npz", **arrays | {"X_test": None, "y_test": None, "truth": None})
-    assert main(["fit", str(data), "--out", str(place / "run"), "--quiet", "--rounds", "1", *TINY]) == 0
-    return place / "run"
-
-
-def test_run_folder_tells_where_the_prior_comes_from(run: Path):
-    result = json.loads((run / "result.json").read_text())
-    assert result["prior_source"] == "estimated by consensus"
-    assert result["prior_interval"][0] < result["prior"] < result["prior_interval"][1]
-    assert result["prior_estimate"]["table"][0]["name"] == "consensus"
-    page = (run / "report.html").read_text()
-    assert "estimated by consensus" in page and 'id="prior"' in page and "penl1" in page and 'id="reliability"' in page
-
-
-def test_prior_command(run: Path, capsys: Capture):
-    data = run.parent / "pu.npz"
-    code, out, _ = run_cli(capsys, "prior", data, "--json")
-    answer = json.loads(out)
-    assert code == 0 and abs(answer["value"] - 0.5) < 0.1
-    assert {"km2", "tice", "penl1"} <= {row["name"] for row in answer["table"]}
-    assert all(row["low"] < row["value"] < row["high"] for row in answer["table"])
-    code, out, _ = run_cli(capsys, "prior", data)
-    words = " ".join(out.split())
-    assert code == 0 and "recommended" in words and "consensus" in words and "random draw" in words
-    assert "fit finds it by itself" in words and "cannot be noticed" in words
-
-
-def test_sensitivity_command(run: Path, capsys: Capture):
-    code, out, _ = run_cli(capsys, "sensitivity", run, "--lowest", 0.3, "--highest", 0.7, "--steps", 5, "--json")
-    rows = json.loads(out)["rows"]
-    assert code == 0 and len(rows) == 5
-    rates = [row["positive_rate_unlabelled"] for row in rows]
-    assert rates == sorted(rates) and rates[0] < rates[-1]
-    own = json.loads((run / "result.json").read_text())["prior"]
-    assert next(row for row in rows if row["prior"] == own)["changed_decisions"] <= 1
-    code, out, _ = run_cli(capsys, "sensitivity", run, "--steps", 2, "--refit", "--json")
-    assert code == 0 and json.loads(out)["refit"] is True
-    assert run_cli(capsys, "sensitivity", run)[0] == 0
-    code, _, err = run_cli(capsys, "sensitivity", run, "--lowest", 0.01)
-    assert code == 2 and "already labelled" in err
-
-
-def test_evaluation_without_truth(run: Path, capsys: Capture):
-    code, out, err = run_cli(capsys, "evaluate", run)
-    assert code == 0 and "ROC AUC" in out and "flatters" in err
-    code, out, _ = run_cli(capsys, "evaluate", run, run.parent / "pu.npz", "--json")
-    answer = json.loads(out)
-    figure = answer["figures"]["accuracy"]
-    assert code == 0 and figure["low"] <= figure["value"] <= figure["high"] and "flatters" in answer["note"]
-
-
-def test_named_sets_take_an_estimate_too(tmp_path: Path, capsys: Capture):
-    words = ["fit", "breast-cancer", "--positives", 60, "--prior", "auto", "--rounds", 0, "--json", "--quiet"]
-    code, out, _ = run_cli(capsys, *words, "--out", tmp_path / "run", *TINY)
-    result = json.loads(out)
-    assert code == 0 and abs(result["prior"] - 0.373) < 0.06 and result["prior_source"].startswith("estimated")
 
 
 def test_few_rows_that_are_kept_need_not_be_in_every_part() -> None:
