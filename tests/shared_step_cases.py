@@ -10,11 +10,14 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from splitpu.cli import main
 from splitpu.engine.parallel import SharedStep, shared_work
+from splitpu.engine.rows import RowStore
+from splitpu.engine.shared_reading import all_stream, read_batches
 from splitpu.engine.stage import Batch
 from splitpu.engine.world import World
 from splitpu.errors import InputError, RankLost
@@ -160,6 +163,32 @@ class MeanLogit:
         return {"loss": self.module(batch["rows"].raw).logit.mean()}
 
 
+def reading(world: World) -> dict[str, Any]:
+    """Pools of 7 rows and of 2, fewer than processes, in bytes and in floats; how often each row was read in all."""
+    torch.manual_seed(0)
+    plan = {"unlabelled": torch.randperm(28).view(4, 7), "positive": torch.arange(8).view(4, 2)}
+    read: list[int] = []
+
+    class Noted(RowStore):
+        def _fetch_into(self, picked: Tensor, rows: Tensor) -> None:
+            read.extend(rows.tolist())
+            super()._fetch_into(picked, rows)
+
+    whole = True
+    for kind in (np.uint8, np.float32):
+        features = np.arange(28 * 12).reshape(28, 2, 2, 3).astype(kind)
+        read.clear()
+        store = Noted(features, torch.device("cpu"), "host")
+        for step, batch in enumerate(read_batches(store, plan, world)):
+            whole &= all(torch.equal(batch[name], torch.from_numpy(features[plan[name][step]])) for name in plan)
+    mixed = RowStore(features, torch.device("cpu"), "device" if world.writes else "host")
+    return {
+        "whole": not world.any(not whole),
+        "read": [int(world.add_up(torch.tensor(read.count(row)))) for row in range(28)],
+        "all stream": [all_stream(store, world), all_stream(mixed, world)],
+    }
+
+
 def dying(words: list[str]) -> int:
     """The command line, whose second process is killed when its third step is nearly back at the first layer."""
     if os.environ["RANK"] == "1":
@@ -192,7 +221,7 @@ if __name__ == "__main__":
         code = dying(words)
     else:
         here, code = World.join(), 0
-        found = exact(here) | wandering(here)
+        found = exact(here) | wandering(here) | reading(here)
         if here.writes:
             print(json.dumps(found), flush=True)
     sys.stdout.flush()

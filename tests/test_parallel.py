@@ -37,6 +37,7 @@ WARMED = [
     *("--warmup", "simclr", "--set", "warmup.epochs=2", "--set", "warmup.batch_size=33"),
     *("--set", "warmup.optimiser.rate=0.02"),
 ]
+STREAMED = ["--set", "engine.residence=host"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 PATIENCE = 120  # seconds; a busy machine needs a while to start three processes
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -63,19 +64,21 @@ def largest_difference(one: Path, other: Path) -> float:
     return max(float((first[name].double() - second[name].double()).abs().max()) for name in first)
 
 
-@pytest.mark.parametrize("kind", ["vectors", "images"])
+@pytest.mark.parametrize("kind", ["vectors", "images", "streamed images"])
 def test_two_processes_end_with_the_model_of_one(kind: str, tmp_path: Path) -> None:
     rows = tmp_path / "rows.npz"
-    if kind == "images":
+    if kind != "vectors":
         np.savez(rows, **tiny_images())
     else:
         write_npz(rows, **tiny_arrays(rows=203, features=5))
-    settings = [*SETTINGS, *(WARMED if kind == "images" else [])]
+    settings = [*SETTINGS, *(WARMED if kind == "images" else []), *(STREAMED if kind == "streamed images" else [])]
     together = start("fit", rows, "--out", tmp_path / "two", *settings, "--json")
     assert main(["fit", str(rows), "--out", str(tmp_path / "one"), *settings]) == 0
     printed, said = together.communicate(timeout=PATIENCE)
     assert together.returncode == 0, said
-    assert json.loads(printed)["device"].endswith("2 processes")  # and nobody else wrote to the standard output
+    result = json.loads(printed)  # and nobody else wrote to the standard output
+    assert result["device"].endswith("2 processes")
+    assert ("streamed" in result["engine"]) == (kind == "streamed images")
     assert largest_difference(tmp_path / "one", tmp_path / "two") < TOLERANCE
     one, two = (_lines(tmp_path / name) for name in ("one", "two"))
     assert len(one) == len(two)

@@ -26,6 +26,8 @@ def test_three_processes_have_the_gradients_of_one() -> None:
     assert found["kept"] == 0, "what a stage left behind stays in memory"
     sentence = "the network does not use the same weights in every step"
     assert [said.startswith(sentence) for said in found["said"]] == [True, True]
+    assert found["whole"] and found["read"] == [2] * 8 + [1] * 20, "a row that is in one batch is read by one process"
+    assert found["all stream"] == [True, False]
     assert "reducer.cpp" not in done.stderr, "torch has something to say about how it is used"
 
 

@@ -22,8 +22,10 @@ from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
 from splitpu.engine.parallel import shared_work
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import derive_seed
+from splitpu.engine.shared_reading import all_stream, read_batches
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, kind_of
 from splitpu.engine.steps import Step
+from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.kernels import any_kernel_runs_on, give_up_kernels
 from splitpu.views import Views
@@ -63,6 +65,7 @@ class Engine:
         self.seed, self.store, self.observer = seed, store, observer
         self.checkpoint_every = checkpoint_every
         self.pieces = pieces  # 0 = one, and more where memory runs out
+        self._readers = hardware.world if all_stream(rows, hardware.world) else World()  # who reads a batch together
         self._lighter: list[tuple[int, str]] = []  # pieces, and in words, of the stages that had to take less memory
         self.captured_stages: list[bool] = []
         self._told_of_capture = False
@@ -248,7 +251,7 @@ class Engine:
         self, plan: Mapping[str, Tensor], on_device: Mapping[str, Tensor]
     ) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
         """Row numbers on the device, step by step, and the rows themselves where they have to be read ahead."""
-        for i, raw in enumerate(self.rows.stream(plan)):
+        for i, raw in enumerate(read_batches(self.rows, plan, self._readers)):
             yield {name: rows[i] for name, rows in on_device.items()}, raw
 
     def _recompute_batch_norm(self, stage: Stage, step: Step) -> None:

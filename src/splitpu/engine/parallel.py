@@ -1,11 +1,11 @@
 """One training step in several processes that computes what one process would.
 
-Every process draws the same rows and the same views of the whole batch, which costs little beside the network. Each
-sends its own part of the views through the network and gathers the outputs of all parts, so a task sees the whole batch
-and no loss has to know: PU risks are not sums over rows, and a mean of the processes' losses would be another method.
-Backwards, each process has the whole loss but follows it only through its own part; torch's DDP exchanges the gradients
-in buckets, while those of earlier layers are still being computed. Modules outside a network, such as a predictor head,
-work on gathered outputs and are computed by all.
+Every process has the same rows (`engine/shared_reading.py`) and makes the same views of the whole batch, which costs
+little beside the network. Each sends its own part of the views through the network and gathers the outputs of all
+parts, so a task sees the whole batch and no loss has to know: PU risks are not sums over rows, and a mean of the
+processes' losses would be another method. Backwards, each process has the whole loss but follows it only through its
+own part; torch's DDP exchanges the gradients in buckets, while those of earlier layers are still being computed.
+Modules outside a network, such as a predictor head, work on gathered outputs and are computed by all.
 
 DDP takes the mean over processes. For what all compute in full that is right: it changes nothing and lets no rounding
 drive them apart. What comes back to a network's own part is multiplied by their number, so that its mean is the sum.
