@@ -1,10 +1,13 @@
 """How do the other methods' settings behave on photographs? CIFAR-10 at 8 x 8 pixels: a minute or two of a core.
 
 python benchmarks/rivals_tiny.py dan --set dan.anchor=0.1 --seeds 0,1 [--network thin]
+python benchmarks/rivals_tiny.py self-pu --few --set self_pu.trust_from=0.4 --seeds 0,1
 
 The settings start from those for 50,000 images; 8,000 of the training images are learned from, 160 of them labelled, so
-that steps see them as often as the table `competitors` does. Judged on other training images by P and U alone: the
-accuracy that 2,000 more labelled images and 8,000 unlabelled ones estimate, at the method's own cut and at the prior.
+that steps see them as often as the table `competitors` does. With --few they are those for few images, 546 with 40
+labelled, as in `competitors-breastmnist`. Judged on other training images by P and U alone: the
+accuracy that 2,000 more labelled images and 8,000 unlabelled ones estimate, at the method's own cut and at the prior,
+and the ROC AUC.
 No test image is opened.
 """
 
@@ -18,27 +21,30 @@ from splitpu.config import apply_overrides, preset
 from splitpu.config.presets import SMALL, DataProfile
 from splitpu.data import PUData, load_named, true_prior
 from splitpu.engine.hardware import Hardware
+from splitpu.evaluation.pu_metrics import auc_against_unlabelled
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.selection import pu_criterion
 from splitpu.training import train
 
-ROWS, LABELLED, JUDGING_ROWS, JUDGING_POSITIVES, SHRUNK = 8_000, 160, 8_000, 2_000, 4
+MANY, FEW = (8_000, 160), (546, 40)  # images, and how many of them are labelled
+JUDGING_ROWS, JUDGING_POSITIVES, SHRUNK = 8_000, 2_000, 4
 
 
 def main() -> None:
     options = _options()
     for seed in map(int, options.seeds.split(",")):
         began = time.perf_counter()
-        found = judged(options.method, options.set, seed, options.network)
+        found = judged(options.method, options.set, seed, options.network, few=options.few)
         words = ", ".join(f"{name} {100 * value:.1f}" for name, value in found.items())
         changed = " ".join(options.set) or "as it is"
         print(f"{options.method} ({changed}), seed {seed}: {words}; {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def judged(method: str, settings: list[str], seed: int, network: str) -> dict[str, float]:
+def judged(method: str, settings: list[str], seed: int, network: str, *, few: bool) -> dict[str, float]:
     """Train on some rows; estimate recall, rate and accuracy on others."""
-    data, positives, population, prior = drawn(seed)
-    config = preset("default", DataProfile("images", 10 * SMALL, LABELLED))
+    rows, labelled = FEW if few else MANY
+    data, positives, population, prior = drawn(seed, rows, labelled)
+    config = preset("default", DataProfile("images", rows if few else 10 * SMALL, labelled))
     overrides = [f"method={method}", "threshold=half", "engine.threads=1", *settings]
     backbone = (lambda: ThinCNN13(8, 3)) if network == "thin" else network
     training = train(
@@ -48,6 +54,7 @@ def judged(method: str, settings: list[str], seed: int, network: str) -> dict[st
     on_positives, on_population = (model.decision(rows, hardware) for rows in (positives, population))
     cut = matched_threshold(training.result.final.logits, prior) - training.result.final.threshold
     return {
+        "ROC AUC": (auc_against_unlabelled(on_positives, on_population)[0] - prior / 2) / (1 - prior),
         "accuracy": pu_criterion(on_positives, on_population, prior),
         "cut at the prior": pu_criterion(on_positives - cut, on_population - cut, prior),
         "recall": float((on_positives > 0).mean()),
@@ -55,13 +62,13 @@ def judged(method: str, settings: list[str], seed: int, network: str) -> dict[st
     }
 
 
-def drawn(seed: int) -> tuple[PUData, np.ndarray, np.ndarray, float]:
+def drawn(seed: int, count: int, positive: int) -> tuple[PUData, np.ndarray, np.ndarray, float]:
     """PU data to learn from, and positives and population rows to judge by; none is among two of them."""
     named = load_named("cifar10")
     order = np.random.default_rng(seed).permutation(len(named.truth_train))
-    learned, judging, rest = np.split(order, [ROWS, ROWS + JUDGING_ROWS])
-    labelled = np.zeros(ROWS, dtype=bool)
-    labelled[np.flatnonzero(named.truth_train[learned])[:LABELLED]] = True
+    learned, judging, rest = np.split(order, [count, count + JUDGING_ROWS])
+    labelled = np.zeros(count, dtype=bool)
+    labelled[np.flatnonzero(named.truth_train[learned])[:positive]] = True
     more = rest[named.truth_train[rest]][:JUDGING_POSITIVES]
     small, positives, population = (_shrunk(named.features_train[np.sort(rows)]) for rows in (learned, more, judging))
     back = np.argsort(learned)
@@ -85,6 +92,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("method")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--few", action="store_true", help="learn from 546 images")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--network", default="cnn-small", choices=("cnn-small", "thin"))
     return parser.parse_args()
