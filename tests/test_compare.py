@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from test_resume import PATIENCE, start, wait_for
 
 from splitpu.cli import comparing, main
@@ -126,8 +126,8 @@ def test_lines_that_a_kill_left_unwritten_are_written_from_the_runs(
 
 def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capture) -> None:
     words = ["compare", "breast-cancer", "--positives", "40", "--method", "nnpu,naive", "--seeds", "0,5", "--quiet"]
-    code, out, _ = run_cli(capsys, *words, "--out", tmp_path / "all", *TINY)
-    assert code == 0 and "the true share in the set; the same for all methods" in out
+    code, out, _ = run_cli(capsys, *words, "--prior", "true", "--out", tmp_path / "all", *TINY)
+    assert code == 0 and "0.3732, the true share in the set; the same for all methods" in " ".join(out.split())
     lines = lines_of(tmp_path / "all")
     for seed in (0, 5):
         for shared in ("prior", "data_fingerprint", "network"):
@@ -153,6 +153,21 @@ def test_the_prior_is_estimated_once_for_all(tmp_path: Path, monkeypatch: pytest
     assert len(lines) == 6 and len({line["prior"] for line in lines.values()}) == 1
     first, added = (json.loads((tmp_path / f"all/naive/seed{seed}/request.json").read_text()) for seed in (3, 7))
     assert first["prior_estimate"]["table"] and first["prior_estimate"] == added["prior_estimate"]
+
+
+def test_of_a_named_set_the_prior_is_estimated_unless_the_true_one_is_asked_for(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    words = ["compare", "breast-cancer", "--positives", 60, "--method", "naive", "--seeds", 0, "--quiet", *TINY]
+    out = ["--out", tmp_path / "all"]
+    code, said, _ = run_cli(capsys, *words, *out)
+    assert code == 0 and "estimated by consensus; the same for all methods" in " ".join(said.split())
+    request = json.loads((tmp_path / "all/naive/seed0/request.json").read_text())
+    assert request["prior_estimate"]["table"] and request["prior_source"] == "estimated by consensus"
+    assert run_cli(capsys, *words, *out, "--prior", "auto")[0] == 0  # the same in other words: nothing to train
+    must_refuse(capsys, *words, *out, "--prior", "true", saying="another prior")
+    own = write_npz(tmp_path / "rows.npz")
+    must_refuse(capsys, "compare", own, "--prior", "true", saying="--prior true is for named sets.*rows.npz")
 
 
 def test_without_truth_figures_are_what_evaluate_gives(tmp_path: Path, capsys: Capture) -> None:

@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
 from splitpu import SplitPUClassifier, SplitPUWarning
 
@@ -83,8 +83,36 @@ def test_evaluation_without_truth(run: Path, capsys: Capture):
     assert code == 0 and figure["low"] <= figure["value"] <= figure["high"] and "flatters" in answer["note"]
 
 
-def test_named_sets_take_an_estimate_too(tmp_path: Path, capsys: Capture):
-    words = ["fit", "breast-cancer", "--positives", 60, "--prior", "auto", "--rounds", 0, "--json", "--quiet"]
-    code, out, _ = run_cli(capsys, *words, "--out", tmp_path / "run", *TINY)
+NAMED = ["fit", "breast-cancer", "--positives", 60, "--rounds", 0, *TINY]
+
+
+def test_of_named_sets_an_estimate_is_the_default_too(tmp_path: Path, capsys: Capture):
+    code, out, err = run_cli(capsys, *NAMED, "--json", "--out", tmp_path / "run")
     result = json.loads(out)
-    assert code == 0 and abs(result["prior"] - 0.373) < 0.06 and result["prior_source"].startswith("estimated")
+    assert code == 0 and abs(result["prior"] - 0.373) < 0.06 and result["prior_source"] == "estimated by consensus"
+    low, high = result["prior_interval"]
+    assert low < result["prior"] < high and result["prior"] != 159 / 426
+    said = f"prior: {result['prior']:.4g} (95 % interval {low:.3g} to {high:.3g}), estimated by consensus; "
+    assert said + "the set's true share is 0.373 (--prior true takes it)" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "share"), [("single-training-set", 159 / 426), ("case-control", (159 - 60) / (426 - 60))]
+)
+def test_of_named_sets_the_true_share_can_be_asked_for(tmp_path: Path, capsys: Capture, scenario: str, share: float):
+    words = [*NAMED, "--prior", "true", "--scenario", scenario]
+    code, out, err = run_cli(capsys, *words, "--out", tmp_path / "run")
+    words = f"{share:.4g}, the true share in the set"
+    assert code == 0 and f"prior: {words}" in err and f"{words} (expects" in out
+    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert result["prior"] == share and result["prior_interval"] is None
+    assert result["prior_source"] == "the true share in the set"
+    assert words in (tmp_path / "run/report.html").read_text()
+
+
+@pytest.mark.parametrize("more", [[], ["--seeds", "0,1"]], ids=["one seed", "seeds"])
+def test_of_data_of_ones_own_nobody_knows_the_true_share(tmp_path: Path, capsys: Capture, more: list[str]):
+    data = write_npz(tmp_path / "own.npz")
+    said = must_refuse(capsys, "fit", data, "--prior", "True", "--out", tmp_path / "run", *more, saying="own.npz: give")
+    assert "--prior true is for named sets" in said and "leave --prior out to have it estimated" in said
+    assert not (tmp_path / "run").exists()

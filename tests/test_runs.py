@@ -114,7 +114,8 @@ def test_report_shows_the_samples_by_name(finished: Path) -> None:
 
 def test_images_are_shown_as_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "digits"
-    code, *_ = run_cli(capsys, "fit", "digits", "--positives", 50, "--out", out, "--rounds", 1, "--quiet", *TINY)
+    words = ["fit", "digits", "--positives", 50, "--prior", "true", "--rounds", 1, "--quiet", *TINY]
+    code, *_ = run_cli(capsys, *words, "--out", out)
     assert code == 0
     page = (out / "report.html").read_text(encoding="utf-8")
     assert page.count("data:image/png") >= 24

@@ -77,8 +77,8 @@ def fit(
     method
         split-pu if not given; `splitpu methods` lists the others.
     prior
-        Share of positives in the population, or auto to estimate it; if not given, the true one of a named set, else
-        auto. Methods that learn without it only let their threshold follow it; none has them do without altogether.
+        Share of positives in the population; estimated if not given (auto). Of a named set, true takes the true one.
+        Methods that learn without it only let their threshold follow it; none has them do without altogether.
     out
         The run folder; runs/DATA-DATE-TIME if not given.
     seed

@@ -36,9 +36,8 @@ def compare(
         Whole numbers with commas: one run a method and seed, one after the other, so that seconds can be compared. Of a
         named set each seed draws other labels. A single seed tells nothing about chance.
     prior
-        Share of positives in the population, or auto to estimate it; if not given, the true one of a named set, else
-        auto. It is estimated once for all methods, and of a named set once a draw of labels; none if all are to do
-        without.
+        Share of positives in the population; if not given (auto), it is estimated once for all methods, and of a named
+        set once a draw of labels. Of a named set, true takes the true one; none if all are to do without.
     out
         The folder of all runs, with a line for each in runs.jsonl; runs/compare-DATA-... if not given, the same for the
         same command.

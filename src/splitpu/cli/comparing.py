@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.comparison_table import show_comparison
-from splitpu.cli.fit import FitOptions, begin_with, help_first_process, prior_asked, resolved_config
+from splitpu.cli.fit import FitOptions, begin_with, help_first_process, prior_asked, resolved_config, source_to_fit
 from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
-from splitpu.cli.inputs import source_asked
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import ComparisonStopped, StopRequest
 from splitpu.config import Config, config_hash
@@ -82,8 +81,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], display: ProgressDisplay) -> _Plan:
     """Load the data, check everything that can be wrong, and settle what all runs share."""
-    scenario = asked.scenario or "single-training-set"
-    sources = {seed: source_asked(asked, seed=seed, scenario=scenario) for seed in seeds}
+    sources = {seed: source_to_fit(asked, seed) for seed in seeds}
     with display.watching() as watch:
         draws = dict(zip(seeds, load_draws(list(sources.values()), display.say, watch), strict=True))
     first = draws[seeds[0]]
@@ -92,12 +90,13 @@ def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], di
     for config in plain.values():
         check_method(config, first.data)
     needing = min(plain.values(), key=_need_of_a_prior)
-    # Estimates without truth rest on the prior, also those of methods that do without.
-    if first.held_out is None and asked.prior is None:
-        asked = dataclasses.replace(asked, prior="auto")
+    if asked.prior is None:
+        # Estimates without truth rest on the prior, also those of methods that do without.
+        no_use = first.held_out is not None and find_method(needing.method).needs_truth
+        asked = dataclasses.replace(asked, prior="none" if no_use else "auto")
     shared = {
         **_identity(asked, sources[seeds[0]], first),
-        "prior": "none" if asked.prior is None and find_method(needing.method).needs_truth else asked.prior,
+        "prior": asked.prior,
         "file of weights": start and start["checksum"],
     }
     folder = ComparisonFolder(asked.out or _usual_path(sources[seeds[0]].title, shared), shared)

@@ -13,7 +13,7 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
     found = folder.lines()
     lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
     summary = summary_of_methods(lines, methods, seeds)
-    notes = {"prior": _prior(folder, lines), **_notes(summary, lines, len(seeds))}
+    notes = {"prior": _prior(lines), **_notes(summary, lines, len(seeds))}
     unreliable = [
         f"{method}, seed {seed}: {warning}"
         for (method, seed), line in lines.items()
@@ -67,13 +67,11 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     return notes
 
 
-def _prior(folder: ComparisonFolder, lines: Mapping[tuple[str, int], Line]) -> str:
+def _prior(lines: Mapping[tuple[str, int], Line]) -> str:
     """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
     values = [line["prior"] for line in lines.values()]
     if None in values:
         return "not used"
     source = next(iter(lines.values()))["prior_source"]
-    if folder.asked["prior"] is None and source == "given":
-        source = "the true share in the set"
     bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
     return f"{' to '.join(bounds)}, {source}; the same for all methods"

@@ -20,7 +20,7 @@ from splitpu.evaluation.trained import UNRELIABLE
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.methods.student import NOT_TAKEN
-from splitpu.prior.resolve import ResolvedPrior, being_estimated, prior_for
+from splitpu.prior.resolve import TRUE_SHARE, ResolvedPrior, being_estimated, prior_for, prior_in_words
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
@@ -38,7 +38,7 @@ class FitOptions(TrainingWords, DataOptions):
     """What was written on the command line; None = not given."""
 
     method: str | None = None
-    prior: float | str | None = None  # a share, "auto" or "none"
+    prior: float | str | None = None  # a share, "auto" (as None), "true" or "none"
     out: Path | None = None
     seed: int | None = None
     seeds: str | None = None
@@ -65,8 +65,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     if seed < 0:
         raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
     check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
-    scenario = asked.scenario or "single-training-set"
-    source = source_asked(asked, seed=seed, scenario=scenario)
+    source = source_to_fit(asked, seed)
     path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
@@ -75,6 +74,17 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
     display.say(f"data: {loaded.in_words()}")
     return _train_and_show(folder, request, loaded, display, world, json=json)
+
+
+def source_to_fit(asked: FitOptions, seed: int) -> Source:
+    """Where the rows are; a prior that nobody can know of them is refused before they are read."""
+    source = source_asked(asked, seed=seed, scenario=asked.scenario or "single-training-set")
+    if asked.prior == "true" and source.named is None:
+        raise InputError(
+            f"--prior true is for named sets, as nobody knows the true share of positives in {source.where}: give a "
+            "number such as --prior 0.3, or leave --prior out to have it estimated."
+        )
+    return source
 
 
 def begin_asked(
@@ -268,21 +278,18 @@ def help_first_process(world: World) -> int:
 def prior_asked(
     asked: FitOptions, config: Config, loaded: LoadedData, seed: int, display: ProgressDisplay
 ) -> ResolvedPrior | None:
-    """The prior that was given, that of a named set, or an estimate; none where that was asked for."""
-    prior = asked.prior
-    if prior is None and find_method(config.method).needs_truth:
+    """An estimate unless a prior was given; that of a named set, or none, where that was asked for."""
+    if asked.prior is None and find_method(config.method).needs_truth:
         return None  # who knows every label has no use for an estimate of their share
-    if prior is None and loaded.true_prior is not None:
-        display.say(f"prior: {loaded.true_prior:.4g}, the true share of positives in the set (--prior not given)")
-        prior = loaded.true_prior
-    prior = "auto" if prior is None else prior
+    meant: dict[object, object] = {None: "auto", "true": loaded.true_prior, "none": None}
+    prior = meant.get(asked.prior, asked.prior)
     if prior == "auto":
         display.say(being_estimated(loaded.data))
     try:
         with collected_warnings(display.note), display.watching() as watch:
             found = prior_for(
                 config.method,
-                None if prior == "none" else prior,
+                prior,
                 loaded.data,
                 seed=seed,
                 device=asked.device or "auto",
@@ -292,9 +299,13 @@ def prior_asked(
         for warning in loaded.warnings:  # one of them may be the reason
             display.note(warning)
         raise
-    if found is not None and found.interval is not None:
-        low, high = found.interval
-        display.say(f"prior: {found.value:.4g} (95 % interval {low:.3g} to {high:.3g}), {found.source}")
+    if found is not None and asked.prior == "true":
+        found = dataclasses.replace(found, source=TRUE_SHARE)
+    if found is not None and found.source != "given":
+        known = ""
+        if found.estimate is not None and loaded.true_prior is not None:
+            known = f"; the set's true share is {loaded.true_prior:.3g} (--prior true takes it)"
+        display.say(f"prior: {prior_in_words(found.value, found.interval, found.source)}{known}")
     return found
 
 
@@ -302,10 +313,8 @@ def _prior_in_words(result: dict[str, Any]) -> str:
     if result["prior"] is None:
         return "not given"
     expected = result["expected_positive_rate_unlabelled"]
-    given = f"{result['prior']:.4g}"
-    if result.get("prior_interval"):
-        given += " ({:.3g} to {:.3g}, {})".format(*result["prior_interval"], result["prior_source"])
-    return f"{given} (expects {100 * expected:.1f} % positives among the unlabelled)"
+    used = prior_in_words(result["prior"], result.get("prior_interval"), result.get("prior_source", "given"))
+    return f"{used} (expects {100 * expected:.1f} % positives among the unlabelled)"
 
 
 def _noise(noise: dict[str, float] | None) -> str:

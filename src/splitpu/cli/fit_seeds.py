@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from splitpu.cli.fit import FitOptions, begin_asked
-from splitpu.cli.inputs import source_asked
+from splitpu.cli.fit import FitOptions, begin_asked, source_to_fit
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunStopped, StopRequest
@@ -39,8 +38,7 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
     refuse_several_processes("--seeds")
     check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
-    scenario = asked.scenario or "single-training-set"
-    sources = [source_asked(asked, seed=seed, scenario=scenario) for seed in seeds]
+    sources = [source_to_fit(asked, seed) for seed in seeds]
     path = RunFolder.free_path(asked.out, sources[0].title)
     display = choose_display(quiet=quiet)
     with display.watching() as watch:

@@ -18,12 +18,11 @@ def _whole_number(_: object, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{word!r} is no whole number; give one such as 3.") from None
 
 
-def _share_or_word(_: object, tokens: Sequence[Token]) -> float | Literal["auto", "none"]:
+def _share_or_word(_: object, tokens: Sequence[Token]) -> float | Literal["auto", "true", "none"]:
     word = tokens[0].value
-    if word.lower() == "auto":
-        return "auto"
-    if word.lower() == "none":
-        return "none"
+    match word.lower():
+        case "auto" | "true" | "none" as known:
+            return known
     try:
         return float(word)
     except ValueError:
@@ -33,7 +32,7 @@ def _share_or_word(_: object, tokens: Sequence[Token]) -> float | Literal["auto"
 
 
 Whole = Annotated[int | None, Parameter(converter=_whole_number)]
-Share = Annotated[float | Literal["auto", "none"] | None, Parameter(converter=_share_or_word)]
+Share = Annotated[float | Literal["auto", "true", "none"] | None, Parameter(converter=_share_or_word)]
 Seed = Annotated[int, Parameter(converter=_whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from splitpu.engine.stage import Observer
 
 
+TRUE_SHARE = "the true share in the set"
+
+
 def being_estimated(data: PUData, how: ScoreKind = "auto") -> str:
     """What a user reads while it takes its time, which is minutes where networks are trained for it.
 
@@ -25,13 +28,23 @@ def being_estimated(data: PUData, how: ScoreKind = "auto") -> str:
     return f"prior: being estimated from the labelled and unlabelled rows{by_networks}"
 
 
+def prior_in_words(value: float, interval: tuple[float, float] | None, source: str) -> str:
+    """The prior as terminal and report tell it.
+
+    >>> prior_in_words(0.4752, (0.41, 0.54), "estimated by consensus"), prior_in_words(0.5, None, "given")
+    ('0.4752 (95 % interval 0.41 to 0.54), estimated by consensus', '0.5, given')
+    """
+    bounds = "" if interval is None else " (95 % interval {:.3g} to {:.3g})".format(*interval)
+    return f"{value:.4g}{bounds}, {source}"
+
+
 @dataclass(frozen=True)
 class ResolvedPrior:
     """The prior to train with, and where it comes from."""
 
     value: float
     interval: tuple[float, float] | None
-    source: str  # "given" or "estimated by ..."
+    source: str  # "given", "estimated by ..." or, of a named set, TRUE_SHARE
     estimate: PriorEstimate | None = None
     doubts: tuple[str, ...] = ()  # everything a user should know before relying on an estimate
 
@@ -40,10 +53,10 @@ class ResolvedPrior:
         return None if self.estimate is None else {**self.estimate.to_dict(), "verdicts": list(self.doubts)}
 
     @classmethod
-    def from_dict(cls, value: float, stored: dict[str, Any] | None) -> "ResolvedPrior":
-        """The prior that was stored as its value and `to_dict`, so that it need not be estimated again."""
+    def from_dict(cls, value: float, source: str, stored: dict[str, Any] | None) -> "ResolvedPrior":
+        """The prior that was stored as its value, source and `to_dict`, so that it need not be estimated again."""
         if stored is None:
-            return cls(value, None, "given")
+            return cls(value, None, source)
         estimate = PriorEstimate.from_dict(stored)
         return cls(value, estimate.interval, estimate.source, estimate, estimate.verdicts)
 

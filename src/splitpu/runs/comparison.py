@@ -60,10 +60,14 @@ class ComparisonFolder:
         """The prior of all methods on the same rows: found once, however many they are and however often it stopped."""
         if fingerprint not in self._priors:
             found = find()
-            stored = None if found is None else {"value": found.value, "estimate": found.to_dict()}
-            self._priors[fingerprint] = stored
+            self._priors[fingerprint] = None
+            if found is not None:
+                stored = {"value": found.value, "source": found.source, "estimate": found.to_dict()}
+                self._priors[fingerprint] = stored
         known = self._priors[fingerprint]
-        return None if known is None else ResolvedPrior.from_dict(known["value"], known["estimate"])
+        if known is None:
+            return None
+        return ResolvedPrior.from_dict(known["value"], known.get("source", "given"), known["estimate"])
 
     def save(self) -> None:
         """Write what the runs share; from then on the folder is a comparison."""

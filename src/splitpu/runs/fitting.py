@@ -69,6 +69,7 @@ def begin_run(
         device=str(hardware.device),
         precision="bf16" if hardware.bf16 else "fp32",
         keep_checkpoints=keep_checkpoints,
+        prior_source="not used" if prior is None else prior.source,
         prior_estimate=None if prior is None else prior.to_dict(),
         weights=start,
     )

@@ -12,6 +12,7 @@ from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
 from splitpu.evaluation.trained import final_name, row_decisions
 from splitpu.methods.registry import find_method, sections_in_use
+from splitpu.prior.resolve import prior_in_words
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
 from splitpu.runs.hard import most_doubtful
@@ -146,10 +147,7 @@ def _telling_values(
 def _prior_in_words(request: Request) -> str:
     if request.prior is None:
         return "not given"
-    if request.prior_estimate is None:
-        return f"{request.prior:.4g}"
-    low, high = request.prior_estimate["interval"]
-    return f"{request.prior:.4g} (95 % interval {low:.3g} to {high:.3g}), {prior_source(request)}"
+    return prior_in_words(request.prior, request.prior_interval, prior_source(request))
 
 
 def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:

@@ -86,6 +86,7 @@ class Request:
     # As chosen, too; None in folders from before it was kept, when only a GPU was thought to have bf16.
     precision: Literal["fp32", "bf16"] | None = None
     keep_checkpoints: bool = False
+    prior_source: str = "given"  # in words; folders from before it was kept say by their estimate that there was one
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
     weights: dict[str, Any] | None = None  # the file that the network starts from: path, checksum, what was loaded
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from splitpu.config.schema import Scenario
-from splitpu.data import HeldOut, NamedSet, Preprocessing, PUData, load_named, make_pu, read_npz, true_prior
+from splitpu.data import HeldOut, NamedSet, Preprocessing, PUData, load_named, make_pu, read_npz
 from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
 from splitpu.data.folders import FolderSource, read_folders
@@ -193,7 +193,7 @@ def _drawn(named: NamedSet, source: Source) -> LoadedData:
         held_out=held_out,
         description=f"{named.name}: {named.description}; positive = {named.positive_meaning}",
         feature_names=named.feature_names,
-        true_prior=true_prior(named),
+        true_prior=float(named.truth_train[data.population].mean()),
     )
 
 

@@ -57,7 +57,7 @@ def prior_source(request: Request) -> str:
     """Where the prior comes from, in words."""
     if request.prior is None:
         return "not used"
-    return f"estimated by {request.prior_estimate['method']}" if request.prior_estimate else "given"
+    return f"estimated by {request.prior_estimate['method']}" if request.prior_estimate else request.prior_source
 
 
 def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> list[ModelFigures]:
