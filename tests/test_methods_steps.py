@@ -203,9 +203,10 @@ POOLS = ("positives", "population")
 
 
 def test_dist_pu_mixes_rows_and_labels_alike() -> None:
-    config = DistPUConfig(augment=False, entropy_weight=0.3, mix_weight=2.0, mix_entropy=0.5)
+    config = DistPUConfig(augment=False, mix_weight=2.0, mix_entropy=0.5)
     labels, weights = np.linspace(0, 1, 12), np.array([0.1, 0.6, 0.45])
     task = MixingTask(Line(*W), torch.from_numpy(labels).float(), Weights(*weights), PRIOR, config)  # type: ignore[arg-type]
+    task.module.state("decided").fill_(0.3)
     rows = np.array(POSITIVES + POPULATION)
     other = rows[shuffled(9, torch.device("cpu"), torch.Generator().manual_seed(5)).numpy()]
     g = np.tile(weights, 3)
@@ -296,12 +297,15 @@ LOGITS = np.array([3.0, -0.1, 2.0, 5.0, 0.4, -0.3, -2.0, -6.0, 1.3, -1.3])
 
 def test_p3mix_corrects_and_doubts_after_its_warm_up_only() -> None:
     config = P3MixConfig(epochs=20, pool=2, batch_size=4)
-    made = Made(LOGITS, [0, 1, 2], (1, 2, 3), p3mix=config)
+    made = Made(LOGITS, [0, 1, 2], (1, 2, 3, 4), p3mix=config)
     made.later[3] = np.r_[LOGITS[:3], 0.1, LOGITS[4:]]
-    train_p3mix(made)  # type: ignore[arg-type]
-    early, late, latest = made.seen
-    # Who has become positive stays so, and is not doubted any more.
+    made.later[4] = np.r_[-3.0, LOGITS[1:3], -0.1, LOGITS[4:]]
+    model = train_p3mix(made)  # type: ignore[arg-type]
+    early, late, latest, last = made.seen
+    # Who has become positive stays so while anything speaks for it, and is not doubted meanwhile.
     assert (latest["labels"] == late["labels"]).all() and (latest["doubtful"] == late["doubtful"]).all()
+    assert last["labels"].tolist() == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0] and last["doubtful"][3]
+    assert model is made.stages[0].task.teacher  # type: ignore[attr-defined, comparison-overlap]
     assert early["labels"].tolist() == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0] and not early["doubtful"].any()
     # sigmoid(1.3) = 0.79 and sigmoid(-1.3) = 0.21 are still doubtful; the labelled ones never are.
     assert late["labels"].tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
@@ -329,13 +333,38 @@ def test_p3mix_gives_doubtful_rows_partners_from_the_pool_and_rows_the_larger_pa
     close(loss, cross_entropy(z[:2], target[:2]) + cross_entropy(z[2:], target[2:]) + 0.1 * entropy(z[2:]))
 
 
+class Norm(Line):
+    """A line after a batch norm, whose statistics tell what was shown to it."""
+
+    def __init__(self, *weights: float) -> None:
+        super().__init__(*weights)
+        self.norm = nn.BatchNorm1d(2, momentum=1.0)
+
+    def forward(self, batch: Tensor) -> Outputs:
+        return super().forward(self.norm(batch))
+
+
+def test_p3mix_has_a_teacher_that_follows_and_is_shown_rows_that_are_not_mixed() -> None:
+    made = Made(LOGITS, [0, 1, 2], p3mix=P3MixConfig(augment=False))
+    rows = SimpleNamespace(gather=lambda numbers: torch.from_numpy(X).float()[numbers])
+    task = P3MixTask(Norm(*W), made, Weights(0.5), rows, made.config.p3mix)  # type: ignore[arg-type]
+    task.teacher.weights.data.copy_(torch.tensor([0.1, 0.2]))
+    stepped(task)
+    close(task.teacher.weights, np.array([0.1, 0.2]) + 0.9 * (W - np.array([0.1, 0.2])))
+    close(task.teacher.norm.running_mean, X[POSITIVES + POPULATION].mean(axis=0))  # type: ignore[union-attr]
+    assert not torch.allclose(task.network.norm.running_var, task.teacher.norm.running_var)  # type: ignore[union-attr, arg-type]
+    assert float(task.module.state("averaged")) == 1
+
+
 def test_dist_pu_keeps_known_positives_and_renews_the_other_labels() -> None:
-    made = Made(LOGITS, [0, 1, 2], (1,), dist_pu=DistPUConfig(epochs=2, batch_size=4))
+    made = Made(LOGITS, [0, 1, 2], (1, 2), dist_pu=DistPUConfig(epochs=2, batch_size=4, entropy_weight=0.3))
     train_dist_pu(made)  # type: ignore[arg-type]
     assert [stage.name for stage in made.stages] == ["dist-pu.warmup", "dist-pu"]
     assert [stage.optimiser.rate for stage in made.stages] == [5e-4, 5e-5]
     expected = np.where(np.arange(10) < 3, 1.0, sigmoid(LOGITS))
     assert made.seen[0]["labels"] == pytest.approx(expected, abs=1e-6)
+    # Predictions are asked to be decided ever more, not at all in the first epoch.
+    assert [float(one["decided"]) for one in made.seen] == pytest.approx([0.3 * (1 - np.cos(np.pi / 4)), 0.3])
 
 
 def test_self_pu_trusts_both_ends_in_the_proportion_of_the_prior() -> None:

@@ -100,9 +100,11 @@ class P3MixConfig(PassesConfig):
     warmup: float = 0.1  # share of the epochs before labels are corrected and partners chosen
     pool: int = 96  # labelled positives nearest to the border
     confident: float = 0.8  # above: becomes positive; between this and one minus this: mixed with the pool
+    taken_back: float = 0.5  # below: is no longer positive; 0 = it stays so for good
+    teacher_average: float = 0.999  # decay, per step, of the averaged weights that look at the rows and are the model
     mix_concentration: float = 1.0
     entropy_weight: float = 0.1
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-4))
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +128,11 @@ class DistPUConfig(PassesConfig):
     epochs: int = 60  # with mixing
     warmup_epochs: int = 60  # without
     batch_size: int = 256
+    positives_per_batch: int = 0  # in proportion, as published: many a step are soon known by heart
     warmup_entropy: float = 0.002  # weight of the entropy of predictions, without mixing
-    entropy_weight: float = 0.004  # with mixing
+    entropy_weight: float = 0.004  # with mixing: reached at the end, from nothing
     mix_weight: float = 5.0
     mix_entropy: float = 0.04  # weight of the entropy of predictions on mixed rows
     mix_concentration: float = 6.0
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-5, weight_decay=5e-3))
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-5, weight_decay=1e-3))
     warmup_optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-4, weight_decay=5e-3))

@@ -88,6 +88,8 @@ _METHOD_RANGES = {
     "p3mix.warmup": _SHARE,
     "p3mix.pool": _COUNT,
     "p3mix.confident": Range(low=0.5, high=1),
+    "p3mix.taken_back": _SHARE,
+    "p3mix.teacher_average": _DECAY,
     "p3mix.mix_concentration": _POSITIVE,
     "p3mix.entropy_weight": _WEIGHT,
     "puupl.rounds": _COUNT,

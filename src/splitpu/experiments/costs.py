@@ -122,7 +122,7 @@ def _self_pu(config: Config, rows: int, positives: int) -> Iterator[Work]:
 
 def _p3mix(config: Config, rows: int, positives: int) -> Iterator[Work]:
     steps, size, labelled = _passes(config.p3mix, rows, positives, looks=1)
-    yield Work(config.p3mix.epochs, steps, size + labelled)
+    yield Work(config.p3mix.epochs, steps, (1 + _FORWARD) * (size + labelled))
 
 
 def _puupl(config: Config, rows: int, positives: int) -> Iterator[Work]:

@@ -1,5 +1,6 @@
 """Dist-PU: mean predictions that match the prior, decided ones, and consistent ones on mixed rows."""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -57,7 +58,8 @@ class MixingTask:
     def __init__(
         self, network: Backbone, labels: Tensor, mixing: MixingWeights, prior: float, config: DistPUConfig
     ) -> None:
-        self.module = Carrier({"network": network}, labels=labels)
+        # The weight of the entropy: nothing in the first epoch, as long as labels are those of the first part.
+        self.module = Carrier({"network": network}, labels=labels, decided=torch.zeros((), device=labels.device))
         self.network, self.mixing, self.prior, self.config = network, mixing, prior, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
@@ -76,7 +78,8 @@ class MixingTask:
             "mixing": soft_cross_entropy(mixed_logit, mixed(labels, labels[order], weight)),
             "mixed_entropy": prediction_entropy(mixed_logit),
         }
-        weights = (1.0, config.entropy_weight, config.mix_weight, config.mix_entropy)
+        decided = self.module.state("decided")
+        weights: tuple[float | Tensor, ...] = (1.0, decided, config.mix_weight, config.mix_entropy)
         loss = torch.stack([w * term for w, term in zip(weights, terms.values(), strict=True)]).sum()
         return {"loss": loss, **terms}
 
@@ -98,8 +101,10 @@ def train_dist_pu(context: Context) -> Teacher:
     mixing = MixingWeights(config.mix_concentration, context.engine.hardware.device)
     task = MixingTask(network, _predicted_labels(context, network), mixing, prior, config)
 
-    def renew_labels(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+    def renew(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
         task.module.state("labels").copy_(_predicted_labels(context, network))
+        risen = 1 - math.cos(math.pi / 2 * record.epoch / record.epochs)
+        task.module.state("decided").fill_(risen * config.entropy_weight)
         return False
 
     second = Stage(
@@ -109,8 +114,8 @@ def train_dist_pu(context: Context) -> Teacher:
         leading="population",
         epochs=config.epochs,
         optimiser=config.optimiser,
-        identity=context.identity("dist-pu", "dist_pu", "views", warmup=first.key),
-        after_epoch=renew_labels,
+        identity=context.identity("dist-pu", "dist_pu", "views", warmup=first.key, entropy="rises"),
+        after_epoch=renew,
     )
     context.engine.run(second)
     return context.as_teacher(network, second.key)

@@ -1,5 +1,6 @@
 """P3MIX-C: doubtful rows are mixed with positives near the border, and rows that look positive become so."""
 
+import copy
 from collections.abc import Mapping
 
 import torch
@@ -13,6 +14,7 @@ from splitpu.methods.context import Context, Teacher
 from splitpu.methods.parts import (
     Carrier,
     MixingWeights,
+    follow,
     labelled_as_numbers,
     mixed,
     positives_first,
@@ -25,14 +27,20 @@ from splitpu.views import Views
 
 
 class P3MixTask:
-    """Cross-entropy on mixed rows; labels, doubts and the pool of border positives change from epoch to epoch."""
+    """Cross-entropy on mixed rows; labels, doubts and the pool of border positives change from epoch to epoch.
+
+    What they change to is said by a teacher, an average of the network's weights that is shown plain rows: the network
+    itself changes its mind from one epoch to the next, and its batch-norm statistics are those of mixtures.
+    """
 
     def __init__(
         self, network: Backbone, context: Context, mixing: MixingWeights, rows: RowStore, config: P3MixConfig
     ) -> None:
         labels = labelled_as_numbers(context)
+        self.teacher = copy.deepcopy(network).requires_grad_(False)
         self.module = Carrier(
-            {"network": network},
+            {"network": network, "teacher": self.teacher},
+            averaged=torch.zeros((), device=labels.device),  # steps
             labels=labels,
             doubtful=torch.zeros_like(labels, dtype=torch.bool),  # until the end of the warm-up nothing is
             pool=context.rows(context.data.positives[: config.pool]),
@@ -40,7 +48,7 @@ class P3MixTask:
         self.network, self.mixing, self.rows, self.config = network, mixing, rows, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """One forward for all rows, each mixed with its partner."""
+        """One forward for all rows, each mixed with its partner, and one of the teacher for the rows as they are."""
         augment = self.config.augment
         joined, count = positives_first(batch)
         partners = self._partners(joined.rows, generator)
@@ -50,6 +58,7 @@ class P3MixTask:
         weight = torch.maximum(weight, 1 - weight)
         inputs = seen(joined.raw, views, generator, augment=augment)
         others = seen(self.rows.gather(partners), views, generator, augment=augment)
+        self._teach(inputs)
         target = mixed(labels[joined.rows], labels[partners], weight)
         logit = self.network(mixed(inputs, others, weight)).logit.float()
         terms = {
@@ -60,6 +69,14 @@ class P3MixTask:
         loss = terms["positive"] + terms["unlabelled"] + self.config.entropy_weight * terms["entropy"]
         return {"loss": loss, **terms, "corrected": labels[joined.rows[count:]].mean()}
 
+    @torch.no_grad()
+    def _teach(self, inputs: Tensor) -> None:
+        """Let the teacher follow the network, and see rows that are not mixed."""
+        steps = self.module.state("averaged")
+        follow(self.teacher, self.network, steps, self.config.teacher_average)
+        steps.add_(1)
+        self.teacher(inputs)
+
     def _partners(self, rows: Tensor, generator: torch.Generator) -> Tensor:
         """A border positive for a doubtful row, any row of the batch for another."""
         pool = self.module.state("pool")
@@ -69,23 +86,24 @@ class P3MixTask:
 
 
 def train_p3mix(context: Context) -> Teacher:
-    """Train the network, looking at its predictions after every epoch."""
+    """Train the network, looking at its teacher's predictions after every epoch; the teacher is the model."""
     config, device = context.config.p3mix, context.engine.hardware.device
     network = context.fresh_network("p3mix")
     mixing = MixingWeights(config.mix_concentration, device)
     task = P3MixTask(network, context, mixing, context.engine.rows, config)
-    positives = context.rows(context.data.positives)
+    positives, known = context.rows(context.data.positives), labelled_as_numbers(context)
 
     def look_again(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
-        probability = torch.sigmoid(context.logits_of(network))
+        probability = torch.sigmoid(context.logits_of(task.teacher))
         pool = task.module.state("pool")
         # The most undecided of the labelled positives: entropy is highest where a probability is nearest to a half.
         nearest = (probability[positives] - 0.5).abs().argsort(stable=True)[: len(pool)]
         pool.copy_(positives[nearest])
         if record.epoch >= config.warmup * record.epochs:
-            labels, confident = task.module.state("labels"), probability >= config.confident
-            # For good: a row that were negative again next time would be learned by heart as such.
-            labels.copy_(torch.maximum(labels, confident.float()))
+            labels = task.module.state("labels")
+            # A row that were negative again at the first doubt would be learned by heart as such.
+            needed = torch.where(labels > 0, config.taken_back, config.confident)
+            labels.copy_(torch.maximum(known, (probability >= needed).float()))
             task.module.state("doubtful").copy_((probability > 1 - config.confident) & (labels == 0))
         return False
 
@@ -96,8 +114,8 @@ def train_p3mix(context: Context) -> Teacher:
         leading="population",
         epochs=config.epochs,
         optimiser=config.optimiser,
-        identity=context.identity("p3mix", "p3mix", "views", corrected="for good"),  # it has not always been
+        identity=context.identity("p3mix", "p3mix", "views"),
         after_epoch=look_again,
     )
     context.engine.run(stage)
-    return context.as_teacher(network, stage.key)
+    return context.as_teacher(task.teacher, stage.key)

@@ -79,6 +79,17 @@ def shuffled(count: int, device: torch.device, generator: torch.Generator) -> Te
     return torch.rand(count, device=device, generator=generator).argsort()
 
 
+@torch.no_grad()
+def follow(teacher: nn.Module, student: nn.Module, steps: Tensor, decay: float) -> None:
+    """Move a teacher's weights towards its student's: nearly all the way at first, then ever less, down to the decay.
+
+    Its batch-norm statistics are those of whatever it is shown.
+    """
+    weight = (9 / (10 + steps)).clamp_min(1 - decay)
+    for new, old in zip(student.parameters(), teacher.parameters(), strict=True):
+        old.lerp_(new, weight)
+
+
 def half_of_largest(logits: Tensor) -> float:
     """The logit at which a probability is half of the largest one: the rule of methods that know it up to a factor.
 

@@ -12,7 +12,7 @@ from splitpu.config.methods import SelfPUConfig
 from splitpu.engine.stage import Batch, EpochRecord, Stage
 from splitpu.losses import nnpu_risk, soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import Carrier, positives_first, seen, two_pools
+from splitpu.methods.parts import Carrier, follow, positives_first, seen, two_pools
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -89,11 +89,9 @@ class SelfPUTask:
     def _average(self) -> None:
         """Move the teachers towards their students: nearly all the way until they are followed, then ever less."""
         steps = self.module.state("averaged")
-        weight = (9 / (10 + steps)).clamp_min(1 - self.config.teacher_average)
-        steps.add_(self.module.state("following") > 0)
         for student, teacher in zip(self.students, self.teachers, strict=True):
-            for new, old in zip(student.parameters(), teacher.parameters(), strict=True):
-                old.lerp_(new, weight)
+            follow(teacher, student, steps, self.config.teacher_average)
+        steps.add_(self.module.state("following") > 0)
 
 
 def train_self_pu(context: Context) -> Teacher:
