@@ -20,7 +20,7 @@ from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import Interrupted
 from splitpu.methods.choosing import TERM
 from splitpu.onnx_export import CalibrationMap
-from splitpu.selection import hold_out, nnpu_value, pu_criterion, set_aside
+from splitpu.selection import hold_out, nnpu_value, pu_criterion, set_aside, variational_value
 from splitpu.training import Training, with_calibration
 
 Capture = pytest.CaptureFixture[str]
@@ -38,7 +38,7 @@ def pu_data(scenario: str = "single-training-set") -> PUData:
 
 def trained(settings: dict[str, Any], data: PUData | None = None, **options: Any) -> Training:
     config = config_from_dict(QUICK | settings)
-    return train(data or pu_data(), prior=PRIOR, config=config, seed=0, device="cpu", **options)
+    return train(data or pu_data(), config=config, seed=0, device="cpu", **{"prior": PRIOR} | options)
 
 
 def figures(training: Training, stage: str = "base") -> list[float]:
@@ -124,6 +124,27 @@ def test_an_interrupted_choice_goes_on_as_if_nothing_had_happened(tmp_path: Path
     for _ in range(2):  # the second time everything comes out of the finished stage
         resumed = trained(WILD, checkpoints=tmp_path)
         assert torch.equal(weights(resumed), weights(whole)) and figures(resumed) == figures(whole)
+
+
+@pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
+def test_vpu_keeps_the_epoch_of_its_own_lowest_loss_and_needs_no_prior(scenario: str):
+    settings = {"vpu.epochs": 8, "vpu.optimiser.rate": 3e-2, "selection.held_out": 0.3}
+    vpu = {"method": "vpu", "selection.criterion": "variational", **settings}
+    training = trained(vpu, pu_data(scenario), prior=None)
+    aside, logits = training.aside, training.result.final.logits.double()
+    phi = torch.sigmoid(logits)
+    rows = np.concatenate([aside.positives, aside.unlabelled]) if scenario != "case-control" else aside.unlabelled
+    loss = phi[rows].mean().log() - phi[aside.positives].log().mean()
+    assert -loss.item() == pytest.approx(max(figures(training, "vpu")))
+    assert max(figures(training, "vpu")) > figures(training, "vpu")[-1]  # else this test would say nothing
+    with pytest.raises(InputError, match="choose by VPU's own loss"):
+        trained(vpu | {"selection.criterion": "nnpu"}, pu_data(scenario), prior=None)
+
+
+def test_the_variational_value_bears_extreme_logits() -> None:
+    assert variational_value([-800.0, 900.0], [-1000.0, 5.0, 1000.0]) == pytest.approx(
+        np.log((0 + 1 / (1 + np.exp(-5)) + 1) / 3) + 400.0
+    )
 
 
 @pytest.mark.parametrize("threshold", ["half", "prior"])

@@ -45,6 +45,18 @@ def nnpu_value(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayL
     return float(prior * missed + max(sigmoid(unlabelled).mean() - prior * called, 0.0))
 
 
+def variational_value(logit_positive: npt.ArrayLike, logit_population: npt.ArrayLike) -> float:
+    """VPU's loss on held-out rows, `log mean_X Phi - mean_P log Phi`: lower is better, and no prior is needed for it.
+
+    Of logits and not of decisions: it looks at probabilities up to a factor, whatever the threshold.
+
+    >>> round(variational_value([9.0, 9.0], [9.0, -9.0]), 3)
+    -0.693
+    """
+    positive, population = (-np.logaddexp(0.0, -_scores(logit)) for logit in (logit_positive, logit_population))
+    return float(np.logaddexp.reduce(population) - np.log(len(population)) - positive.mean())
+
+
 def set_aside(data: PUData, share: float, seed: int) -> tuple[Indices, Indices]:
     """Row numbers of the same share of labelled and of unlabelled rows, for other things than training."""
     if not 0 < share < 1:

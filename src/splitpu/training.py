@@ -235,8 +235,12 @@ def _check_selection(config: Config, prior: float | None) -> None:
         )
     if selection.held_out == 0:
         return
-    if prior is None:
-        raise InputError("selection.held_out needs the prior, without which P and U say nothing of a model: give it")
+    needs_prior = selection.calibration != "none" or selection.criterion in ("accuracy", "nnpu")
+    if prior is None and needs_prior:
+        raise InputError(
+            "selection.held_out needs the prior, without which P and U say nothing of a model: give it, or "
+            "choose by VPU's own loss with selection.criterion=variational"
+        )
     if "selection" not in sections_in_use(config):
         raise InputError(
             f"method '{config.method}' does not use held-out rows: leave out selection.held_out, or choose split-pu, "

@@ -102,7 +102,8 @@ class SelectionConfig:
 
     held_out: float = 0.0  # share of the labelled and of the unlabelled rows; 0 = all are trained on
     # The figure by which the best epoch of a stage is kept; none: its last epoch, as without held-out rows.
-    criterion: Literal["accuracy", "nnpu", "none"] = "accuracy"
+    # variational: VPU's own loss, the only one that needs no prior.
+    criterion: Literal["accuracy", "nnpu", "variational", "none"] = "accuracy"
     patience: int = 0  # epochs without a better one after which a stage ends; 0 = it goes to its last epoch
     calibration: Literal["none", "temperature", "platt", "isotonic"] = "none"
 

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from splitpu.calibration import Floats
 from splitpu.data.pudata import Indices
 from splitpu.engine.stage import EpochRecord, Stage, StageOutcome
-from splitpu.selection import nnpu_value, pu_criterion
+from splitpu.selection import nnpu_value, pu_criterion, variational_value
 
 if TYPE_CHECKING:
     from splitpu.methods.context import Context
@@ -74,11 +75,17 @@ class EpochChoice:
         """Of the network as it is, on the rows set aside; greater is better."""
         context = self.context
         logits = context.logits_of(self.network)
+        if self.settings.criterion == "variational":
+            return -variational_value(*self._known_and_population(logits))
         threshold = context.threshold_for(logits, self.own_threshold)
-        decision = (logits - threshold).double().cpu().numpy()
-        known, others = decision[self.aside.positives], decision[self.aside.unlabelled]
-        single = context.data.scenario == "single-training-set"
-        population = np.concatenate([known, others]) if single else others
+        known, population = self._known_and_population(logits - threshold)
         if self.settings.criterion == "nnpu":
             return -nnpu_value(known, population, context.known_prior)
         return pu_criterion(known, population, context.known_prior)
+
+    def _known_and_population(self, scores: Tensor) -> tuple[Floats, Floats]:
+        """Of the rows set aside: what the labelled ones have, and what those have that stand for the population."""
+        all_rows = scores.double().cpu().numpy()
+        known, others = all_rows[self.aside.positives], all_rows[self.aside.unlabelled]
+        single = self.context.data.scenario == "single-training-set"
+        return known, np.concatenate([known, others]) if single else others
