@@ -134,5 +134,9 @@ class DistPUConfig(PassesConfig):
     mix_weight: float = 5.0
     mix_entropy: float = 0.04  # weight of the entropy of predictions on mixed rows
     mix_concentration: float = 6.0
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-5, weight_decay=1e-3))
-    warmup_optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-4, weight_decay=5e-3))
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=5e-5, weight_decay=1e-3, average=0.999)
+    )
+    warmup_optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=5e-4, weight_decay=5e-3, average=0.999)
+    )
