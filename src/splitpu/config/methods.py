@@ -97,6 +97,7 @@ class SelfPUConfig(PassesConfig):
 class P3MixConfig(PassesConfig):
     """P3MIX-C: mixing with positives near the border, and correction of labels."""
 
+    positives_per_batch: int = 0  # in proportion: many a step are soon known by heart, and others then called negative
     warmup: float = 0.1  # share of the epochs before labels are corrected and partners chosen
     pool: int = 96  # labelled positives nearest to the border
     confident: float = 0.8  # above: becomes positive; between this and one minus this: mixed with the pool

@@ -27,6 +27,7 @@ def methods_fitted_to(config: Config, rows: int) -> Config:
         # All predictions rise to one before the adversary knows anything; in so few steps the game would not undo it.
         "dan.anchor_level": 0.95,
         "pubn.score_epochs": 60,
+        "p3mix.positives_per_batch": 0,
         "p3mix.optimiser.weight_decay": 5e-4,
         "puupl.epochs": 40,
         "puupl.rounds": 3,
