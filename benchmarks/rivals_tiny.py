@@ -16,11 +16,10 @@ No test image is opened.
 
 import argparse
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from thin_cnn13 import ThinCNN13
+from thin_cnn13 import CHANNELS, ThinCNN13
 
 from splitpu.config import apply_overrides, preset
 from splitpu.config.presets import SMALL, DataProfile
@@ -41,10 +40,11 @@ class Size:
     rows: int
     labelled: int
     shrunk: int = 4
+    channels: int = CHANNELS  # of the thin network
     profile: int = 10 * SMALL  # the number of images whose settings are taken
 
 
-MANY, FEW, MORE = Size(8_000, 160), Size(546, 40, profile=546), Size(20_000, 400, shrunk=2)
+MANY, FEW, MORE = Size(8_000, 160), Size(546, 40, profile=546), Size(20_000, 400, shrunk=2, channels=24)
 
 
 def main() -> None:
@@ -63,11 +63,17 @@ def judged(method: str, settings: list[str], seed: int, network: str, size: Size
     data, positives, population, prior = drawn(seed, size)
     config = preset("default", DataProfile("images", size.profile, size.labelled))
     overrides = [f"method={method}", "threshold=half", "engine.threads=1", *settings]
-    backbone: str | Callable[[], ThinCNN13] = network
-    if network == "thin" or size is MORE:
-        backbone = lambda: ThinCNN13(32 // size.shrunk, 3, channels=24 if size is MORE else 12)  # noqa: E731
+
+    def thin() -> ThinCNN13:
+        return ThinCNN13(32 // size.shrunk, 3, size.channels)
+
     training = train(
-        data, prior=prior, config=apply_overrides(config, overrides), backbone=backbone, device="cpu", seed=seed
+        data,
+        prior=prior,
+        config=apply_overrides(config, overrides),
+        backbone=thin if network == "thin" or size is MORE else network,
+        device="cpu",
+        seed=seed,
     )
     hardware, model = Hardware.choose("cpu", training.model.config.engine), training.model
     on_positives, on_population = (model.decision(rows, hardware) for rows in (positives, population))

@@ -1,5 +1,6 @@
-"""The sections of the methods beside Split-PU, at their published settings; and which sections a method reads.
+"""The sections of the methods beside Split-PU, and which sections a method reads.
 
+Settings are the published ones but for what is said beside a line.
 `upu`, `nnpu`, `naive` and `supervised` have none of their own: they are trained as `base` says.
 """
 
