@@ -92,7 +92,8 @@ def test_the_best_epoch_is_kept(scenario):
 
 def test_epochs_are_judged_where_their_model_would_be_cut():
     """VPU knows its probabilities up to a factor, so it does not cut at 1/2."""
-    training = trained({"method": "vpu", "threshold": "half", "vpu.epochs": 4, "selection.held_out": 0.3})
+    vpu = {"method": "vpu", "threshold": "half", "vpu.epochs": 4, "vpu.optimiser.average": 0.0}
+    training = trained(vpu | {"selection.held_out": 0.3})
     aside, final = training.aside, training.result.final
     decision = final.logits.double().numpy() - final.threshold
     known, others = decision[aside.positives], decision[aside.unlabelled]
@@ -141,6 +142,39 @@ def test_vpu_keeps_the_epoch_of_its_own_lowest_loss_and_needs_no_prior(scenario:
         trained(vpu | {"selection.criterion": "nnpu"}, pu_data(scenario), prior=None)
 
 
+OWN_ROWS = {"vpu.held_out": 0.3, "vpu.epochs": 8, "vpu.optimiser.rate": 3e-2, "vpu.optimiser.average": 0.0}
+
+
+def test_vpu_takes_rows_of_its_own_from_the_data():
+    asked = {"method": "vpu", "selection.criterion": "variational", "selection.held_out": 0.3, **OWN_ROWS}
+    by_itself, as_asked = trained({"method": "vpu", **OWN_ROWS}), trained(asked)
+    assert by_itself.aside is None and as_asked.aside is not None
+    assert figures(by_itself, "vpu") == figures(as_asked, "vpu") and len(set(figures(by_itself, "vpu"))) > 1
+    assert torch.equal(weights(by_itself), weights(as_asked))
+    assert all(TERM not in record.terms for record in trained({"method": "vpu", "vpu.held_out": 0.0}).result.history)
+
+
+def test_only_vpu_does_without_its_own_rows_and_none_of_them_are_for_the_calibration():
+    data, watching = pu_data(), PoolWatcher()
+    student = {"rounds": 1, "student.epochs": 1, "split.tau": 0.01, "base.method": "vpu"}
+    training = trained(OWN_ROWS | student, data, observer=watching)
+    taught = set(range(len(data)))
+    assert len(taught - watching.pools["vpu"]) == round(0.3 * 30) + round(0.3 * 150)
+    assert taught - watching.pools["vpu"] <= watching.pools["round1.split"] and training.aside is None
+    calibrated = {"selection.held_out": 0.2, "selection.criterion": "none", "selection.calibration": "platt"}
+    training = trained({"method": "vpu"} | OWN_ROWS | calibrated, data, observer=watching)
+    for_calibration = {*training.aside.positives, *training.aside.unlabelled}
+    unseen = taught - watching.pools["vpu"]
+    assert for_calibration < unseen and len(unseen) == 36 + round(0.3 * 24) + round(0.3 * 120)
+
+
+def test_vpu_interrupted_chooses_as_if_nothing_had_happened(tmp_path: Path):
+    vpu = {"method": "vpu", **OWN_ROWS}
+    with pytest.raises(Interrupted):
+        trained(vpu, checkpoints=tmp_path, observer=StopAfter(5))
+    assert torch.equal(weights(trained(vpu, checkpoints=tmp_path)), weights(trained(vpu)))
+
+
 def test_the_variational_value_bears_extreme_logits() -> None:
     assert variational_value([-800.0, 900.0], [-1000.0, 5.0, 1000.0]) == pytest.approx(
         np.log((0 + 1 / (1 + np.exp(-5)) + 1) / 3) + 400.0
@@ -150,7 +184,7 @@ def test_the_variational_value_bears_extreme_logits() -> None:
 @pytest.mark.parametrize("threshold", ["half", "prior"])
 def test_an_epoch_is_judged_where_its_model_is_cut(threshold: str):
     # So few steps that half of the largest probability is well below one half.
-    steps = {"vpu.epochs": 1, "vpu.batch_size": 8, "vpu.optimiser.rate": 3e-4}
+    steps = {"vpu.epochs": 1, "vpu.batch_size": 8, "vpu.optimiser.rate": 3e-4, "vpu.optimiser.average": 0.0}
     vpu = {"method": "vpu", "threshold": threshold, **steps}
     training = trained(vpu | {"selection.held_out": 0.3})
     aside, final = training.aside, training.result.final

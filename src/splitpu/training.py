@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,11 @@ from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.loop import Engine
-from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
 from splitpu.errors import InputError
 from splitpu.kernels import prepare
-from splitpu.methods.choosing import RowsAside
+from splitpu.methods.choosing import RowsAside, put_aside
 from splitpu.methods.context import Context, NetworkRecipe, Teacher, WarmStart
 from splitpu.methods.registry import find_method, missing_prior, sections_in_use
 from splitpu.methods.result import MethodResult
@@ -35,7 +34,6 @@ from splitpu.models import Model, ScoringNetwork
 from splitpu.networks import FEW_IMAGES, as_backbone, build_network, choose_network
 from splitpu.networks import Backbone as BackboneNetwork
 from splitpu.networks.pretrained import PretrainedWeights, pretrainable, resnet_inside, transfer
-from splitpu.selection import set_aside
 from splitpu.views import Views
 
 Floats = npt.NDArray[np.float64]
@@ -174,10 +172,7 @@ def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData,
     """The data as stages see them, and the rows that the configuration keeps from them; the same for the same seed."""
     if config.selection.held_out == 0:
         return data, None
-    positives, unlabelled = set_aside(data, config.selection.held_out, derive_seed(seed, "rows set aside"))
-    mask = np.zeros(len(data), dtype=np.bool_)
-    mask[positives], mask[unlabelled] = True, True
-    return replace(data, aside=mask), RowsAside(positives, unlabelled)
+    return put_aside(data, config.selection.held_out, seed)
 
 
 def _calibrated(context: Context, final: Teacher) -> PUCalibrator | None:

@@ -22,9 +22,12 @@ def run_methods(*, json: bool) -> int:
 
 
 def _facts(method: Method) -> dict[str, str | list[str]]:
-    needs = [
-        word for word, needed in (("prior", method.needs_prior), ("true labels", method.needs_truth)) if needed
-    ] or ["nothing besides the data"]
+    asked = {
+        "prior": method.needs_prior,
+        "true labels": method.needs_truth,
+        "some rows to choose its epoch by, which it takes from the data itself": method.needs_rows_aside,
+    }
+    needs = [what for what, needed in asked.items() if needed] or ["nothing besides the data"]
     return {
         "name": method.name,
         "title": method.title,

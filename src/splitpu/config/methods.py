@@ -44,7 +44,10 @@ class VPUConfig(PassesConfig):
 
     epochs: int = 50
     batch_size: int = 500
-    positives_per_batch: int = 500
+    positives_per_batch: int = 0  # in proportion; published: 500, which are soon known by heart
+    # Share of P and of U that are not trained on: the epoch with the lowest loss on them is the model, as published;
+    # 0 = the last epoch. What `selection` says of a stage's epochs comes before it.
+    held_out: float = 0.2
     mix_weight: float = 0.03
     mix_concentration: float = 0.3  # of the Beta distribution of mixing weights
     optimiser: OptimiserConfig = field(
@@ -57,11 +60,14 @@ class DANConfig(PassesConfig):
     """DAN: a discriminator against an adversary, two networks in one training."""
 
     epochs: int = 80
+    positives_per_batch: int = 0  # in proportion: many a step are soon known by heart, and others then called negative
     anchor: float = 1.0  # weight of the cross-entropy on labelled positives, which fixes the scale of the predictions
     anchor_level: float = (
         1.0  # the probability it asks of them: at 1 nothing but the game brings predictions down again
     )
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=1e-4, beta1=0.5))
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=1e-4, weight_decay=5e-3, beta1=0.5, average=0.999)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

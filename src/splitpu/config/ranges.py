@@ -70,6 +70,7 @@ _VIEWS = {
 }
 
 _METHOD_RANGES = {
+    "vpu.held_out": _HALF_AT_MOST,
     "vpu.mix_weight": _WEIGHT,
     "vpu.mix_concentration": _POSITIVE,
     "dan.anchor": _WEIGHT,

@@ -96,6 +96,9 @@ class ViewsConfig:
     dropout: float = 0.1  # share of features replaced by their mean in strong views (vectors)
 
 
+Criterion = Literal["accuracy", "nnpu", "variational", "none"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SelectionConfig:
     """What rows that no stage trains on are kept for: choosing the epoch, and calibrating the probabilities."""
@@ -103,7 +106,7 @@ class SelectionConfig:
     held_out: float = 0.0  # share of the labelled and of the unlabelled rows; 0 = all are trained on
     # The figure by which the best epoch of a stage is kept; none: its last epoch, as without held-out rows.
     # variational: VPU's own loss, the only one that needs no prior.
-    criterion: Literal["accuracy", "nnpu", "variational", "none"] = "accuracy"
+    criterion: Criterion = "accuracy"
     patience: int = 0  # epochs without a better one after which a stage ends; 0 = it goes to its last epoch
     calibration: Literal["none", "temperature", "platt", "isotonic"] = "none"
 

@@ -22,10 +22,13 @@ def methods_fitted_to(config: Config, rows: int) -> Config:
     special = {
         # Its loss soon knows few positives by heart, and then calls nothing else positive: stop early, mix much.
         "vpu.epochs": 20,
+        "vpu.held_out": 0.0,
         "vpu.optimiser.rate": 3e-4,
         "vpu.mix_weight": 1.0,
         # All predictions rise to one before the adversary knows anything; in so few steps the game would not undo it.
         "dan.anchor_level": 0.95,
+        "dan.optimiser.weight_decay": 0.0,
+        "dan.optimiser.average": 0.0,
         "pubn.score_epochs": 60,
         "p3mix.positives_per_batch": 0,
         "p3mix.optimiser.weight_decay": 5e-4,

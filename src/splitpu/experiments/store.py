@@ -12,6 +12,8 @@ from splitpu.experiments.units import Unit, computed_hash, work_key
 from splitpu.files import disk_errors_in_words
 
 Line = Mapping[str, Any]
+# What was done before there was a setting for it, where the setting's default does something else.
+_BEFORE = {"vpu": {"held_out": 0.0}}
 
 
 class ResultStore:
@@ -55,11 +57,17 @@ class ResultStore:
                 line = json.loads(text)
                 # Hashed anew: a setting that was added since, at a default that changes nothing, must not make a
                 # result out of date.
-                config = config_from_dict({**line["config"], "method": line["method"]})
+                config = config_from_dict({**_as_run(line["config"]), "method": line["method"]})
                 name = computed_hash(config)
                 self.lines.setdefault(work_key(line, name), line)
             except (json.JSONDecodeError, KeyError, TypeError, InputError):
                 self.unreadable += 1
+
+
+def _as_run(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A line's settings, with those that it is older than as they would have been then."""
+    older = {section: {**then, **config[section]} for section, then in _BEFORE.items() if section in config}
+    return {**config, **older}
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.calibration import Floats
-from splitpu.data.pudata import Indices
+from splitpu.data.pudata import Indices, PUData
+from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import EpochRecord, Stage, StageOutcome
-from splitpu.selection import nnpu_value, pu_criterion, variational_value
+from splitpu.selection import nnpu_value, pu_criterion, set_aside, variational_value
 
 if TYPE_CHECKING:
     from splitpu.methods.context import Context
@@ -29,6 +30,14 @@ class RowsAside:
 
     positives: Indices
     unlabelled: Indices
+
+
+def put_aside(data: PUData, share: float, seed: int) -> tuple[PUData, RowsAside]:
+    """The data without a share of P and of U for the stages, and those rows; the same for the same seed."""
+    positives, unlabelled = set_aside(data, share, derive_seed(seed, "rows set aside"))
+    mask = np.zeros(len(data), dtype=np.bool_) if data.aside is None else data.aside.copy()
+    mask[positives], mask[unlabelled] = True, True
+    return dataclasses.replace(data, aside=mask), RowsAside(positives, unlabelled)
 
 
 class EpochChoice:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.parse import config_to_dict
-from splitpu.config.schema import Config
+from splitpu.config.schema import Config, Criterion, SelectionConfig
 from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.engine.inference import training_logits
@@ -16,7 +16,7 @@ from splitpu.engine.loop import Engine
 from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import Stage, kind_of
 from splitpu.methods import thresholds
-from splitpu.methods.choosing import EpochChoice, OwnThreshold, RowsAside
+from splitpu.methods.choosing import EpochChoice, OwnThreshold, RowsAside, put_aside
 from splitpu.methods.registry import missing_prior
 from splitpu.networks import Backbone
 
@@ -80,12 +80,23 @@ class Context:
 
         A method with a rule of its own for the threshold has its epochs judged by that rule, as the model will be.
         """
-        if self.aside is None or self.config.selection.criterion == "none":
+        if self.aside is None or not self.chooses_epochs:
             self.engine.run(stage)
             return stage.key
         choice = EpochChoice(self, self.aside, network, stage, own_threshold)
         choice.finish(self.engine.run(choice.stage))
         return choice.stage.key
+
+    @property
+    def chooses_epochs(self) -> bool:
+        """Whether the configuration has every stage's epoch chosen by rows set aside."""
+        return self.aside is not None and self.config.selection.criterion != "none"
+
+    def with_rows_of_its_own(self, share: float, criterion: Criterion) -> "Context":
+        """The same for one stage that keeps rows from its training to choose its epoch by, whatever others do."""
+        data, aside = put_aside(self.data, share, self.engine.seed)
+        selection = SelectionConfig(held_out=share, criterion=criterion)
+        return replace(self, data=data, aside=aside, config=replace(self.config, selection=selection))
 
     def fresh_network(self, place: str) -> Backbone:
         """A new network whose weights depend only on the seed, the place it is for and what that place starts from."""

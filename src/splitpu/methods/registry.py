@@ -26,6 +26,7 @@ class Method:
     sections: tuple[str, ...]  # of the configuration that it reads, besides `views` and `engine`
     needs_prior: bool
     needs_truth: bool = False  # the true labels of the training rows, which only an oracle may ask for
+    needs_rows_aside: bool = False  # a share of P and U that it is not trained on, to choose its epoch by
 
     def train(self, context: "Context") -> "Teacher":
         """Train the method's one model; not for Split-PU, which makes several."""
@@ -127,6 +128,7 @@ _ALL = (
         home="vpu:train_vpu",
         sections=("threshold", "vpu", "selection"),
         needs_prior=False,
+        needs_rows_aside=True,
     ),
     Method(
         name="dan",

@@ -69,7 +69,15 @@ class VPUTask:
 
 def train_vpu(context: Context) -> Teacher:
     """Train the network; it says positive from half of its largest probability on, for want of the factor."""
+    network, key = _trained(context)
+    return context.as_teacher(network, key, half_of_largest)
+
+
+def _trained(context: Context) -> tuple[Backbone, str]:
+    """The network of the epoch with the lowest loss on rows that it has not seen, and the key of its stage."""
     config = context.config.vpu
+    if config.held_out > 0 and not context.chooses_epochs:
+        context = context.with_rows_of_its_own(config.held_out, "variational")
     network = context.fresh_network("vpu")
     mixing = MixingWeights(config.mix_concentration, context.engine.hardware.device)
     stage = Stage(
@@ -81,5 +89,4 @@ def train_vpu(context: Context) -> Teacher:
         optimiser=config.optimiser,
         identity=context.identity("vpu", "vpu", "views", penalty="moves both sides"),  # it has not always done so
     )
-    key = context.train(stage, network, half_of_largest)
-    return context.as_teacher(network, key, half_of_largest)
+    return network, context.train(stage, network, half_of_largest)
