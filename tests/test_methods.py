@@ -258,6 +258,11 @@ def test_small_data_get_settings_of_their_own() -> None:
     assert preset("paper", DataProfile("images", 1000, 100)).vpu == Config().vpu
 
 
+def test_an_epoch_is_not_chosen_by_a_handful_of_labels() -> None:
+    shares = [preset("default", DataProfile("images", 50_000, labelled)).vpu.held_out for labelled in (49, 50)]
+    assert shares == [0.0, 0.2]
+
+
 def test_the_optimiser_is_told_its_memory() -> None:
     vpu = Config().vpu.optimiser
     optimiser = build_optimiser(torch.nn.Linear(2, 1), vpu, torch.device("cpu"))

@@ -89,7 +89,7 @@ class Level(Line):
 
 def test_dan_on_few_rows_comes_down_again_where_everything_was_called_positive() -> None:
     # The game does not mind: all Phi times a factor are worth the same. Where every Phi is one it has no slope left.
-    network, few = Level(12.0, 0.0), methods_fitted_to(Config(), 500).dan
+    network, few = Level(12.0, 0.0), methods_fitted_to(Config(), 500, 40).dan
     config = replace(few, augment=False)
     optimiser = torch.optim.Adam([network.weights], lr=0.1)
     for _ in range(200):

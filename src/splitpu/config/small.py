@@ -4,20 +4,22 @@ from splitpu.config.parse import config_from_dict
 from splitpu.config.schema import Config
 
 FEWEST_ROWS_FOR_PUBLISHED = 5000
+FEWEST_LABELLED_TO_CHOOSE_BY = 10  # of those that are kept from the training; fewer would choose any epoch
 _METHODS = ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")
 _SMALL = {"epochs": 60, "batch_size": 128, "positives_per_batch": 16, "optimiser.rate": 1e-3}
 
 
-def methods_fitted_to(config: Config, rows: int) -> Config:
+def methods_fitted_to(config: Config, rows: int, labelled: int) -> Config:
     """Give small data smaller batches and a larger rate, so that there are steps enough for anything to be learned.
 
     Only the methods beside Split-PU: its own sections are the presets' business.
 
-    >>> methods_fitted_to(Config(), 1000).vpu.optimiser.rate, methods_fitted_to(Config(), 50_000).vpu.optimiser.rate
-    (0.0003, 3e-05)
+    >>> [methods_fitted_to(Config(), rows, labelled=100).vpu.optimiser.rate for rows in (1000, 50_000)]
+    [0.0003, 3e-05]
     """
     if rows >= FEWEST_ROWS_FOR_PUBLISHED:
-        return config
+        enough = config.vpu.held_out * labelled >= FEWEST_LABELLED_TO_CHOOSE_BY
+        return config if enough else config_from_dict({"vpu.held_out": 0.0}, config)
     settings = {f"{method}.{key}": value for method in _METHODS for key, value in _SMALL.items()}
     special = {
         # Its loss soon knows few positives by heart, and then calls nothing else positive: stop early, mix much.
