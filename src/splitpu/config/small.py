@@ -25,10 +25,12 @@ def methods_fitted_to(config: Config, rows: int, labelled: int) -> Config:
         # Its loss soon knows few positives by heart, and then calls nothing else positive: stop early, mix much.
         "vpu.epochs": 20,
         "vpu.held_out": 0.0,
+        "vpu.positives_per_batch": 0,
         "vpu.optimiser.rate": 3e-4,
         "vpu.mix_weight": 1.0,
         # All predictions rise to one before the adversary knows anything; in so few steps the game would not undo it.
         "dan.anchor_level": 0.95,
+        "dan.positives_per_batch": 0,
         "dan.optimiser.weight_decay": 0.0,
         "dan.optimiser.average": 0.0,
         "pubn.score_epochs": 60,
