@@ -12,8 +12,7 @@ import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from test_resume import PATIENCE, start, wait_for
 
-from splitpu.cli import comparing, main
-from splitpu.cli import fit as fit_command
+from splitpu.cli import comparing, estimating, main
 from splitpu.prior.resolve import ResolvedPrior, prior_for
 from splitpu.runs import comparison, fitting
 from splitpu.runs.folder import RunFolder
@@ -142,7 +141,7 @@ def test_the_prior_is_estimated_once_for_all(tmp_path: Path, monkeypatch: pytest
         estimated.append(seed)
         return prior_for(*given, seed=seed, **options)
 
-    monkeypatch.setattr(fit_command, "prior_for", counted)
+    monkeypatch.setattr(estimating, "prior_for", counted)
     data = write_npz(tmp_path / "rows.npz", **tiny_arrays(rows=200))
     words = ["compare", data, "--method", "nnpu,naive", "--out", tmp_path / "all", "--quiet", *TINY, "--seeds"]
     code, out, _ = run_cli(capsys, *words, "3,0")

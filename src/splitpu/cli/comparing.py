@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.comparison_table import show_comparison
-from splitpu.cli.fit import FitOptions, begin_with, help_first_process, prior_asked, resolved_config, source_to_fit
+from splitpu.cli.estimating import prior_asked
+from splitpu.cli.fit import FitOptions, begin_with, help_first_process, resolved_config, source_to_fit
 from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import ComparisonStopped, StopRequest
@@ -101,9 +102,9 @@ def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], di
     }
     folder = ComparisonFolder(asked.out or _usual_path(sources[seeds[0]].title, shared), shared)
     display.say(f"data: {first.in_words()}")
+    find = partial(prior_asked, asked.prior, needing.method, device=asked.device or "auto", out=folder.path)
     priors = {
-        seed: folder.prior(draw.data.fingerprint(), partial(prior_asked, asked, needing, draw, seed, display))
-        for seed, draw in draws.items()
+        seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed, display)) for seed, draw in draws.items()
     }
     if first.held_out is None and None in priors.values():
         raise InputError(

@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splitpu.cli.estimating import prior_asked
 from splitpu.cli.idle_settings import if_settings_do_nothing
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.options import TrainingWords
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.pace import LongRun
-from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
+from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunLost, RunStopped, StopRequest
 from splitpu.config import Config, apply_overrides, preset, read_config
 from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
 from splitpu.evaluation.trained import UNRELIABLE
-from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.methods.student import NOT_TAKEN
-from splitpu.prior.resolve import TRUE_SHARE, ResolvedPrior, being_estimated, prior_for, prior_in_words
+from splitpu.prior.resolve import ResolvedPrior, prior_in_words
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
@@ -105,7 +105,7 @@ def begin_asked(
             display.note(note)
     # Before the prior, which may take minutes.
     check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
-    prior = prior_asked(asked, config, loaded, seed, display)
+    prior = prior_asked(asked.prior, config.method, loaded, seed, display, device=asked.device or "auto", out=asked.out)
     folder, request = begin_with(
         asked, path, source, loaded, seed, config=config, prior=prior, keep_checkpoints=keep_checkpoints
     )
@@ -273,40 +273,6 @@ def help_first_process(world: World) -> int:
         except RankLost as lost:
             raise RunLost(folder.path) from lost
     return 0
-
-
-def prior_asked(
-    asked: FitOptions, config: Config, loaded: LoadedData, seed: int, display: ProgressDisplay
-) -> ResolvedPrior | None:
-    """An estimate unless a prior was given; that of a named set, or none, where that was asked for."""
-    if asked.prior is None and find_method(config.method).needs_truth:
-        return None  # who knows every label has no use for an estimate of their share
-    meant: dict[object, object] = {None: "auto", "true": loaded.true_prior, "none": None}
-    prior = meant.get(asked.prior, asked.prior)
-    if prior == "auto":
-        display.say(being_estimated(loaded.data))
-    try:
-        with collected_warnings(display.note), display.watching() as watch:
-            found = prior_for(
-                config.method,
-                prior,
-                loaded.data,
-                seed=seed,
-                device=asked.device or "auto",
-                observer=CountedEpochs(watch),
-            )
-    except InputError:
-        for warning in loaded.warnings:  # one of them may be the reason
-            display.note(warning)
-        raise
-    if found is not None and asked.prior == "true":
-        found = dataclasses.replace(found, source=TRUE_SHARE)
-    if found is not None and found.source != "given":
-        known = ""
-        if found.estimate is not None and loaded.true_prior is not None:
-            known = f"; the set's true share is {loaded.true_prior:.3g} (--prior true takes it)"
-        display.say(f"prior: {prior_in_words(found.value, found.interval, found.source)}{known}")
-    return found
 
 
 def _prior_in_words(result: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ def _facts(method: Method) -> dict[str, str | list[str]]:
     asked = {
         "prior": method.needs_prior,
         "true labels": method.needs_truth,
-        "some rows to choose its epoch by, which it takes from the data itself": method.needs_rows_aside,
+        "rows to choose its epoch by, taken from the data where these are many": method.needs_rows_aside,
     }
     needs = [what for what, needed in asked.items() if needed] or ["nothing besides the data"]
     return {

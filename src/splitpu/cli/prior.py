@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from splitpu.cli.estimating import estimating
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.option_words import as_options
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
-from splitpu.cli.progress import CountedEpochs, choose_display
+from splitpu.cli.progress import choose_display
 from splitpu.config.schema import Scenario
 from splitpu.errors import InputError
 from splitpu.evaluation.assumptions import check_random_labelling
@@ -35,9 +36,16 @@ def run_prior(
     for warning in loaded.warnings:
         print_note(warning)
     display.say(being_estimated(loaded.data, scores))
-    with display.watching() as watch:
-        epochs = CountedEpochs(watch)
-        found = estimate_prior(loaded.data, seed=seed, every=True, scores=scores, device=device, observer=epochs)
+    with estimating(display, loaded.data, seed) as way:
+        found = estimate_prior(
+            loaded.data,
+            seed=seed,
+            every=True,
+            scores=scores,
+            device=device,
+            observer=way.observer,
+            checkpoints=way.checkpoints,
+        )
     labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
     if json:
         content: dict[str, Any] = {

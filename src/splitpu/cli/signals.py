@@ -34,6 +34,14 @@ class ComparisonStopped(RunStopped):
         self.args = (f"stopped; the same command goes on with what is in {folder}",)
 
 
+class PriorStopped(RunStopped):
+    """Before there was a run: the prior was being estimated, and what there is of it is kept."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(Path(), code)
+        self.args = ("stopped while the prior was being estimated; the same command goes on from there",)
+
+
 class StopRequest:
     """Listens inside its block; the first signal asks the run to stop, a second one does not wait for it."""
 

@@ -35,7 +35,9 @@ def preset(name: str, profile: DataProfile | None = None) -> Config:
     """
     if name in _PRESETS:
         config = _PRESETS[name](profile)
-        return config if name == "paper" or profile is None else methods_fitted_to(config, profile.rows, profile.labelled)
+        return (
+            config if name == "paper" or profile is None else methods_fitted_to(config, profile.rows, profile.labelled)
+        )
     meant = nearest(name, _PRESETS)
     if meant is not None:
         raise InputError(f"unknown preset '{name}'; did you mean '{meant}'?")

@@ -122,7 +122,7 @@ _ALL = (
     Method(
         name="vpu",
         title="VPU",
-        summary="When the prior is unknown: one short training, well-founded without it.",
+        summary="When the prior is unknown and time is short: one short training, well-founded without it.",
         assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
         citation="Chen et al., A Variational Approach for Learning from Positive and Unlabeled Data, NeurIPS 2020",
         home="vpu:train_vpu",
@@ -133,7 +133,7 @@ _ALL = (
     Method(
         name="dan",
         title="DAN",
-        summary="When the prior is unknown and VPU fails; adversarial, so look at the curves.",
+        summary="When the prior is unknown: the best without it on photographs; adversarial, so look at the curves.",
         assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
         citation="Liu et al., Discriminative Adversarial Networks for Positive-Unlabeled Learning, arXiv 1906.00642, "
         "2019",

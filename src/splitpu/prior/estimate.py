@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -97,6 +98,7 @@ def estimate_prior(
     scores: ScoreKind = "auto",
     device: str = "auto",
     observer: "Observer | None" = None,
+    checkpoints: Path | None = None,
 ) -> PriorEstimate:
     """Estimate the share of positives in the population from P and U alone.
 
@@ -106,7 +108,8 @@ def estimate_prior(
     scores, one number a row, which keep what the features say about the mixture and are far easier to estimate
     densities of. Every estimator measures the share among the unlabelled rows, and `population_share` turns it into
     the prior. The interval comes from resampling P and U; that of the consensus also covers the disagreement of its
-    members. Where networks are trained for it, which may take minutes, the observer sees their epochs.
+    members. Where networks are trained for it, which may take minutes, the observer sees their epochs, and with a
+    folder for checkpoints the same call goes on where an earlier one was interrupted.
 
     >>> from splitpu.data import load_named, make_pu
     >>> data, _ = make_pu(load_named("breast-cancer"), 60, seed=0)
@@ -120,7 +123,7 @@ def estimate_prior(
     if scores not in get_args(ScoreKind):
         raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
     check_pudata(data)
-    found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer)
+    found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer, checkpoints=checkpoints)
     _must_separate(found)
     _must_overlap(found)
     rng = np.random.default_rng(seed)

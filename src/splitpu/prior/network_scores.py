@@ -1,7 +1,9 @@
 """P against U through the engine and the package's own networks: for images that simple features do not describe."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import joined
 from splitpu.engine.stage import AfterEpoch, Batch, EpochRecord, Observer, Stage
 from splitpu.methods.context import Context
+from splitpu.methods.parts import Carrier
 from splitpu.networks import Backbone, Outputs
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Floats, Rows
@@ -36,14 +39,14 @@ _OPTIMISER = OptimiserConfig(name="adamw", rate=1e-3, weight_decay=5e-3, schedul
 class ContrastTask:
     """Tell labelled rows from the unlabelled ones that still count; both kinds weigh the same."""
 
-    def __init__(self, network: nn.Module, kept: Tensor) -> None:
-        self.module, self.kept = network, kept
+    def __init__(self, module: Carrier) -> None:
+        self.module, self.network, self.kept = module, module.networks["network"], module.state("kept")
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both kinds, so that they share their batch-norm statistics."""
         positives = len(batch["positives"].rows)
         raw = joined([batch["positives"].raw, batch["unlabelled"].raw])
-        logit = self.module(views.weak(raw, generator)).logit.float()
+        logit = self.network(views.weak(raw, generator)).logit.float()
         weight = self.kept[batch["unlabelled"].rows]
         against = (softplus(logit[positives:]) * weight).sum() / weight.sum().clamp(min=1)
         return {"loss": softplus(-logit[:positives]).mean() + against}
@@ -64,7 +67,13 @@ class Mirrored(nn.Module):
 
 
 def affordable_scores(
-    data: PUData, rows: Indices, *, seed: int, device: str = "auto", observer: Observer | None = None
+    data: PUData,
+    rows: Indices,
+    *,
+    seed: int,
+    device: str = "auto",
+    observer: Observer | None = None,
+    checkpoints: Path | None = None,
 ) -> CrossFitted:
     """Scores of these rows, by networks that fit the machine.
 
@@ -73,8 +82,10 @@ def affordable_scores(
     """
     if data.kind == "images" and Hardware.choose(device, EngineConfig()).device.type == "cpu":
         small = _made_small(data, rows)
-        return network_scores(small, seed=seed, device=device, network="cnn-small", observer=observer)
-    found = network_scores(data, seed=seed, device=device, observer=observer)
+        return network_scores(
+            small, seed=seed, device=device, network="cnn-small", observer=observer, checkpoints=checkpoints
+        )
+    found = network_scores(data, seed=seed, device=device, observer=observer, checkpoints=checkpoints)
     return CrossFitted(found.plain[rows], found.cleaned[rows])
 
 
@@ -93,15 +104,28 @@ def _made_small(data: PUData, rows: Indices) -> PUData:
 
 
 def network_scores(
-    data: PUData, *, seed: int, device: str = "auto", network: str = "auto", observer: Observer | None = None
+    data: PUData,
+    *,
+    seed: int,
+    device: str = "auto",
+    network: str = "auto",
+    observer: Observer | None = None,
+    checkpoints: Path | None = None,
 ) -> CrossFitted:
     """Scores of every row by networks that were trained on another half of the rows.
 
     A network learns the rows it is trained on by heart, so only the scores of the other half are worth anything. Two
-    networks on different halves rank better together than either alone.
+    networks on different halves rank better together than either alone. With checkpoints, what was interrupted goes on.
     """
     context = open_context(
-        data, prior=None, config=Config(), backbone=network, seed=seed, device=device, observer=observer
+        data,
+        prior=None,
+        config=Config(),
+        backbone=network,
+        seed=seed,
+        device=device,
+        checkpoints=checkpoints,
+        observer=observer,
     )
     return mean_scores([_cross_fitted(context, seed, number) for number in range(CROSS_FITTINGS)])
 
@@ -128,7 +152,8 @@ class _Fold:
         self.positives, self.unlabelled = training[labelled], training[~labelled]
         images = context.data.features.shape[1] if context.data.kind == "volumes" else 1
         self.batch = max(_SMALLEST_BATCH, _BATCH // images)
-        self.kept = torch.ones(len(context.data), device=context.engine.hardware.device)
+        kept = torch.ones(len(context.data), device=context.engine.hardware.device)
+        self.task = ContrastTask(Carrier({"network": self.network}, kept=kept))
 
     def scores(self) -> CrossFitted:
         """Of the held-out rows, before and after the cleaning."""
@@ -143,7 +168,7 @@ class _Fold:
     def _train(self, part: str, epochs: int, after_epoch: AfterEpoch | None = None) -> None:
         stage = Stage(
             name=f"{self.name}.{part}",
-            task=ContrastTask(self.network, self.kept),
+            task=self.task,
             pools={
                 "positives": Pool(self.positives, min(self.batch // _UNLABELLED_EACH, len(self.positives))),
                 "unlabelled": Pool(self.unlabelled, min(self.batch, len(self.unlabelled))),
@@ -151,7 +176,13 @@ class _Fold:
             leading="unlabelled",
             epochs=epochs,
             optimiser=_OPTIMISER,
-            identity={"stage": f"{self.name}.{part}"},
+            identity={
+                **self.context.surroundings(f"{self.name}.{part}"),
+                "data": self.context.data_key,
+                "epochs": epochs,
+                "batch": self.batch,
+                "optimiser": dataclasses.asdict(_OPTIMISER),
+            },
             after_epoch=after_epoch,
         )
         self.context.engine.run(stage)
@@ -168,9 +199,8 @@ class _Fold:
         share = bbe(logits[self.held_out][aside], logits[self.held_out][~aside])
         still = without_likely_positives(labelled[self.training], logits[self.training], share)
         # In place: a captured step reads this very tensor.
-        self.kept[self.context.rows(self.training)] = torch.as_tensor(
-            still, dtype=self.kept.dtype, device=self.kept.device
-        )
+        kept = self.task.kept
+        kept[self.context.rows(self.training)] = torch.as_tensor(still, dtype=kept.dtype, device=kept.device)
 
     def _logits(self, network: nn.Module) -> Floats:
         logits: Floats = self.context.logits_of(network).double().cpu().numpy()

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splitpu.data.pudata import PUData, check_prior
@@ -62,7 +63,13 @@ class ResolvedPrior:
 
 
 def resolve_prior(
-    prior: object, data: PUData, *, seed: int = 0, device: str = "auto", observer: "Observer | None" = None
+    prior: object,
+    data: PUData,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    observer: "Observer | None" = None,
+    checkpoints: Path | None = None,
 ) -> ResolvedPrior:
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
 
@@ -83,7 +90,7 @@ def resolve_prior(
         return ResolvedPrior(given, None, "given")
     from splitpu.evaluation.assumptions import check_random_labelling
 
-    estimate = estimate_prior(data, seed=seed, device=device, observer=observer)
+    estimate = estimate_prior(data, seed=seed, device=device, observer=observer, checkpoints=checkpoints)
     labelling = check_random_labelling(data, scores=estimate.scores, seed=seed)
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
     _must_be_of_use(estimate, data)
@@ -100,6 +107,7 @@ def prior_for(
     seed: int = 0,
     device: str = "auto",
     observer: "Observer | None" = None,
+    checkpoints: Path | None = None,
 ) -> ResolvedPrior | None:
     """What a method is trained with: the resolved prior, or none if it does without and that is asked for.
 
@@ -116,7 +124,7 @@ def prior_for(
             raise missing_prior(method)
         return None
     try:
-        return resolve_prior(prior, data, seed=seed, device=device, observer=observer)
+        return resolve_prior(prior, data, seed=seed, device=device, observer=observer, checkpoints=checkpoints)
     except InputError as refused:
         if needed or prior != "auto":
             raise

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -60,6 +61,7 @@ def pu_scores(
     how: ScoreKind = "auto",
     device: str = "auto",
     observer: "Observer | None" = None,
+    checkpoints: Path | None = None,
 ) -> PUScores:
     """Cross-fitted scores: quick classical learners for vectors and small images, the package's networks for others.
 
@@ -72,7 +74,7 @@ def pu_scores(
     if how == "network":
         from splitpu.prior.network_scores import affordable_scores
 
-        found = affordable_scores(data, rows, seed=seed, device=device, observer=observer)
+        found = affordable_scores(data, rows, seed=seed, device=device, observer=observer, checkpoints=checkpoints)
     else:
         learned, rows = rows, judged_rows(data, rows, seed)
         features = described(data, rows, seed)  # only here: of large images it would fill the memory

@@ -1,0 +1,47 @@
+"""An estimate of the prior that takes minutes: what it has is kept, so that the same command goes on with it."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from splitpu.data.pudata import PUData
+from splitpu.errors import InputError
+from splitpu.prior.scores import needs_networks
+from splitpu.runs.folder import RunFolder
+
+
+@contextmanager
+def kept_until_known(data: PUData, seed: int, beside: Path) -> Iterator[Path | None]:
+    """A folder for checkpoints that is there until there is an estimate, or a reason why there can be none.
+
+    Whoever is stopped or killed in between leaves it behind, and finds it again by the rows and the seed. None where
+    no networks are trained; where nothing can be written, which is no reason to give up; and where another process is
+    at the same estimate, as the first to end would remove what the other needs.
+    """
+    if not needs_networks(data):
+        yield None
+        return
+    folder = RunFolder(beside / f".prior-{data.fingerprint()[:12]}-seed{seed}")
+    above_is_new = not beside.exists()
+    with ExitStack() as held:
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            held.enter_context(folder.locked())
+        except (OSError, InputError):
+            yield None
+            return
+        folder.sweep()
+        try:
+            yield folder.checkpoints
+        except InputError:
+            _remove(folder.path, above_is_new)
+            raise
+        _remove(folder.path, above_is_new)
+
+
+def _remove(folder: Path, above: bool) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if above:
+        with suppress(OSError):  # which is what a folder with something in it gives
+            folder.parent.rmdir()
