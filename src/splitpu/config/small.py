@@ -25,7 +25,6 @@ def methods_fitted_to(config: Config, rows: int, labelled: int) -> Config:
         # Its loss soon knows few positives by heart, and then calls nothing else positive: stop early, mix much.
         "vpu.epochs": 20,
         "vpu.held_out": 0.0,
-        "vpu.positives_per_batch": 0,
         "vpu.optimiser.rate": 3e-4,
         "vpu.mix_weight": 1.0,
         # All predictions rise to one before the adversary knows anything; in so few steps the game would not undo it.
