@@ -1,5 +1,6 @@
 """What somebody meets who uses the command line for the first time: wrong words, wrong files, and Ctrl-C."""
 
+import contextlib
 import csv
 import dataclasses
 import os
@@ -344,6 +345,26 @@ def test_control_c_while_a_class_is_made(
     else:
         with pytest.raises(RuntimeError, match="__set_name__"):
             main(["info"])
+
+
+def test_control_c_that_a_library_swallowed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As numpy does while it is being imported: what fails next is for lack of its parts."""
+
+    def half_imported(*words: object, **how: object) -> int:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        raise AttributeError("module 'numpy' has no attribute 'subtract'")
+
+    monkeypatch.setattr("splitpu.cli.app.app", half_imported)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["info"]) == 130 and "interrupted" in capsys.readouterr().err
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])

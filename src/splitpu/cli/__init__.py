@@ -1,7 +1,11 @@
 """The command line; imports torch only when a command needs it."""
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 
 __all__ = ["main"]
 
@@ -11,14 +15,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Nothing is imported before this is called, so that Ctrl-C is met by a word and not by a traceback from then on.
     """
-    try:
-        from splitpu.cli.entry import main as run_command
-    except BaseException as error:
-        if not by_control_c(error):
-            raise
-        print("splitpu: interrupted before there was anything to keep", file=sys.stderr)
-        return 130
-    return run_command(argv)
+    with _control_c_noticed() as heard:
+        try:
+            from splitpu.cli.entry import main as run_command
+
+            return run_command(argv)
+        except BaseException as error:
+            if not (heard or by_control_c(error)):
+                raise
+            print("splitpu: interrupted before there was anything to keep", file=sys.stderr)
+            return 130
 
 
 def by_control_c(error: BaseException | None) -> bool:
@@ -30,3 +36,26 @@ def by_control_c(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None
+
+
+@contextmanager
+def _control_c_noticed() -> Iterator[list[int]]:
+    """Not empty once Ctrl-C came: libraries swallow it while they are being imported, and fail later for lack of parts.
+
+    Whoever handles it in another way has it so.
+    """
+    heard: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        signal.default_int_handler(number, frame)
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():  # elsewhere Python refuses handlers
+        yield heard
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield heard
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
