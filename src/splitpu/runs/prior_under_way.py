@@ -1,6 +1,5 @@
 """An estimate of the prior that takes minutes: what it has is kept, so that the same command goes on with it."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -25,23 +24,30 @@ def kept_until_known(data: PUData, seed: int, beside: Path) -> Iterator[Path | N
     folder = RunFolder(beside / f".prior-{data.fingerprint()[:12]}-seed{seed}")
     above_is_new = not beside.exists()
     with ExitStack() as held:
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-            held.enter_context(folder.locked())
-        except (OSError, InputError):
+        if not _taken(folder, held):
             yield None
             return
         folder.sweep()
         try:
             yield folder.checkpoints
         except InputError:
-            _remove(folder.path, above_is_new)
+            _remove(folder, above_is_new)
             raise
-        _remove(folder.path, above_is_new)
+        _remove(folder, above_is_new)
 
 
-def _remove(folder: Path, above: bool) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    if above:
+def _taken(folder: RunFolder, held: ExitStack) -> bool:
+    """Make the folder and hold it alone, if that can be had."""
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+        held.enter_context(folder.locked())
+    except (OSError, InputError):
+        return False
+    return True
+
+
+def _remove(folder: RunFolder, above_is_new: bool) -> None:
+    folder.discard()
+    if above_is_new:
         with suppress(OSError):  # which is what a folder with something in it gives
-            folder.parent.rmdir()
+            folder.path.parent.rmdir()
