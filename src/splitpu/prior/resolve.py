@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from splitpu.data.pudata import PUData, check_prior
 from splitpu.errors import InputError, SplitPUWarning
@@ -62,15 +62,16 @@ class ResolvedPrior:
         return cls(value, estimate.interval, estimate.source, estimate, estimate.verdicts)
 
 
-def resolve_prior(
-    prior: object,
-    data: PUData,
-    *,
-    seed: int = 0,
-    device: str = "auto",
-    observer: "Observer | None" = None,
-    checkpoints: Path | None = None,
-) -> ResolvedPrior:
+class EstimateOptions(TypedDict, total=False):
+    """How `estimate_prior` goes about it, which only passes through here."""
+
+    seed: int
+    device: str
+    observer: "Observer | None"
+    checkpoints: Path | None
+
+
+def resolve_prior(prior: object, data: PUData, **how: Unpack[EstimateOptions]) -> ResolvedPrior:
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
 
     An estimate that was made before is taken as it is, with its interval: once is enough for many models.
@@ -90,8 +91,8 @@ def resolve_prior(
         return ResolvedPrior(given, None, "given")
     from splitpu.evaluation.assumptions import check_random_labelling
 
-    estimate = estimate_prior(data, seed=seed, device=device, observer=observer, checkpoints=checkpoints)
-    labelling = check_random_labelling(data, scores=estimate.scores, seed=seed)
+    estimate = estimate_prior(data, **how)
+    labelling = check_random_labelling(data, scores=estimate.scores, seed=how.get("seed", 0))
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
     _must_be_of_use(estimate, data)
     for sentence in doubts:
@@ -99,16 +100,7 @@ def resolve_prior(
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
 
 
-def prior_for(
-    method: str,
-    prior: object,
-    data: PUData,
-    *,
-    seed: int = 0,
-    device: str = "auto",
-    observer: "Observer | None" = None,
-    checkpoints: Path | None = None,
-) -> ResolvedPrior | None:
+def prior_for(method: str, prior: object, data: PUData, **how: Unpack[EstimateOptions]) -> ResolvedPrior | None:
     """What a method is trained with: the resolved prior, or none if it does without and that is asked for.
 
     A method that learns without a prior needs an estimate for its threshold and for figures about it, not to be
@@ -124,7 +116,7 @@ def prior_for(
             raise missing_prior(method)
         return None
     try:
-        return resolve_prior(prior, data, seed=seed, device=device, observer=observer, checkpoints=checkpoints)
+        return resolve_prior(prior, data, **how)
     except InputError as refused:
         if needed or prior != "auto":
             raise
