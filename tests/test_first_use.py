@@ -1,13 +1,10 @@
 """What somebody meets who uses the command line for the first time: wrong words, wrong files, and Ctrl-C."""
 
-import contextlib
 import csv
 import dataclasses
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,7 +44,6 @@ def write_table(path: Path, positive: str, other: str, *, truth: bool = False, e
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over a table whose labels are yes and no, and one over arrays."""
-    from splitpu.cli import main
 
     folder = tmp_path_factory.mktemp("first use")
     write_table(folder / "yes no.csv", "yes", "no")
@@ -309,62 +305,6 @@ def test_names_that_the_terminal_cannot_show(place: Path, tmp_path: Path) -> Non
     plain = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run([sys.executable, "-m", "splitpu", "info", run], capture_output=True, env=plain, check=False)
     assert done.returncode == 0 and rb"l\xe4uft" in done.stdout and b"Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("seconds", [0.05, 0.2, 0.8])
-def test_control_c_before_the_training(place: Path, seconds: float) -> None:
-    # Set anew, since what a shell starts in the background is told to overlook Ctrl-C, and tests may be such.
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    code = f"{heed}; import splitpu.cli as c; print('up', flush=True); raise SystemExit(c.main())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "fit", place / "a.npz", "--out", place / "never"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "up\n"
-    time.sleep(seconds)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert "Traceback" not in err and not (place / "never").exists()
-    assert process.returncode == 130 and err.endswith("interrupted before there was anything to keep\n")
-
-
-@pytest.mark.parametrize("cause", [KeyboardInterrupt(), ValueError("a mistake")])
-def test_control_c_while_a_class_is_made(
-    cause: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Python 3.11 makes a RuntimeError of whatever is raised there."""
-
-    def wrapped(*words: object, **how: object) -> int:
-        raise RuntimeError("Error calling __set_name__") from cause
-
-    monkeypatch.setattr("splitpu.cli.app.app", wrapped)
-    if isinstance(cause, KeyboardInterrupt):
-        assert main(["info"]) == 130 and "interrupted" in capsys.readouterr().err
-    else:
-        with pytest.raises(RuntimeError, match="__set_name__"):
-            main(["info"])
-
-
-def test_control_c_that_a_library_swallowed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As numpy does while it is being imported: what fails next is for lack of its parts."""
-
-    def half_imported(*words: object, **how: object) -> int:
-        with contextlib.suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(5)
-        raise AttributeError("module 'numpy' has no attribute 'subtract'")
-
-    monkeypatch.setattr("splitpu.cli.app.app", half_imported)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        assert main(["info"]) == 130 and "interrupted" in capsys.readouterr().err
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])
