@@ -109,6 +109,20 @@ def test_teachers_are_trained_as_the_competitors_are() -> None:
             assert section == "threshold" or ours == theirs, (teacher, section)
 
 
+def test_lines_from_before_a_setting_are_of_what_was_done_then(tmp_path: Path) -> None:
+    """VPU took its last epoch before `vpu.held_out` was there, whose default is another."""
+    with_it, without = (
+        next(unit for unit in units_of(name, methods=["vpu"], seeds=[0]) if unit.config.vpu.held_out == share)
+        for name, share in (("competitors-mnist", 0.2), ("competitor-choice", 0.0))
+    )
+    for unit in (with_it, without):
+        line = made_up(unit, 60.0)
+        del line["config"]["vpu"]["held_out"]
+        ResultStore(tmp_path).add(unit, line)
+    store = ResultStore(tmp_path)
+    assert store.find(without) is not None and store.find(with_it) is None
+
+
 def test_a_method_can_be_asked_for(capsys: Capture) -> None:
     assert {unit.method for unit in units_of("competitors", methods=["vpu", "dan"])} == {"vpu", "dan"}
     (extra,) = units_of("main", recipe="default", positives=[500], seeds=[0], methods=["vpu"])
