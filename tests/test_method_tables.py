@@ -109,6 +109,12 @@ def test_teachers_are_trained_as_the_competitors_are() -> None:
             assert section == "threshold" or ours == theirs, (teacher, section)
 
 
+def test_a_method_named_for_a_table_of_teachers_is_the_teacher() -> None:
+    named = units_of("teachers", methods=["dan", "upu"], seeds=[0])
+    assert {unit.method for unit in named} == {"split-pu"}
+    assert {(unit.config.base.method, unit.config.base.risk) for unit in named} == {("dan", "nnpu"), ("risk", "upu")}
+
+
 def test_lines_from_before_a_setting_are_of_what_was_done_then(tmp_path: Path) -> None:
     """VPU took its last epoch before `vpu.held_out` was there, whose default is another."""
     with_it, without = (

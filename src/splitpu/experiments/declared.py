@@ -1,7 +1,7 @@
 """What the TOML files declare: recipes, and for each table or figure its rows, the paper's figures, and what to run."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -49,10 +49,15 @@ class Row:
     x: float | None = None  # where the row lies on the axis of a sweep
     data: str = ""  # another data set than that of the table
     method: str = SPLIT_PU
+    teacher: str = ""  # the method that is the base here, where a table compares bases
     note: str = ""  # how the protocol behind the figure beside ours differs
     group: str = ""  # choices only: candidates of one group are compared with one another
     paper: Mapping[int, float] = field(default_factory=dict)  # by number of labelled positives
     paper_sd: Mapping[int, float] = field(default_factory=dict)
+
+    def is_of(self, methods: Collection[str]) -> bool:
+        """Whether it shows one of these methods, alone or as a teacher."""
+        return self.method in methods or self.teacher in methods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +183,8 @@ def _teacher_rows(teacher: str, trained: Mapping[str, Any]) -> list[Row]:
     choice = {"base.method": "risk", "base.risk": teacher} if teacher in risks else {"base.method": teacher}
     title, setting = find_method(teacher).title, {**choice, **trained}
     return [
-        Row(label=f"{title}: teacher", setting=setting, value="base_accuracy"),
-        Row(label=f"{title}: student", setting=setting),
+        Row(label=f"{title}: teacher", setting=setting, teacher=teacher, value="base_accuracy"),
+        Row(label=f"{title}: student", setting=setting, teacher=teacher),
     ]
 
 

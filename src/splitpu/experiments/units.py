@@ -235,7 +235,8 @@ def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
 
 
 def rows_for(experiment: Experiment, methods: tuple[str, ...] | None) -> tuple[Row, ...]:
-    """The rows of these methods; a method that the table does not name gets a row of its own, at its own settings.
+    """The rows of these methods, alone or as teachers; one that the table does not name gets a row of its own, at its
+    own settings.
 
     >>> from splitpu.experiments.declared import experiments
     >>> [row.label for row in rows_for(experiments()["rho"], ("vpu",))]
@@ -243,13 +244,13 @@ def rows_for(experiment: Experiment, methods: tuple[str, ...] | None) -> tuple[R
     """
     if methods is None:
         return experiment.rows
-    unknown = [find_method(name).name for name in methods if all(row.method != name for row in experiment.rows)]
+    unknown = [find_method(name).name for name in methods if not any(row.is_of((name,)) for row in experiment.rows)]
     if unknown and experiment.kind == "figure":
         raise InputError(
             f"figure '{experiment.name}' looks into {METHODS[SPLIT_PU].title} and cannot be made of method "
             f"'{unknown[0]}'; name a table instead"
         )
-    named = tuple(row for row in experiment.rows if row.method in methods)
+    named = tuple(row for row in experiment.rows if row.is_of(methods))
     return named + tuple(Row(label=METHODS[name].title, method=name) for name in unknown)
 
 
