@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -156,3 +157,16 @@ def test_sets_that_cannot_serve_a_kind_of_simulation_are_named() -> None:
     wrong = subprocess.run([*words, "--kinds", "crossfitted"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert "no kind named crossfitted" in wrong.stderr
+
+
+def test_a_classifier_is_judged_at_its_own_cut_and_at_the_prior() -> None:
+    from classifiers import judged
+    from drawn_sets import Drawn
+
+    truth = np.array([True, True, False, False])
+    rows = Drawn(None, 0.5, truth, truth)  # type: ignore[arg-type]
+    found = judged(rows, {"scores": [4.0, 3.0, 2.0, 1.0], "called": [True, True, True, False], "seconds": 1.0})
+    assert found == {"accuracy": 75.0, "at_prior": 100.0, "roc_auc": 100.0, "seconds": 1.0}
+    tied = judged(rows, {"scores": [0.0] * 4, "called": [False] * 4, "seconds": 1.0})
+    assert tied["accuracy"] == 50.0 and tied["roc_auc"] == 50.0
+    assert judged(rows, {"failed": "no"}) == {"failed": "no"}
