@@ -41,8 +41,8 @@ def reproduce(
     recipe
         paper, default or record; all that the experiment declares if not given.
     method
-        Only this method, or several with commas (see `splitpu methods`), whether the experiment declares it or not; all
-        that it declares if not given.
+        Only this method, or several with commas (see `splitpu methods`), whether the experiment declares it or not; of
+        `teachers` the students of this method. All that the experiment declares if not given.
     seeds
         Whole numbers with commas, such as 0,1,2.
     positives

@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("names", nargs="?", metavar="NAME", help="an experiment, several with commas, or all")
     add("--recipe", help="paper, default or record; all that the experiment declares if not given")
-    add("--method", help="only this method, or several with commas; see `splitpu methods`")
+    add("--method", help="only this method (or teacher), or several with commas; see `splitpu methods`")
     add("--seeds", help="such as 0,1,2")
     add("--positives", help="such as 500,1000")
     add("--minutes", type=float, help="stop cleanly before so many minutes are over")
