@@ -50,7 +50,8 @@ class Arithmetic:
         rows = sum(counts.values())
         if kind_of(stage) != "student":
             return rows * self.training
-        views = 2 * counts.get("consistent", 0)
+        agreeing = ("easy", "rest") if "rest" in counts else ("consistent",)
+        views = 2 * sum(counts.get(name, 0) for name in agreeing)
         # Every consistent row is seen twice, goes through the predictor, and through the teacher's first layer.
         return (rows + views // 2) * self.training + views * (self.predictor + self.low)
 

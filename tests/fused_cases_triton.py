@@ -225,8 +225,9 @@ def compare_student_steps(device: str) -> None:
     """Every term of a whole step and the gradient of every weight."""
     rows = np.random.default_rng(0).integers(0, 256, (30, 8, 8, 3)).astype(np.uint8)
     raw = torch.from_numpy(rows).to(device)
-    for config in (StudentConfig(), StudentConfig(easy_loss="ce", hard_loss="nnpu"), StudentConfig(hard_loss="cross")):
-        found = []
+    configs = (StudentConfig(), StudentConfig(easy_loss="ce", hard_loss="nnpu"), StudentConfig(hard_loss="cross"))
+    for config in (*configs, StudentConfig(consistency="all"), StudentConfig(consistency="all", label_views="strong")):
+        third, found = "rest" if config.consistency == "all" else "consistent", []
         for fused in (True, False):
             torch.manual_seed(0)
             networks = [build_network("cnn-small", (8, 8, 3)).to(device) for _ in range(2)]
@@ -237,7 +238,7 @@ def compare_student_steps(device: str) -> None:
             allow_kernels(task.module, fused)
             names = ("fused_terms_apply", "fused_consistency_applies")
             forced = mock.patch.multiple(student, **dict.fromkeys(names, lambda *_, fused=fused: fused))
-            groups = {"positives": [0, 1, 2], "easy": [5, 7, 9, 11, 13], "consistent": [20, 21, 22, 25]}
+            groups = {"positives": [0, 1, 2], "easy": [5, 7, 9, 11, 13], third: [20, 21, 22, 25]}
             numbers = {name: torch.tensor(group, device=device) for name, group in groups.items()}
             batch = {name: Batch(number, raw[number]) for name, number in numbers.items()}
             views_of_rows = Views(Preprocessing.fit(rows), ViewsConfig(), device)

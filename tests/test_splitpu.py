@@ -130,6 +130,43 @@ class TestStudent:
                     + 0.1 * terms["feature"])  # fmt: skip
         assert torch.allclose(terms["loss"], weighted, atol=1e-6)
 
+    @pytest.mark.parametrize("views", ["weak", "strong"])
+    @pytest.mark.parametrize("hard_loss", ["dual", "nnpu"])
+    def test_where_all_rows_agree_a_view_of_an_easy_row_serves_twice(self, views: str, hard_loss: str) -> None:
+        """The terms are those of easy rows and of all rows apart, where views of one row are alike."""
+        data, _ = mixture()
+        settings = (
+            "views.noise=0",
+            "views.dropout=0",
+            f"student.label_views={views}",
+            f"student.hard_loss={hard_loss}",
+        )
+        groups = {"positives": [0, 2, 4], "easy": [31, 33, 35, 37], "rest": [50, 51]}
+        found = []
+        for consistency in ("all", "hard"):
+            config = configured(*settings, f"student.consistency={consistency}")
+            context = open_context(data, prior=0.5, config=config, device="cpu")
+            if consistency == "hard":
+                groups["consistent"] = groups["easy"] + groups.pop("rest")
+            teacher = Teacher(context.fresh_network("teacher").eval(), 0.3, torch.linspace(-3, 3, len(data)), "key")
+            network, seen = context.fresh_network("student").eval(), []
+            network.register_forward_pre_hook(lambda _, given, seen=seen: seen.append(len(given[0])))
+            torch.manual_seed(0)
+            task = StudentTask(network, feature_predictor(256).eval(), teacher, 0.5, config.student)
+            batch = {name: _batch(context, rows) for name, rows in groups.items()}
+            terms = task.step(batch, context.engine.views, torch.Generator())
+            terms["loss"].backward()
+            found.append((terms, [p.grad for p in network.parameters()], seen))
+        assert found[0][0].keys() == found[1][0].keys()
+        assert all(torch.allclose(term, found[1][0][name], atol=1e-5) for name, term in found[0][0].items())
+        assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(found[0][1], found[1][1], strict=True))
+        assert [seen for *_, seen in found] == [[3 + 6 + 6], [4 + 3 + 6 + 6]]
+
+    def test_all_rows_agree_with_and_without_a_rest(self) -> None:
+        for more in ("split.tau=0.6", "split.enabled=false", "student.label_views=strong"):
+            last = run("student.consistency=all", "rounds=1", more).history[-1]
+            assert set(last.terms) >= {"easy", "positive", "low", "prediction", "feature"}
+
     def test_the_teacher_is_frozen(self, usual) -> None:
         assert not any(parameter.requires_grad for parameter in usual.base.network.parameters())
         assert not usual.base.network.training

@@ -74,8 +74,8 @@ def _works(config: Config, rows: int, positives: int) -> Iterator[Work]:
         yield Work(_USUAL_STOP * split.max_epochs, *_batch(rows, split.batch_size, rows * _FORWARD))
         steps, size = _batch(rows, student.batch_size)
         per_batch = student.positives_per_batch or size * positives / rows
-        consistent = 1.0 if student.consistency == "all" else _HARD_SHARE
-        yield Work(config.members * student.epochs, steps, size * (1 + 2 * consistent) + per_batch)
+        views = 2.0 if student.consistency == "all" else 1 + 2 * _HARD_SHARE
+        yield Work(config.members * student.epochs, steps, size * views + per_batch)
 
 
 def _batch(rows: int, size: int, beside: float = 0.0) -> tuple[int, float]:

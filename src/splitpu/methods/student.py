@@ -43,7 +43,12 @@ _MORE_ATTEMPTS, _SLOWER = 2, 3.0
 
 
 class StudentTask:
-    """All loss terms of the student, over up to three groups of rows: easy, positives, consistent."""
+    """All loss terms of the student, over up to three groups of rows.
+
+    Two of them are easy rows and labelled positives. The third are the rows whose two views have to agree
+    (`consistent`), unless easy rows are among these: then it is the others of them (`rest`), and a view of an easy row
+    serves its label and the agreement at once.
+    """
 
     def __init__(
         self, network: Backbone, predictor: nn.Module, teacher: Teacher, prior: float, config: StudentConfig
@@ -61,39 +66,49 @@ class StudentTask:
             "feature": config.beta,
         }
         self._weights: Tensor | None = None
+        self._agreeing = ("easy", "rest") if _easy_rows_agree(config) else ("consistent",)
         q = teacher.probabilities.float()
         self.labels = q if config.labels == "soft" else (q > 0.5).float()
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for every view of every group, so that all share their batch-norm statistics."""
-        groups = [name for name in ("easy", "positives", "consistent") if name in batch]
-        seen = self._seen(batch, groups, views, generator)
+        seen = self._seen(batch, views, generator)
         outputs = self.network(seen)
-        terms = self._label_terms(batch, outputs.logit, groups)
-        if "consistent" in batch:
-            terms |= self._feature_terms(outputs, seen, len(batch["consistent"].rows))
+        consistent = sum(len(batch[name].rows) for name in self._agreeing if name in batch)
+        terms = self._label_terms(batch, self._in_order(batch, outputs.logit, consistent), consistent)
+        if consistent:
+            terms |= self._feature_terms(outputs, seen, consistent)
         names = [name for name in self.weights if name in terms]
         stacked = torch.stack([terms[name] for name in names])
         return {"loss": (stacked * self._weights_of(names, like=stacked)).sum(), **terms}
 
-    def _seen(self, batch: Mapping[str, Batch], groups: list[str], views: Views, generator: torch.Generator) -> Tensor:
-        """The groups in their order, and at the end the consistent rows once more, in strong views."""
-        strong = [name for name in groups if name != "consistent" and self.config.label_views == "strong"]
-        weak = [name for name in groups if name not in strong]  # the last of the groups, or all of them
+    def _seen(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> Tensor:
+        """Rows with labels, then the consistent rows in weak views, and these once more in strong ones."""
+        groups = {name: group.raw for name, group in batch.items()}
+        consistent = [groups[name] for name in self._agreeing if name in groups]
+        labelled = [groups[name] for name in ("easy", "positives") if name in groups and name not in self._agreeing]
         seen = []
-        if strong:
-            seen.append(views.strong(joined([batch[name].raw for name in strong]), generator))
-        if weak:
-            seen.append(views.weak(joined([batch[name].raw for name in weak]), generator))
-        if "consistent" in batch:
-            seen.append(views.strong(batch["consistent"].raw, generator))
+        if self.config.label_views == "strong" and labelled:
+            seen.append(views.strong(joined(labelled), generator))
+            labelled = []
+        if labelled or consistent:
+            seen.append(views.weak(joined([*labelled, *consistent]), generator))
+        if consistent:
+            seen.append(views.strong(joined(consistent), generator))
         return torch.cat(seen)
 
-    def _label_terms(self, batch: Mapping[str, Batch], logit: Tensor, groups: list[str]) -> dict[str, Tensor]:
+    def _in_order(self, batch: Mapping[str, Batch], logit: Tensor, consistent: int) -> Tensor:
+        """Logits of easy rows, positives, and consistent rows in weak and in strong views, one behind the other."""
+        if "easy" not in self._agreeing or "easy" not in batch:
+            return logit
+        positives, weak, strong = torch.split(logit, [len(logit) - 2 * consistent, consistent, consistent])
+        taught = strong if self.config.label_views == "strong" else weak
+        return torch.cat([taught[: len(batch["easy"].rows)], positives, weak, strong])
+
+    def _label_terms(self, batch: Mapping[str, Batch], logit: Tensor, consistent: int) -> dict[str, Tensor]:
         """What depends on logits alone: the losses of labels, and the consistency of predictions."""
-        sizes = {name: len(batch[name].rows) for name in groups}
-        consistent = sizes.get("consistent", 0)
-        sizes |= {"strong": consistent} if consistent else {}
+        sizes = {name: len(batch[name].rows) for name in ("easy", "positives") if name in batch}
+        sizes |= {"consistent": consistent, "strong": consistent} if consistent else {}
         kind, config = self.config.hard_loss, self.config
         fused: Mapping[str, Tensor] = {}
         if fused_terms_apply(self.module, logit):
@@ -188,6 +203,9 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     teacher.network.eval()
     pools = _pools(context, split)
 
+    # Named, so that no checkpoint is taken up from when easy rows were seen apart for their labels.
+    shared = {"easy_rows": "agree as well"} if _easy_rows_agree(config) else {}
+
     def train_once(name: str, slower: float, **again: Any) -> Trained:
         network = context.fresh_network(name)
         predictor = context.fresh_head(lambda: feature_predictor(network.feature_dim), name)
@@ -195,11 +213,11 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
             name=name,
             task=StudentTask(network, predictor, teacher, context.known_prior, config),
             pools=pools,
-            leading=next(group for group in ("easy", "consistent", "positives") if group in pools),
+            leading=next(group for group in ("easy", "rest", "consistent", "positives") if group in pools),
             epochs=config.epochs,
             optimiser=replace(config.optimiser, rate=config.optimiser.rate / slower),
             identity=context.identity(
-                name, "student", "views", "threshold", teacher=teacher.key, split=split.key, **again
+                name, "student", "views", "threshold", teacher=teacher.key, split=split.key, **shared, **again
             ),
         )
         return network, context.train(stage, network)
@@ -269,11 +287,18 @@ def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
     config, data = context.config.student, context.data
     unlabelled = len(data.unlabelled)
     batch = min(config.batch_size, unlabelled)
-    consistent = data.unlabelled if config.consistency == "all" else split.hard_rows
+    third, consistent = "consistent", split.hard_rows
+    if _easy_rows_agree(config):
+        third, consistent = "rest", split.rows[~split.taught]
     per_batch = config.positives_per_batch or proportional_count(len(data.positives), unlabelled, batch)
     pools = {"positives": Pool(data.positives, per_batch)}
     if len(split.easy_rows):
         pools["easy"] = Pool(split.easy_rows, proportional_count(len(split.easy_rows), unlabelled, batch))
     if len(consistent) and config.hard_loss != "none":
-        pools["consistent"] = Pool(consistent, proportional_count(len(consistent), unlabelled, batch))
+        pools[third] = Pool(consistent, proportional_count(len(consistent), unlabelled, batch))
     return pools
+
+
+def _easy_rows_agree(config: StudentConfig) -> bool:
+    """Whether the views of easy rows have to agree, too."""
+    return config.consistency == "all" and config.hard_loss != "none"
