@@ -10,25 +10,22 @@ with as many called positive as there are, for those whose own threshold is the 
 """
 
 import argparse
-import json
-import subprocess
-import tempfile
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from case_runner import Key, add_options, run_cases, table
 from drawn_sets import PRIORS, SEEDS, Drawn, drawn
 from machine import machine
+from peer_process import answers
 from sklearn.metrics import roc_auc_score
 
 from splitpu import DistPUClassifier, NNPUClassifier, SplitPUClassifier
+from splitpu.evaluation.pu_metrics import among_unlabelled
 
 SETS = ("breast-cancer", "digits", "mnist-4000")
 OURS = {"Split-PU": SplitPUClassifier, "nnPU": NNPUClassifier, "Dist-PU": DistPUClassifier}
-PEER_WORKER = Path(__file__).with_name("classifier_peers.py")
 
 
 def main() -> None:
@@ -42,7 +39,7 @@ def main() -> None:
         for prior in PRIORS
         for part in parts
     ]
-    lines = run_cases(cases, Work(options.peers), options)
+    lines = run_cases(cases, Work(options.peers or ""), options)
     for name in names:
         show(name, [line for line in lines if line["case"]["set"] == name])
 
@@ -50,18 +47,18 @@ def main() -> None:
 class Work:
     """One case; a class, because it has to be sent to other processes and knows which interpreter has the peers."""
 
-    def __init__(self, peers: str | None) -> None:
+    def __init__(self, peers: str) -> None:
         self.peers = peers
 
     def __call__(self, case: Key) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         rows = drawn(case["set"], case["prior"], case["seed"])
         train, test = as_vectors(rows)
-        if case["part"] == "ours" or self.peers is None:
-            answers = our_answers(rows, train, test, case["seed"])
+        if case["part"] == "ours":
+            found = our_answers(rows, train, test, case["seed"])
         else:
-            answers = peer_answers(rows, train, test, case["seed"], self.peers)
-        figures = {name: judged(rows, answer) for name, answer in answers.items()}
+            found = peer_answers(rows, train, test, case["seed"], self.peers)
+        figures = {name: judged(rows, answer) for name, answer in found.items()}
         return {"figures": figures, "machine": machine()}
 
 
@@ -79,33 +76,23 @@ def our_answers(rows: Drawn, train: np.ndarray, test: np.ndarray, seed: int) -> 
     runs = {name: (make, train, test) for name, make in OURS.items()}
     if rows.data.kind == "images" and rows.data.features.shape[1] <= 8:  # larger ones take long on a CPU
         runs["Split-PU, as images"] = SplitPUClassifier, rows.data.features, rows.features_test
-    answers = {}
+    found = {}
     for name, (make, X, X_test) in runs.items():
         started = time.perf_counter()
         model = make(prior=rows.prior, random_state=seed, device="cpu").fit(X, rows.data.labelled)
         decision = model.decision_function(X_test)
         seconds = time.perf_counter() - started
-        answers[f"splitpu {name}"] = {
-            "scores": decision.tolist(),
-            "called": (decision > 0).tolist(),
-            "seconds": seconds,
-        }
-    return answers
+        said = {"scores": decision.tolist(), "called": (decision > 0).tolist(), "seconds": seconds}
+        found[f"splitpu {name}"] = said
+    return found
 
 
 def peer_answers(rows: Drawn, train: np.ndarray, test: np.ndarray, seed: int, python: str) -> dict[str, Any]:
     """The same of the peers, in their own interpreter."""
-    labelled = rows.data.labelled
-    among_unlabelled = (rows.prior * len(labelled) - labelled.sum()) / (~labelled).sum()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "case.npz"
-        np.savez(path, X=train, s=labelled.astype(int), X_test=test)
-        words = [python, str(PEER_WORKER), str(path), str(seed), str(among_unlabelled)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=1800, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr else "the peers failed")
-    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+    data = rows.data
+    share = among_unlabelled(rows.prior, len(data.positives), len(data.unlabelled), data.scenario)
+    arrays = {"X": train, "s": data.labelled.astype(int), "X_test": test}
+    return answers(python, "classifier_peers.py", arrays, seed, float(share))
 
 
 def judged(rows: Drawn, answer: dict[str, Any]) -> dict[str, Any]:
@@ -136,6 +123,21 @@ def show(name: str, lines: list[dict[str, Any]]) -> None:
     ]
     columns = ["classifier", "accuracy", "cut at the prior", "ROC AUC", "seconds", "cases"]
     table(f"{name}: means over priors {', '.join(map(str, PRIORS))} and seeds", columns, rows)
+    for figure, cut in (("accuracy", "at its own cut"), ("at_prior", "cut at the prior")):
+        _show_lead(answered, figure, cut)
+
+
+def _show_lead(answered: dict[str, list[dict[str, Any]]], figure: str, cut: str) -> None:
+    """How far Split-PU at its own cut is ahead of the best peer, draw by draw."""
+    ours = [one["accuracy"] for one in answered.get("splitpu Split-PU", ())]
+    peers = {w: [one[figure] for one in good] for w, good in answered.items() if not w.startswith("splitpu")}
+    peers = {who: found for who, found in peers.items() if len(found) == len(ours) > 1}
+    if peers:
+        best = max(peers, key=lambda who: float(np.mean(peers[who])))
+        lead = np.subtract(ours, peers[best])
+        error = lead.std(ddof=1) / len(lead) ** 0.5
+        ahead = f"ahead in {(lead > 0).sum()} of {len(lead)}"
+        print(f"Split-PU less {best}, {cut}: {lead.mean():+.1f} ± {error:.1f}, {ahead}")
 
 
 def _mean(figures: list[dict[str, Any]], name: str) -> str:

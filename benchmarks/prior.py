@@ -10,18 +10,15 @@ files from two machines can be put together.
 """
 
 import argparse
-import json
-import subprocess
-import tempfile
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from case_runner import Key, add_options, met, run_cases, table
 from drawn_sets import PRIORS, SEEDS, SETTINGS, USUAL, Drawn, drawn, on_gpu
 from machine import machine
+from peer_process import answers
 
 from splitpu import InputError
 from splitpu.prior import estimate_prior, population_share
@@ -29,7 +26,6 @@ from splitpu.prior.scores import chosen_rows, described
 
 GOALS = {"digits": 0.03, "breast-cancer": 0.03, "mnist": 0.03, "mnist-4000": 0.03, "cifar10": 0.04}
 RECOMMENDED = "splitpu consensus"
-PEER_WORKER = Path(__file__).with_name("prior_peers.py")
 
 
 def main() -> None:
@@ -88,14 +84,8 @@ def peer_estimates(case: Key, python: str) -> dict[str, Any]:
     """
     rows = drawn(case["set"], case["prior"], case["seed"])
     some = chosen_rows(rows.data, case["seed"])
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "case.npz"
-        np.savez(path, X=described(rows.data, some, case["seed"]), s=rows.data.labelled[some].astype(int))
-        words = [python, str(PEER_WORKER), str(path), str(case["seed"])]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=1800, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr else "the peers failed")
-    shares = json.loads(done.stdout.splitlines()[-1])
+    arrays = {"X": described(rows.data, some, case["seed"]), "s": rows.data.labelled[some].astype(int)}
+    shares = answers(python, "prior_peers.py", arrays, case["seed"])
     return {"truth": rows.prior, "estimates": {name: _in_population(rows, share) for name, share in shares.items()}}
 
 

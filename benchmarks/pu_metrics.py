@@ -12,17 +12,14 @@ their own. What a kind leaves out is said: only MNIST has rows enough for "cross
 """
 
 import argparse
-import json
-import subprocess
-import tempfile
 import warnings
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from case_runner import Key, add_options, met, run_cases, table
 from machine import machine
+from peer_process import answers
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score, precision_recall_fscore_support, roc_auc_score
@@ -41,7 +38,6 @@ ROWS_EACH = 10  # rows of the population for every labelled one
 FOLDS = 5
 NETWORK_SIMULATIONS = 4
 KINDS = ("given", "cross-fitted", "network", "peers")
-PEER_WORKER = Path(__file__).with_name("pu_metrics_peers.py")
 
 
 class PULogistic(LogisticRegression):
@@ -229,13 +225,8 @@ def peers_simulated(case: Key, python: str | None) -> dict[str, Any]:
         given_decisions(case, np.random.default_rng([2, round(100 * case["prior"]), number]))[1:]
         for number in range(case["simulations"])
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "draws.npz"
-        arrays = {f"{kind}{i}": part for i, draw in enumerate(draws) for kind, part in zip("pu", draw, strict=True)}
-        np.savez(path, **arrays)
-        words = [str(python), str(PEER_WORKER), str(path), str(len(draws)), str(case["prior"])]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=1800, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+    arrays = {f"{kind}{i}": part for i, draw in enumerate(draws) for kind, part in zip("pu", draw, strict=True)}
+    found = answers(str(python), "pu_metrics_peers.py", arrays, len(draws), case["prior"])
     errors = {
         peer: {name: float(np.abs(np.array(values) - truth[name]).mean()) for name, values in figures.items()}
         for peer, figures in found.items()
