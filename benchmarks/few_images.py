@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "slower student": {"student.optimiser.rate": 3e-4},
     "decay": DECAY,
     "strong labels": STRONG,
+    "strong base": {"base.views": "strong"},
     "all three": {**AVERAGED, **DECAY, **STRONG},
     "consistency on all": {"student.consistency": "all"},
     "no split": {"split.enabled": False},

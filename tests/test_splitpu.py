@@ -189,7 +189,8 @@ class TestStudent:
 
 
 ABLATIONS = (
-    "base.risk=upu", "base.population=unlabelled", "base.augment=false", "split.enabled=false", "split.tau=0.97",
+    "base.risk=upu", "base.population=unlabelled", "base.augment=false", "base.views=strong",
+    "split.enabled=false", "split.tau=0.97",
     "split.labels=hard", "split.include_positives=false", "student.easy_loss=ce", "student.labels=hard",
     "student.hard_loss=none", "student.hard_loss=nnpu", "student.hard_loss=self", "student.hard_loss=cross",
     "student.consistency=all", "student.rho=0.3", "student.alpha=0.9", "student.beta=0.6", "student.confidence=0.95",

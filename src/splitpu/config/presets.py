@@ -130,7 +130,7 @@ def _record(profile: DataProfile | None) -> Config:
     if profile is not None and (profile.kind != "images" or profile.rows < SMALL):
         return replace(config, warmup=replace(config.warmup, name="simclr"))
     return Config(
-        rounds=2,
+        rounds=3,
         warmup=WarmupConfig(name="simclr"),
         base=BaseConfig(epochs=25, positives_per_batch=64, optimiser=_fine_tuning(3e-4)),
         # From good features a network agrees with its teacher on more rows. How far it gets in these few epochs at this
@@ -143,7 +143,7 @@ def _record(profile: DataProfile | None) -> Config:
         student=StudentConfig(
             epochs=40,
             positives_per_batch=64,
-            consistency="all",
+            label_views="strong",
             alpha=1.0,
             confidence=0.95,
             optimiser=_fine_tuning(5e-4),
@@ -170,6 +170,7 @@ def _paper(profile: DataProfile | None) -> Config:
             positives_per_batch=0,
             population="unlabelled",
             augment=False,
+            views="weak",
             nn_beta=0.0,
             nn_gamma=1.0,
             optimiser=_constant("adam", rate=1e-4, weight_decay=5e-4),
@@ -191,6 +192,7 @@ def _paper(profile: DataProfile | None) -> Config:
             positives_per_batch=0,
             easy_loss="js",
             labels="soft",
+            label_views="weak",
             hard_loss="dual",
             consistency="hard",
             rho=0.7,

@@ -30,7 +30,8 @@ class BaseConfig:
     positives_per_batch: int = 0  # labelled rows a step; 0 = in proportion to their number
     # Which rows stand for the population in the risk: what the sampling scenario says, U alone, or P and U together.
     population: Literal["scenario", "unlabelled", "all"] = "scenario"
-    augment: bool = True  # weak views instead of plain ones
+    augment: bool = True  # views of the rows instead of plain ones
+    views: Literal["weak", "strong"] = "weak"  # which, if so
     nn_beta: float = 0.0  # the nnPU tolerance: how far the negative risk may fall below zero
     nn_gamma: float = 1.0  # the nnPU correction: size of the step back
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)

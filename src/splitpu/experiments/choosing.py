@@ -50,7 +50,7 @@ class Candidate:
 def candidates(
     experiment: Experiment, recipe: str, store: ResultStore, *, smoke: bool = False
 ) -> dict[str, list[Candidate]]:
-    """Every group of candidates, with the chosen one marked where anything was run."""
+    """Every group of candidates, with the chosen one marked where any were compared."""
     groups: dict[str, list[Row]] = {}
     for row in experiment.rows:
         groups.setdefault(row.group, []).append(row)
@@ -70,7 +70,7 @@ def estimate(line: Line, value: str) -> float | None:
 
 
 def verdict(experiment: Experiment, recipe: str, store: ResultStore) -> str:
-    """What was chosen, in one sentence a group; empty where nothing was run."""
+    """What was chosen, in one sentence a group; empty where nothing was compared."""
     sentences = []
     for name, group in candidates(experiment, recipe, store).items():
         compared = [one for one in group if one.complete]
@@ -114,8 +114,8 @@ def _compared(experiment: Experiment, recipe: str, store: ResultStore, rows: lis
         Candidate(row, own, estimates[0], lines=found) for row, own, found in zip(rows, estimates, lines, strict=True)
     ]
     gains = [one.gain for one in group if one.complete and one.gain is not None]
-    best = max(gains, default=None)
-    # Of equals the first is kept: a setting is not changed for nothing.
+    # One alone is not chosen, and of equals the first is kept: a setting is not changed for nothing.
+    best = max(gains) if len(gains) > 1 else None
     winner = next((one for one in group if one.complete and one.gain == best), None) if best is not None else None
     return [Candidate(one.row, one.estimates, one.reference, one is winner, one.lines) for one in group]
 

@@ -15,6 +15,7 @@ from splitpu.kernels import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, upu_risk
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
+from splitpu.methods.parts import seen
 from splitpu.methods.registry import find_method
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -32,7 +33,8 @@ class BaseTask:
         """One forward for both groups, so that they share their batch-norm statistics."""
         positives = len(batch["positives"].rows)
         raw = joined([batch["positives"].raw, batch["population"].raw])
-        inputs = views.weak(raw, generator) if self.config.augment else views.plain(raw)
+        strong = self.config.views == "strong"
+        inputs = seen(raw, views, generator, augment=self.config.augment, strong=strong)
         logit = self.module(inputs).logit
         if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):
             return self._fused_terms(logit, positives)

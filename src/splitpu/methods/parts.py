@@ -46,9 +46,11 @@ def positives_first(batch: Mapping[str, Batch]) -> tuple[Batch, int]:
     return Batch(joined([one.rows for one in both]), joined([one.raw for one in both])), len(both[0].rows)
 
 
-def seen(raw: Tensor, views: Views, generator: torch.Generator, *, augment: bool) -> Tensor:
-    """Weak views where the settings ask for them, else plain ones."""
-    return views.weak(raw, generator) if augment else views.plain(raw)
+def seen(raw: Tensor, views: Views, generator: torch.Generator, *, augment: bool, strong: bool = False) -> Tensor:
+    """Weak or strong views where the settings ask for them, else plain ones."""
+    if not augment:
+        return views.plain(raw)
+    return views.strong(raw, generator) if strong else views.weak(raw, generator)
 
 
 class MixingWeights:

@@ -18,6 +18,7 @@ from splitpu.errors import SplitPUWarning
 from splitpu.kernels import fused_terms_apply, label_terms
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
+from splitpu.methods.parts import seen
 from splitpu.views import Views
 
 
@@ -63,7 +64,7 @@ class SplitTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """Cross-entropy against the teacher's labels."""
         rows, raw = batch["rows"]
-        inputs = views.weak(raw, generator) if self.config.augment else views.plain(raw)
+        inputs = seen(raw, views, generator, augment=self.config.augment)
         logit = self.module(inputs).logit
         if fused_terms_apply(self.module, logit):
             return {"loss": label_terms(logit, self.labels, rows, (len(rows), 0, 0), rho=None)["easy"]}
