@@ -97,6 +97,16 @@ def test_rendering_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
+def test_a_list_that_is_not_read_to_its_end_is_no_bug() -> None:
+    # Nobody reads it at all: `head` might take in a short list before it goes.
+    code = "import sys, splitpu.experiments.__main__ as plain; sys.exit(plain.main(['--list']))"
+    listing = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert listing.stdout is not None and listing.stderr is not None
+    listing.stdout.close()
+    assert listing.stderr.read() == ""
+    assert listing.wait(timeout=60) == 141
+
+
 @pytest.mark.parametrize("run", [main, plain.main])
 def test_both_commands(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["rho", "--recipe", "paper", "--positives", "1000", "--seeds", "0,1", "--results", str(tmp_path)]

@@ -1,5 +1,6 @@
 """The command line; imports torch only when a command needs it."""
 
+import os
 import signal
 import sys
 import threading
@@ -8,6 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 __all__ = ["main"]
+
+BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,6 +39,12 @@ def by_control_c(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None
+
+
+def reader_has_gone() -> int:
+    """The exit code where nobody reads our output any more, as with `head`; Python must not complain at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
 
 
 @contextmanager

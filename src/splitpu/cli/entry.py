@@ -1,6 +1,5 @@
 """From the words of the command line to an exit code: what a user did wrong is one sentence and code 2."""
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
 
-from splitpu.cli import by_control_c
+from splitpu.cli import by_control_c, reader_has_gone
 from splitpu.cli.option_words import as_options
 from splitpu.cli.quick_start import claim_process
 from splitpu.cli.signals import RunStopped
@@ -17,7 +16,6 @@ from splitpu.errors import SplitPUError
 
 WRONG_INPUT = 2
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
-BROKEN_PIPE = 141
 COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
 TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
 
@@ -41,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SplitPUError as error:
         return _complain(str(error))
     except BrokenPipeError:
-        # The reader of our output has gone, as `head` does; Python must not complain about it at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return reader_has_gone()
     except (KeyboardInterrupt, RuntimeError) as error:
         if not by_control_c(error):
             raise

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from splitpu.cli import reader_has_gone
 from splitpu.errors import SplitPUError
 from splitpu.experiments.command import DOCS, RESULTS, Order, carry_out, parse_numbers, parse_words
 
@@ -13,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run what the words ask for; what a user did wrong is one sentence and code 2."""
     given = _parser().parse_args(argv)
     try:
-        return carry_out(
+        code = carry_out(
             Order(
                 names=given.names,
                 recipe=given.recipe,
@@ -36,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 render=given.render,
             )
         )
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return reader_has_gone()
     except SplitPUError as error:
         print(f"splitpu: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
