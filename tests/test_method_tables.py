@@ -221,9 +221,12 @@ def judged(units: list[Any], estimates: dict[str, list[float]], store: ResultSto
             store.add(unit, made_up(unit, 100 - found[unit.seed], rounds=[], selection=estimate))
 
 
+def base_candidates() -> list[Any]:
+    return [unit for unit in units_of("recipe-choice", positives=[1000]) if unit.row.group == "base"]
+
+
 def test_the_criterion_picks(tmp_path: Path, capsys: Capture) -> None:
-    base = [u for u in units_of("recipe-choice", positives=[1000]) if u.row.group == "base"]
-    store = ResultStore(tmp_path)
+    base, store = base_candidates(), ResultStore(tmp_path)
     # The third was run once only, where it looks best: it cannot be compared, so it cannot win.
     judged(base, {"as it is": [90, 91], "rate 1e-4": [91, 92.5], "100 epochs": [99]}, store)
     found = {one.row.label: one for one in candidates(experiments()["recipe-choice"], "default", store)["base"]}
@@ -239,11 +242,16 @@ def test_the_criterion_picks(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_of_equals_the_recipe_stays_as_it_is(tmp_path: Path) -> None:
-    base = [u for u in units_of("recipe-choice", positives=[1000]) if u.row.group == "base"]
-    store = ResultStore(tmp_path)
+    base, store = base_candidates(), ResultStore(tmp_path)
     judged(base, {"as it is": [90, 91], "rate 1e-4": [91, 90]}, store)
     (winner,) = [o for o in candidates(experiments()["recipe-choice"], "default", store)["base"] if o.chosen]
     assert winner.row.label == "as it is"
+
+
+def test_one_alone_is_not_chosen(tmp_path: Path) -> None:
+    base, store = base_candidates(), ResultStore(tmp_path)
+    judged(base, {"as it is": [90, 91], "rate 1e-4": [91]}, store)
+    assert not any(one.chosen for one in candidates(experiments()["recipe-choice"], "default", store)["base"])
 
 
 def test_rounds_are_candidates_of_one_run(tmp_path: Path) -> None:
