@@ -329,6 +329,16 @@ def test_calibration_improves_reliability(method, scenario):
     assert (np.diff(calibrated[order]) >= -1e-12).all()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_with_a_slope_at_its_bound_the_offset_is_still_the_best(seed):
+    """Fewer positives among the unlabelled than the prior says: the loss falls for ever as the slope grows."""
+    rng = np.random.default_rng(seed)
+    positive, population = rng.normal(2, size=40), rng.normal(size=400) + np.where(np.arange(400) < 130, 2, -2)
+    fitted = PUCalibrator.fit(positive, population, 0.4, scenario="case-control")
+    assert fitted.slope == 5
+    assert fitted.probability(population).mean() == pytest.approx(0.4, abs=1e-4)
+
+
 def test_reliability_sees_overconfidence():
     prior, rng = 0.4, np.random.default_rng(0)
     centre = np.log(prior / (1 - prior)) / (2 * SHIFT)

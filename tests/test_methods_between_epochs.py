@@ -1,5 +1,6 @@
 """What the methods do between epochs, and the steps that depend on it, against formulas in numpy."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -182,6 +183,9 @@ def test_puupl_labels_where_members_agree_and_takes_labels_back() -> None:
     assert labels.numpy() == pytest.approx(sigmoid(said).mean(0), abs=1e-6)
     scarce = next_labels(made, SimpleNamespace(members=members), before | (torch.arange(9) == 3))[1]  # type: ignore[arg-type]
     assert int(scarce.sum()) == 2 + 1 + 1  # one negative is left, so one positive joins it
+    made.data = replace(made.data, aside=np.isin(np.arange(9), [0, 3]))
+    kept = next_labels(made, SimpleNamespace(members=members), before)[1]  # type: ignore[arg-type]
+    assert np.flatnonzero(kept).tolist() == [1, 2, 4]  # nobody trains on those set aside
 
 
 def test_pubn_draws_its_border_through_the_expected_negatives() -> None:

@@ -47,6 +47,19 @@ def test_the_result_lists_all_models_and_names_the_final_one(run: Path) -> None:
     assert bases and all(weights[f"final/{name}"].equal(tensor) for name, tensor in bases.items())
 
 
+def test_a_comparison_judges_the_model_that_was_kept(tmp_path: Path) -> None:
+    rows, truth = mixture()
+    parts = {"X": rows.features, "s": rows.labelled.astype(int), "truth": truth, "names": None}
+    test = {"X_test": rows.features[::3], "y_test": truth[::3].astype(int)}
+    data = write_npz(tmp_path / "rows.npz", **parts, **test)
+    settings = [word for setting in (*QUICK, *ALL_POSITIVE) for word in ("--set", setting)]
+    asked = ["compare", str(data), "--method", "split-pu,nnpu", "--seeds", "0", "--prior", "0.5"]
+    assert main([*asked, "--out", str(tmp_path / "both"), *settings]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "both" / "runs.jsonl").read_text().splitlines()]
+    assert [line["method"] for line in lines] == ["split-pu", "nnpu"]
+    assert lines[0]["test"] == lines[1]["test"]  # its students were not taken, and its base is nnPU's
+
+
 def test_scores_are_those_of_the_base(run: Path) -> None:
     with (run / "scores.csv").open() as file:
         scores = [float(line["probability"]) for line in csv.DictReader(file)]

@@ -107,6 +107,36 @@ def test_patience_ends_a_stage_and_the_nnpu_value_may_decide():
     assert len(found) < 30 and int(np.argmax(found)) == len(found) - 3 and max(found) <= 0
 
 
+class BreaksWeights(Observer):
+    """Makes weights of one epoch no numbers any more, as a step that is far too large would."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def step_done(self, stage: Any, epoch: int, step: int, steps: int) -> None:
+        if epoch == self.epoch:
+            with torch.no_grad():
+                next(stage.task.module.parameters()).fill_(float("nan"))
+
+
+@pytest.mark.parametrize("criterion", ["accuracy", "nnpu"])
+def test_weights_that_are_no_numbers_are_never_the_best(criterion):
+    training = trained(WILD | {"selection.criterion": criterion}, observer=BreaksWeights(5))
+    assert np.isfinite(figures(training)[:5]).all() and np.isneginf(figures(training)[5:]).all()
+    assert torch.isfinite(training.result.final.logits).all()
+
+
+def test_an_epoch_that_another_cut_chose_is_not_taken_up(tmp_path: Path):
+    def stages() -> set[str]:
+        return {path.name for path in tmp_path.rglob("*") if path.is_file()}
+
+    trained(WILD, checkpoints=tmp_path)
+    before = stages()
+    half = trained(WILD | {"threshold": "half"}, checkpoints=tmp_path)
+    assert before and stages() > before
+    assert torch.equal(weights(half), weights(trained(WILD | {"threshold": "half"})))
+
+
 class StopAfter(Observer):
     def __init__(self, epochs: int) -> None:
         self.left = epochs
@@ -320,3 +350,10 @@ def test_holding_out_keeps_the_shares() -> None:
         hold_out(data, 1.5, seed=0)
     with pytest.raises(InputError, match="flat array"):
         pu_criterion([], [1.0], 0.5)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.array])
+def test_any_kind_of_number_may_be_a_prior(kind: Any, tmp_path: Path) -> None:
+    training = trained({}, prior=kind(PRIOR))
+    training.model.save(tmp_path)
+    assert torch.equal(weights(training), weights(trained({})))

@@ -93,7 +93,7 @@ def train(
     if not isinstance(config, Config):
         kind = type(config).__name__
         raise InputError(f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})")
-    check_needs(config, data, prior)
+    prior = check_needs(config, data, prior)
     context = open_context(
         data,
         prior=prior,
@@ -193,14 +193,16 @@ def calibrated_on(
     )
 
 
-def check_needs(config: Config, data: PUData, prior: float | None) -> None:
-    """Refuse, before anything is trained, a method that lacks its prior or the truth it learns from."""
+def check_needs(config: Config, data: PUData, prior: float | None) -> float | None:
+    """Refuse, before anything is trained, a method that lacks its prior or the truth it learns from; gives the prior,
+    whatever kind of number it came as, as one that can be reckoned with and saved."""
     check_method(config, data)
     _check_selection(config, prior)
     if prior is not None:
-        check_prior(prior, data)
-    elif find_method(config.method).needs_prior:
+        return check_prior(prior, data)
+    if find_method(config.method).needs_prior:
         raise missing_prior(config.method)
+    return None
 
 
 def check_method(config: Config, data: PUData) -> None:

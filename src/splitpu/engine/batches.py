@@ -20,12 +20,12 @@ class Pool:
 
 
 def proportional_count(rows: int, of: int, batch: int) -> int:
-    """How many of `rows` belong into a batch that shows `of` rows in equal measure; never fewer than one.
+    """How many of `rows` belong into a batch that shows `of` rows in equal measure; at least one, at most as many.
 
-    >>> proportional_count(1000, 50_000, 512)
-    10
+    >>> proportional_count(1000, 50_000, 512), proportional_count(20_000, 200, 200)
+    (10, 200)
     """
-    return max(1, round(batch * rows / of))
+    return min(batch, max(1, round(batch * rows / of)))
 
 
 def steps_per_epoch(pools: Mapping[str, Pool], leading: str) -> int:

@@ -33,10 +33,12 @@ def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
     >>> halving = OptimiserConfig(rate=1.0, schedule="halving", halvings=2.5)
     >>> [rate_at(halving, step, 100) for step in (39, 40, 79, 80)]
     [1.0, 0.5, 0.5, 0.25]
+    >>> [rate_at(OptimiserConfig(rate=1.0, schedule="constant", warmup=0.1), step, 15) for step in (0, 1)]
+    [0.66..., 1.0]
     """
     warmup = config.warmup * steps
     if step < warmup:
-        return config.rate * (step + 1) / warmup
+        return config.rate * min(1.0, (step + 1) / warmup)
     if config.schedule == "constant":
         return config.rate
     progress = (step - warmup) / max(1.0, steps - warmup)

@@ -1,6 +1,7 @@
 """The best epoch of a stage by rows it is not trained on, and when to stop looking for a better one."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -55,7 +56,12 @@ class EpochChoice:
         self.stage = dataclasses.replace(
             stage,
             after_epoch=self._after_epoch,
-            identity={**stage.identity, "selection": dataclasses.asdict(self.settings)},
+            # The cut is part of it: by some figures another one may choose another epoch.
+            identity={
+                **stage.identity,
+                "selection": dataclasses.asdict(self.settings),
+                "threshold": context.config.threshold,
+            },
         )
 
     def _after_epoch(self, record: EpochRecord, memory: dict[str, Tensor]) -> bool:
@@ -81,9 +87,12 @@ class EpochChoice:
             self.module.load_state_dict(best)
 
     def _figure(self) -> float:
-        """Of the network as it is, on the rows set aside; greater is better."""
+        """Of the network as it is, on the rows set aside; greater is better, and what is no number is worst."""
+        logits = self.context.logits_of(self.network)
+        return self._criterion(logits) if bool(torch.isfinite(logits).all()) else -math.inf
+
+    def _criterion(self, logits: Tensor) -> float:
         context = self.context
-        logits = context.logits_of(self.network)
         if self.settings.criterion == "variational":
             return -variational_value(*self._known_and_population(logits))
         threshold = context.threshold_for(logits, self.own_threshold)

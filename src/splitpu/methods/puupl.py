@@ -77,7 +77,9 @@ def next_labels(context: Context, ensemble: Ensemble, before: Tensor) -> tuple[T
     probabilities = torch.sigmoid(torch.stack([context.logits_of(member) for member in ensemble.members]))
     mean, doubt = probabilities.mean(0), mutual_information(probabilities)
     kept = before & (doubt <= config.doubtful)
-    free = ~before & ~context.rows(data.labelled) & (doubt < config.certain)
+    free = torch.zeros_like(before)
+    free[context.rows(data.unlabelled)] = True  # those set aside would take labels that nobody trains on
+    free &= ~before & (doubt < config.certain)
     classes = [free & (mean > 0.5), free & (mean <= 0.5)]
     each = min(config.per_round // 2, *(int(members.sum()) for members in classes))
     for members in classes:

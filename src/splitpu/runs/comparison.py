@@ -17,7 +17,7 @@ from splitpu.models import Model
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.runs.estimates import estimates_of
 from splitpu.runs.folder import COMPARISON, RunFolder
-from splitpu.runs.several import in_words, spread_of
+from splitpu.runs.several import final_model, in_words, spread_of
 from splitpu.runs.sources import LoadedData
 
 COMPARED = ("accuracy", "f1", "roc_auc")
@@ -126,7 +126,7 @@ def _line_of(folder: RunFolder, loaded: LoadedData) -> Line:
         "seed": request.seed,
         "config_hash": config_hash(config, *sections_in_use(config)),
         "data_fingerprint": request.fingerprint,
-        "test": result["models"][-1]["test"],  # of the last epoch, or of the one that rows set aside chose
+        "test": final_model(result)["test"],  # of the last epoch, or of the one that rows set aside chose
         "seconds": result["seconds_total"],
     }
     if loaded.held_out is None:

@@ -98,9 +98,9 @@ def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     for seed, result in results.items():
         for model in result["models"]:
             _file_figures(by_model, model["model"], seed, model)
-    if any(_final_model(result)["model"] != list(by_model)[-1] for result in results.values()):
+    if any(final_model(result)["model"] != list(by_model)[-1] for result in results.values()):
         for seed, result in results.items():  # where students were not taken, seeds end with different models
-            _file_figures(by_model, "final", seed, _final_model(result))
+            _file_figures(by_model, "final", seed, final_model(result))
     models = [
         {"model": name, "figures": {figure: spread_of(values) for figure, values in figures.items()}}
         for name, figures in by_model.items()
@@ -116,7 +116,7 @@ def _file_figures(by_model: ByModel, name: str, seed: int, model: Mapping[str, A
             by_model.setdefault(name, {}).setdefault(figure, {})[str(seed)] = figures[figure]
 
 
-def _final_model(result: Mapping[str, Any]) -> Mapping[str, Any]:
+def final_model(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """The model that a run ends with; results from before students could be left out do not name it."""
     models: list[Mapping[str, Any]] = result["models"]
     return next(model for model in reversed(models) if model["model"] == result.get("final", model["model"]))
