@@ -164,6 +164,50 @@ def test_evaluate_on_other_rows(run: Path, tmp_path: Path, capsys: Capture) -> N
     must_refuse(capsys, "evaluate", run, "digits", saying="trained on vectors")
 
 
+def test_the_truth_of_training_rows_makes_no_test_rows(tmp_path: Path, capsys: Capture) -> None:
+    truth = tiny_arrays()["truth"]
+    data = write_npz(tmp_path / "all.npz", X_test=None, y_test=None, truth=None, y=truth.astype(int))
+    assert run_cli(capsys, "fit", data, "--prior", 0.5, "--out", tmp_path / "a run", "--quiet", *TINY)[0] == 0
+    code, out, err = run_cli(capsys, "evaluate", tmp_path / "a run")
+    assert code == 0 and "test rows" not in out and "trained on" in out + err
+
+
+def test_a_truth_that_is_turned_round(tmp_path: Path, capsys: Capture) -> None:
+    data = write_npz(tmp_path / "round.npz", truth=~tiny_arrays()["truth"])
+    must_refuse(capsys, "fit", data, "--prior", 0.5, saying="14 of the 14 rows labelled positive are negative")
+    words = write_npz(tmp_path / "words.npz", s=np.where(tiny_arrays()["s"] == 1, "ill", "?"))
+    must_refuse(capsys, "fit", words, "--prior", 0.5, saying="'s' in .* holds words: save 1")
+
+
+def test_files_of_a_run_links_and_pipes_are_not_replaced(run: Path, tmp_path: Path, capsys: Capture) -> None:
+    np.save(tmp_path / "new.npy", np.zeros((3, 4)))
+    own = run / "scores.csv"
+    must_refuse(capsys, "predict", run, tmp_path / "new.npy", "--out", own, saying="is a file of the run")
+    must_refuse(capsys, "hard", run, "--out", run / "split.csv", saying="is a file of the run")
+    os.mkfifo(tmp_path / "pipe")
+    must_refuse(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "pipe", saying="a device or a pipe")
+    (tmp_path / "meant.csv").write_text("old")
+    (tmp_path / "link").symlink_to("meant.csv")
+    assert run_cli(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "link")[0] == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "meant.csv").read_text().startswith("index,")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_decisions_are_numbers_wherever_they_are_listed(run: Path, capsys: Capture) -> None:
+    listed = json.loads(run_cli(capsys, "hard", run, "--json")[1])
+    assert {type(sample["decision"]) for sample in listed["samples"]} == {int}
+
+
+def test_commands_to_be_copied_are_quoted(run: Path, tmp_path: Path, capsys: Capture) -> None:
+    shutil.copytree(run, tmp_path / "a run")
+    result = json.loads((tmp_path / "a run" / "result.json").read_text())
+    out = " ".join(run_cli(capsys, "info", tmp_path / "a run")[1].split())
+    assert result["rounds"][-1]["hard"] == 0 or "a run'" in out
+    (tmp_path / "a run" / "result.json").unlink()
+    code, _, err = run_cli(capsys, "predict", tmp_path / "a run", tmp_path / "none.npy")
+    assert code == 2 and f"--resume '{tmp_path / 'a run'}'" in err
+
+
 def test_evaluate_with_one_class_only(run: Path, tmp_path: Path, capsys: Capture) -> None:
     np.savez(tmp_path / "ones.npz", X_test=np.zeros((5, 4)), y_test=np.ones(5))
     code, out, _ = run_cli(capsys, "evaluate", run, tmp_path / "ones.npz", "--json")

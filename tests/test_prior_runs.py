@@ -71,7 +71,7 @@ def test_sensitivity_command(run: Path, capsys: Capture):
     assert code == 0 and json.loads(out)["refit"] is True
     assert run_cli(capsys, "sensitivity", run)[0] == 0
     code, _, err = run_cli(capsys, "sensitivity", run, "--lowest", 0.01)
-    assert code == 2 and "already labelled" in err
+    assert code == 2 and "labelled positive already: give more than" in err
 
 
 def test_evaluation_without_truth(run: Path, capsys: Capture):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli
+from cli_tools import TINY, must_refuse, run_cli
 
 from splitpu.data.table_files import read_table, write_parquet
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
@@ -94,6 +94,7 @@ def test_every_way_of_writing_gives_the_same(tmp_path: Path, way: str) -> None:
     [
         (["1", "0", ""], None, [True, False, False]),
         (["1", "-1", "-1"], None, [True, False, False]),
+        (["1", "-1", ""], None, [True, False, False]),
         (["True", "False", "false"], None, [True, False, False]),
         (["ill", "", "unknown"], "ill", [True, False, False]),
         (["7", "8", "9"], "7", [True, False, False]),
@@ -105,6 +106,17 @@ def test_labels(tmp_path: Path, labels: list[str], positive: str | None, expecte
     assert read_table_data(TableSource(path=str(path), label="s", positive=positive)).labelled.tolist() == expected
 
 
+def test_numbers_that_lie_far_from_nought_can_be_told_apart(tmp_path: Path) -> None:
+    seconds = 1_700_000_000 + np.arange(40)
+    rows = [{"when": int(second), "near": int(second) % 7, "s": int(second) % 4 // 3} for second in seconds]
+    found = read_table_data(TableSource(path=str(write_csv(tmp_path / "a.csv", rows)), label="s"))
+    assert np.diff(found.features[:, 0]).tolist() == [1.0] * 39
+    assert [column.origin != 0 for column in found.recipe.columns] == [True, False]
+    kept = TableRecipe.from_dict(json.loads(json.dumps(found.recipe.to_dict())))
+    later = kept.encode(read_table(write_csv(tmp_path / "b.csv", [{**row, "when": row["when"] + 5} for row in rows])))
+    np.testing.assert_array_equal(later[:, 0], found.features[:, 0] + 5)
+
+
 BAD: list[tuple[str, str]] = [
     ("", "no heading"),
     ("x,s\n", "no rows"),
@@ -114,6 +126,8 @@ BAD: list[tuple[str, str]] = [
     ("x,y\n1,1\n2,0\n", "no column 's'"),
     ("x,s\n1,yes\n2,no\n", "--positive-label"),
     ("x,s\ninf,1\n2,0\n", "infinite"),
+    ("x,s\n9e40,1\n2,0\n", r"'x' of .* holds 9e\+40, which is too large"),
+    ("x,s\n1,1\n2,-1\n3,2\n", "holds '-1', '1', '2', but"),
     ("s\n1\n0\n", "no column that can be used"),
     ('x,s\n"1,1\n', "cannot be read as a CSV"),
 ]
@@ -226,6 +240,31 @@ def test_predict_refuses_what_does_not_fit(trained: Path, tmp_path: Path, capsys
         assert code == 2 and saying in err and err.count("\n") == 1
     code, _, err = run_cli(capsys, "predict", trained / "run", cases[0][0], "--top", 3, "--copy-to", tmp_path / "x")
     assert code == 2 and "for folders of images" in err
+
+
+def test_evaluate_refuses_arrays_as_predict_does(trained: Path, tmp_path: Path, capsys: Capture) -> None:
+    encoded = np.zeros((4, *Model.load(trained / "run").preprocessing.shape), dtype=np.float32)
+    np.save(tmp_path / "rows.npy", encoded)
+    np.savez(tmp_path / "rows.npz", X_test=encoded, y_test=[0, 1, 0, 1])
+    np.savez(tmp_path / "pu.npz", X=encoded, s=[0, 1, 0, 1])
+    rows = tmp_path / "rows.npy"
+    for words in (
+        ["--test", rows, rows],
+        [tmp_path / "rows.npz"],
+        [tmp_path / "pu.npz"],
+        ["--positives", rows, "--unlabelled", rows],
+    ):
+        must_refuse(capsys, "evaluate", trained / "run", *words, saying="arrays, but the model was trained on a table")
+
+
+def test_what_is_read_is_not_written_over(trained: Path, tmp_path: Path, capsys: Capture) -> None:
+    table = write_csv(tmp_path / "new.csv", rows_of(20, 5))
+    before = table.read_bytes()
+    must_refuse(capsys, "predict", trained / "run", table, "--out", table, saying="is what is to be read")
+    (tmp_path / "link.csv").symlink_to(table)
+    must_refuse(capsys, "predict", trained / "run", table, "--out", tmp_path / "link.csv", saying="to be read")
+    must_refuse(capsys, "export", trained / "run", table, saying="give it the ending .onnx")
+    assert table.read_bytes() == before
 
 
 def test_wrong_words(trained: Path, capsys: Capture) -> None:

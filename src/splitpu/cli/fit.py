@@ -1,6 +1,7 @@
 """`splitpu fit` and `splitpu demo`."""
 
 import dataclasses
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,7 +229,7 @@ def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
         return {}
     samples = "sample" if hard == 1 else "samples"
     where = f"named in {folder.split} and shown in the report"
-    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {folder.path} lists them"}
+    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {shlex.quote(str(folder.path))} lists them"}
 
 
 def _train_and_show(

@@ -1,6 +1,7 @@
 """`splitpu fit --seeds 0,1,2`: a run for every seed, several at once on a GPU, and what they say together."""
 
 import dataclasses
+import shlex
 import sys
 import threading
 import traceback
@@ -100,7 +101,7 @@ def _train_and_show(
             raise RunStopped(several.path, stop.exit_code) from stopped
         except SomeRunsFailed as some:
             several.discard_if_empty()
-            raise told(some, f"go on with: splitpu fit --resume {several.path}") from some
+            raise told(some, f"go on with: splitpu fit --resume {shlex.quote(str(several.path))}") from some
     show_summary(several, several.summarise(), json=json)
     return 0
 

@@ -1,5 +1,6 @@
 """`splitpu info`."""
 
+import shlex
 from typing import Any
 
 from splitpu.cli.fit import show_result
@@ -67,7 +68,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
     if folder.finished:
         show_result(folder, folder.read_result(), json=False)
     else:
-        print(f"continue with: splitpu fit --resume {folder.path}")
+        print(f"continue with: splitpu fit --resume {shlex.quote(str(folder.path))}")
     return 0
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from splitpu.cli.inputs import DataOptions, absolute, refuse, source_asked
-from splitpu.cli.predict_inputs import image_spec, table_recipe
+from splitpu.cli.predict_inputs import image_spec, refuse_arrays_for_a_table, table_recipe
 from splitpu.config.schema import Scenario
 from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
 from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
@@ -58,6 +58,9 @@ def _found_rows(
     folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None, scenario: Scenario | None
 ) -> JudgedRows:
     refuse(asked, ("names", "ignore"), "for training: the model knows which columns it takes.")
+    for word in (asked.data, *(asked.test or ()), *(asked.positives or ()), *(asked.unlabelled or ())):
+        if word is not None and word.lower().endswith(ARRAY_SUFFIXES):
+            refuse_arrays_for_a_table(model, word)
     others = [option for option in asked.given() if option in ("DATA", "--positives", "--unlabelled", "--labels")]
     if asked.test is not None:
         if others:
@@ -74,10 +77,8 @@ def _of_run(folder: RunFolder, watch: Watch | None) -> JudgedRows:
     source = folder.request().source
     if source.named is not None:
         return _named(source.named)
-    if source.npz is not None and not has_only_pu_labels(source.npz):
-        return JudgedRows(where=source.npz, tested=HeldOut.from_arrays(*read_labelled(source.npz)))
     loaded = load_request(folder.request(), watch=watch)
-    if source.tested:
+    if loaded.held_out is not None:
         where = f"the test rows of {source.where}"
         return JudgedRows(where=where, tested=loaded.held_out, warnings=loaded.warnings)
     return JudgedRows(where=source.where, labelled=loaded.data, trained_on=True, warnings=loaded.warnings)

@@ -42,7 +42,7 @@ class PredictOptions:
 def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     """Score the rows of a file or the images of a folder with the final model of a run."""
     folder, out, json = RunFolder.find_trained(run), asked.out, asked.json
-    check_out(out, "scores")
+    check_out(out, "scores", read=path)
     _check_review(asked, path)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:

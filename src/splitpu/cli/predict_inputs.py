@@ -102,6 +102,12 @@ def table_recipe(model: Model, path: str | Path) -> TableRecipe:
     return recipe
 
 
+def refuse_arrays_for_a_table(model: Model, path: str | Path) -> None:
+    """Numbers in the order of the encoded columns would be taken for them, and be as wrong as they look right."""
+    if Path(path).is_file() and (model.inputs or {}).get("kind") == "table":
+        raise InputError(f"{path} holds arrays, but the model was trained on a table: give it one with its columns.")
+
+
 def _table(model: Model, path: Path) -> Rows:
     recipe = table_recipe(model, path)
     table = read_table(path)
@@ -110,9 +116,7 @@ def _table(model: Model, path: Path) -> Rows:
 
 
 def _arrays(model: Model, path: Path) -> Rows:
-    if path.is_file() and (model.inputs or {}).get("kind") == "table":
-        # Numbers in the order of the encoded columns would be taken for them, and be as wrong as they look right.
-        raise InputError(f"{path} holds arrays, but the model was trained on a table: give it one with its columns.")
+    refuse_arrays_for_a_table(model, path)
     features = canonical_features(read_features(path), "X")
     names = read_names(path)
     if names is not None and len(names) != len(features):

@@ -11,7 +11,7 @@ from splitpu.calibration import PUCalibrator
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import choose_display
 from splitpu.config import EngineConfig
-from splitpu.data import PUData, check_prior
+from splitpu.data import PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.pu_metrics import evaluate_pu
@@ -115,13 +115,17 @@ def prior_range(
     low, high = request.prior_interval or (own / 2, min(1.5 * own, (1 + own) / 2))
     low = low if lowest is None else lowest
     high = high if highest is None else highest
+    labelled = loaded.data.labelled_share if loaded.data.scenario == "single-training-set" else 0.0
     if lowest is None:  # at the labelled share itself nothing would be left to find
-        share = loaded.data.labelled_share if loaded.data.scenario == "single-training-set" else 0.0
-        low = max(low, share + 0.1 * (own - share))
+        low = max(low, labelled + 0.1 * (own - labelled))
     if highest is None:  # the interval of a doubtful estimate reaches up to 1, where nothing would be negative
         high = min(high, 1 - 0.1 * (1 - own))
-    for bound in (low, high):
-        check_prior(bound, loaded.data)
+    for option, bound in (("--lowest", low), ("--highest", high)):
+        if bound <= labelled:
+            raise InputError(
+                f"{option} {bound:g} is no more than the share of rows that are labelled positive already: give more "
+                f"than {labelled:.4g}."
+            )
     if low >= high:
         raise InputError(f"the priors from {low:g} to {high:g} are no range; --lowest must be below --highest.")
     return sorted({*np.linspace(low, high, steps - 1 if low < own < high else steps).tolist(), own})

@@ -65,6 +65,7 @@ class PUData:
         known = None if truth is None else binary_truth(truth, "truth")
         if known is not None:
             _same_length("truth", known, "X", features)
+            _refuse_truth_turned_round(known, labelled)
         if names is not None:
             names = tuple(str(name) for name in names)
             _same_length("names", names, "X", features)
@@ -155,6 +156,16 @@ def _digest_of_rows(features: Array, beginning: str) -> "hashlib._Hash":
     for rows in row_slices(features):
         digest.update(np.ascontiguousarray(features[rows]).data)
     return digest
+
+
+def _refuse_truth_turned_round(truth: Mask, labelled: Mask) -> None:
+    """A few labels may be wrong and are the user's business; if most are, it is the truth that is."""
+    negative = int((labelled & ~truth).sum())
+    if 2 * negative > labelled.sum():
+        raise InputError(
+            f"truth says that {negative} of the {labelled.sum()} rows labelled positive are negative: it may be turned "
+            "round, or belong to other rows; 1 has to mean positive in both"
+        )
 
 
 def check_pudata(data: object) -> None:

@@ -24,6 +24,7 @@ from splitpu.data.table_files import Columns, Table, read_table
 from splitpu.errors import InputError, ModelFileError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 
+_LARGEST = float(np.finfo(np.float32).max)
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
 
 
@@ -47,6 +48,7 @@ class Column:
     categories: tuple[str, ...] | None  # None = numeric
     fill: float  # what a missing number is replaced by: the median
     flag_missing: bool  # whether one more number says that the value was missing; only if some were in training
+    origin: float = 0.0  # subtracted from numbers, where they lie too far from nought for float32 to tell them apart
 
     @property
     def feature_names(self) -> list[str]:
@@ -58,7 +60,8 @@ class Column:
         """The numbers of this column, one line a row."""
         missing = np.array([value is None for value in values], dtype=np.float32)[:, None]
         if self.categories is None:
-            encoded = np.array([[self.fill if v is None else number(v, self.name, where)] for v in values], np.float32)
+            numbers = [self.fill if v is None else number(v, self.name, where) for v in values]
+            encoded = (np.array(numbers) - self.origin).astype(np.float32)[:, None]
         else:
             place = {category: position for position, category in enumerate(self.categories)}
             encoded = np.zeros((len(values), len(place)), np.float32)
@@ -88,8 +91,9 @@ class TableRecipe:
             if not known:
                 notes.append(f"column {name!r} is empty and is not used.")
             elif numbers == len(known):
-                fill = float(np.median([float(value) for value in known if math.isfinite(float(value))] or [0.0]))
-                columns.append(Column(name, None, fill, len(known) < len(values)))
+                finite = np.array([float(value) for value in known if abs(float(value)) <= _LARGEST] or [0.0])
+                fill = float(np.median(finite))
+                columns.append(Column(name, None, fill, len(known) < len(values), _origin(finite, fill)))
                 notes += if_it_numbers_the_rows(name, known, len(values))
             elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
                 notes.append(f"column {name!r} has a different text in every row: taken for names, not for a feature.")
@@ -133,6 +137,7 @@ class TableRecipe:
                 "categories": None if column.categories is None else list(column.categories),
                 "fill": column.fill,
                 "flag_missing": column.flag_missing,
+                "origin": column.origin,
             }
             for column in self.columns
         ]
@@ -148,6 +153,7 @@ class TableRecipe:
                     None if one["categories"] is None else tuple(str(value) for value in one["categories"]),
                     float(one["fill"]),
                     bool(one["flag_missing"]),
+                    float(one.get("origin", 0.0)),  # models from before there was one have none
                 )
                 for one in stored["columns"]
             )
@@ -217,12 +223,27 @@ def _could_be_names(known: Sequence[Any], rows: int) -> bool:
     return rows >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == rows
 
 
+def _origin(values: Array, middle: float) -> float:
+    """Nought, or the middle of numbers such as times in seconds of which float32 would make the same.
+
+    >>> _origin(np.array([1.0, 2.0, 4.0]), 2.0), _origin(1e9 + np.array([1.0, 2.0, 4.0]), 1e9 + 2)
+    (0.0, 1000000002.0)
+    """
+    kept = len(np.unique(values.astype(np.float32)))
+    return middle if kept < 0.99 * len(np.unique(values)) else 0.0
+
+
 def number(value: Any, column: str, where: str) -> float:
     """A number that can be computed with, or a sentence."""
     if not is_number(value):
         raise InputError(f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there.")
     if not math.isfinite(float(value)):
         raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
+    if abs(float(value)) > _LARGEST:
+        raise InputError(
+            f"column {column!r} of {where} holds {float(value):g}, which is too large to reckon with: replace it or leave the "
+            "cell empty."
+        )
     return float(value)
 
 
@@ -274,7 +295,9 @@ def _positive_rows(labels: list[Any], source: TableSource, where: str) -> tuple[
 
 def _numbers(labels: list[Any], source: TableSource, where: str) -> Array:
     words = {"true": 1, "false": 0}
-    plain = [0 if label is None else words.get(text(label).lower(), label) for label in labels]
+    said = [None if label is None else words.get(text(label).lower(), label) for label in labels]
+    nothing = -1 if any(is_number(label) and float(label) == -1 for label in said if label is not None) else 0
+    plain = [nothing if label is None else label for label in said]
     others = sorted({text(label) for label in plain if not is_number(label)})
     numbers = {float(label) for label in plain if is_number(label)}
     if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):

@@ -56,7 +56,7 @@ def find_degeneracies(
         raise InputError("a model is judged by decisions on positives and on unlabelled rows, and one of them is empty")
     alike = _said_of_all(positive, unlabelled)
     if alike == "constant":
-        sentence = "the model gives every row the same score: it has learned nothing; train longer"
+        sentence = "the model gives every row the same score: it has learned nothing"
         return [Degeneracy(alike, sentence)]
     if alike == "all positive":
         sentence = (

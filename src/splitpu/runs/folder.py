@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -70,7 +71,8 @@ class RunFolder:
         folder = cls.find_one(name)
         if folder.state == "unfinished":
             raise InputError(
-                f"{folder.path} holds an unfinished run; bring it to its end with 'splitpu fit --resume {folder.path}'."
+                f"{folder.path} holds an unfinished run; bring it to its end with: splitpu fit --resume "
+                f"{_quoted(folder.path)}"
             )
         return folder
 
@@ -85,7 +87,9 @@ class RunFolder:
         if folder.finished:
             raise InputError(f"{out} holds a finished run, which is never overwritten; choose another --out.")
         if folder.request_file.exists():
-            raise InputError(f"{out} holds an unfinished run; continue it with --resume {out} or choose another --out.")
+            raise InputError(
+                f"{out} holds an unfinished run; continue it with --resume {_quoted(out)} or choose another --out."
+            )
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise InputError(f"{out} exists and is not an empty folder; choose another --out.")
         check_place(out)
@@ -152,7 +156,7 @@ class RunFolder:
         try:
             stored: dict[str, Any] = json.loads(self.result.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            message = f"{self.path} holds no finished run; continue it with 'splitpu fit --resume {self.path}'."
+            message = f"{self.path} holds no finished run; continue it with: splitpu fit --resume {_quoted(self.path)}"
             raise InputError(message) from None
         except (OSError, ValueError) as error:
             raise InputError(f"{self.result} cannot be read ({error}); copy the run folder again.") from error
@@ -205,3 +209,15 @@ class RunFolder:
 def _remove_if_empty(folder: Path) -> None:
     with suppress(OSError):  # which is what a folder with something in it gives
         folder.rmdir()
+
+
+def belongs_to_a_run(path: Path) -> bool:
+    """Whether a run that is in this file's folder made it, or will."""
+    run = RunFolder(path.parent)
+    made = {place.name for place in vars(run).values()} | {"model.json", "model.safetensors"}
+    return run.request_file.exists() and path.name in made
+
+
+def _quoted(path: Path) -> str:
+    """As it has to stand in a command that is to be copied."""
+    return shlex.quote(str(path))

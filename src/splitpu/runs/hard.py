@@ -23,7 +23,7 @@ class HardSample:
     index: int
     name: str
     probability: float  # of being positive, as the final model has it
-    decision: str
+    decision: int | str  # as `splitpu predict` has it
     teacher_probability: float
     rounds: str  # in which it was hard, such as "1 2"
     why: str
@@ -76,7 +76,7 @@ def _sample(line: Mapping[str, str], score: Mapping[str, str], hard_in: Mapping[
         index=int(line["index"]),
         name=line["name"],
         probability=said,
-        decision=score["decision"],
+        decision=int(score["decision"]) if score["decision"].removeprefix("-").isdigit() else score["decision"],
         teacher_probability=taught,
         rounds=" ".join(hard_in[line["index"]]),
         why=_why(taught > 0.5, said > 0.5),

@@ -38,12 +38,6 @@ class Source:
         return cls(**parts)
 
     @property
-    def tested(self) -> bool:
-        """Whether test rows were named apart from the training rows; a .npz file or a named set may hold some."""
-        parts = self.folders or self.arrays or self.table
-        return bool(parts and parts.test)
-
-    @property
     def where(self) -> str:
         """The place of the data, for people.
 

@@ -11,6 +11,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data import HeldOut, NamedSet, Preprocessing, PUData, load_named, make_pu, read_npz
 from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
+from splitpu.data.chunks import Array
 from splitpu.data.folders import FolderSource, read_folders
 from splitpu.data.image_cache import Watch
 from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
@@ -171,6 +172,7 @@ def _load_npz(source: Source) -> LoadedData:
     names = arrays["names"].tolist() if "names" in arrays else None
     if names is not None and not isinstance(names, list):
         raise InputError(f"the array 'names' in {source.npz} must hold one name for each row of 'X'.")
+    _refuse_words(arrays["s"], str(source.npz))
     data = PUData.from_arrays(
         arrays["X"], arrays["s"], scenario=source.scenario, names=names, truth=arrays.get("truth")
     )
@@ -180,6 +182,15 @@ def _load_npz(source: Source) -> LoadedData:
     labels = np.asarray(arrays["s"])
     classes = (labels[~data.labelled][0].item(), labels[data.labelled][0].item())
     return LoadedData(data=data, held_out=held_out, description=str(source.npz), classes=classes)
+
+
+def _refuse_words(labels: Array, where: str) -> None:
+    """Nothing on the command line says what words in an array mean, as `--positive-label` does of a table."""
+    if labels.dtype.kind in "OSU":
+        raise InputError(
+            f"the array 's' in {where} holds words: save 1 for rows that are labelled positive and 0 for all others, "
+            "such as s=(labels == 'ill').astype(int)."
+        )
 
 
 def _load_named(source: Source, progress: Progress | None) -> LoadedData:
