@@ -59,7 +59,7 @@ def _introduction(store: ResultStore) -> list[Block]:
 def _chosen_by(recipe: Recipe, store: ResultStore) -> str:
     """What chose the recipe's settings: computed from the lines of its choice as soon as there are any."""
     found = verdict(experiments()[recipe.chosen_in], recipe.name, store) if recipe.chosen_in else ""
-    return f"what `{recipe.chosen_in}` picks: {found}" if found else recipe.chosen_by
+    return f"{recipe.chosen_by}. What `{recipe.chosen_in}` picks: {found}" if found else recipe.chosen_by
 
 
 def _section(experiment: Experiment, store: ResultStore, smoke: bool) -> list[Block]:
