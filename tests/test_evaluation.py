@@ -82,6 +82,19 @@ def test_an_uncertain_prior_widens_the_intervals():
         assert unsure[name].high - unsure[name].low > sure[name].high - sure[name].low
 
 
+def test_intervals_hold_the_truth_of_a_model_that_is_nearly_always_right():
+    """Its false positives cannot be fewer than none, which used to pull estimate and interval down together."""
+    held, draws = 0, 60
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        truth = rng.random(500) < 0.4
+        decision = rng.normal(size=500) + np.where(truth, 2.5, -2.5)  # right in 99.4 of 100
+        labelled = rng.permutation(np.flatnonzero(truth))[:40]
+        found = evaluate_pu(decision[labelled], np.delete(decision, labelled), 0.4, seed=seed)["accuracy"]
+        held += found.low <= 0.9938 <= found.high
+    assert held >= 0.9 * draws
+
+
 def test_agrees_with_the_selection_criterion():
     rng = np.random.default_rng(1)
     positive, unlabelled = pu_sample(0.4, 200, 2000, "single-training-set", rng)

@@ -144,4 +144,4 @@ def test_a_choice_shows_what_chose(tmp_path: Path) -> None:
     text = (tmp_path / "RESULTS.md").read_text()
     (chosen,) = [line for line in text.splitlines() if "| chosen |" in line]
     assert "base: rate 1e-4" in chosen and "91.00 | +1.00 | 1 |" in chosen  # the better test accuracy was the other's
-    assert "what `recipe-choice` picks: base: 'rate 1e-4' of 2 compared candidates (+1.00 points" in text
+    assert "What `recipe-choice` picks: base: 'rate 1e-4' of 2 compared candidates (+1.00 points" in text

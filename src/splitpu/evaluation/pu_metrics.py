@@ -60,16 +60,16 @@ class Readings(NamedTuple):
     false_positive_rate: Floats
     auc: Floats
 
-    def with_prior(self, priors: Floats) -> dict[str, Floats]:
-        """Every figure that follows from these three, kept inside what is possible."""
-        false_positives = np.clip(self.false_positive_rate, 0.0, 1.0)
+    def with_prior(self, priors: Floats, *, possible: bool = True) -> dict[str, Floats]:
+        """Every figure that follows from these three, kept inside what is `possible` or not."""
+        false_positives = np.clip(self.false_positive_rate, 0.0, 1.0) if possible else self.false_positive_rate
         hits, alarms = priors * self.recall, (1 - priors) * false_positives
         return {
             "accuracy": hits + (1 - priors) - alarms,
             "f1": 2 * hits / np.maximum(hits + alarms + priors, 1e-12),
             "precision": hits / np.maximum(hits + alarms, 1e-12),
             "recall": self.recall,
-            "roc_auc": np.clip(self.auc, 0.0, 1.0),
+            "roc_auc": np.clip(self.auc, 0.0, 1.0) if possible else self.auc,
         }
 
 
@@ -115,8 +115,12 @@ def evaluate_pu(
     readings = [counted] if _contradict(counted, rising, positive, unlabelled, share_in_u) else [counted, rising]
     mean = Readings(*(np.mean(parts, axis=0) for parts in zip(*readings, strict=True)))
     separate = [one.with_prior(priors) for one in readings]
+    # Of a model that is nearly always right, what is possible cuts draws off on one side only and so moves their mean:
+    # as far as counting alone would reach, if nothing were cut off, the truth may well lie.
+    uncut = counted.with_prior(priors, possible=False)
     figures = {
-        name: _figure(values, [one[name][0] for one in separate]) for name, values in mean.with_prior(priors).items()
+        name: _figure(values, [one[name][0] for one in separate], uncut[name])
+        for name, values in mean.with_prior(priors).items()
     }
     figures["average_precision"] = _average_precision(positive, unlabelled, priors, scenario, spreads)
     return PUEvaluation(
@@ -252,15 +256,19 @@ def _share_draws(
     return clipped
 
 
-def _figure(values: Floats, readings: list[float]) -> PUFigure:
-    """The first value with an interval around it: from the draws, and from how far the readings lie apart."""
+def _figure(values: Floats, readings: list[float], uncut: Floats | None = None) -> PUFigure:
+    """The first value with an interval around it: from the draws, and from how far the readings lie apart.
+
+    Upwards it reaches at least as far as the `uncut` draws.
+    """
     value, draws = min(max(float(values[0]), 0.0), 1.0), values[1:]  # sums may end a rounding beyond
     if len(draws) == 0:
         return PUFigure(value, value, value)
     apart = _NORMAL / 2 * float(np.std(readings))
     low, high = np.quantile(draws, _QUANTILES)
     below, above = (float(np.hypot(max(reach, 0.0), apart)) for reach in (value - low, high - value))
-    return PUFigure(value, max(value - below, 0.0), min(value + above, 1.0))
+    highest = value + above if uncut is None else max(value + above, float(np.quantile(uncut[1:], _QUANTILES[1])))
+    return PUFigure(value, max(value - below, 0.0), min(highest, 1.0))
 
 
 def _check_interval(interval: tuple[float, float]) -> None:
