@@ -188,7 +188,7 @@ def test_what_is_shared_is_trained_once(smoked: Smoke) -> None:
         assert all("from the cache" in stage for stage in said[name])
     assert said["rounds"][:3] == [stage.replace("2 epochs", "from the cache") for stage in said["main"]]
     assert "base: 2 epochs" in said["base-upu"] and "base: 2 epochs" in said["recipe-choice"]
-    assert said["record-choice"] == ["warmup: 2 epochs", *said["main"]]
+    assert said["record-choice"][:4] == ["warmup: 2 epochs", *said["main"]]
 
 
 def test_four_rounds_in_one_line(smoked: Smoke) -> None:

@@ -241,8 +241,8 @@ def number(value: Any, column: str, where: str) -> float:
         raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
     if abs(float(value)) > _LARGEST:
         raise InputError(
-            f"column {column!r} of {where} holds {float(value):g}, which is too large to reckon with: replace it or leave the "
-            "cell empty."
+            f"column {column!r} of {where} holds {float(value):g}, which is too large to reckon with: replace it or "
+            "leave the cell empty."
         )
     return float(value)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from statistics import fmean
+from typing import Any
 
 from splitpu.experiments.blocks import Block, Charts, Grid, Pictures
 from splitpu.experiments.drawing import setting_chart
@@ -46,8 +47,8 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
 
 
 def learning_of_noise(lines: list[Line]) -> list[Block]:
-    """Training accuracy of clean and noisy easy samples; one seed is drawn, the first."""
-    series = lines[0]["series"]
+    """Training accuracy of clean and noisy easy samples."""
+    series = _mean_over_seeds([line["series"] for line in lines])
     epochs = series["epoch"]
     rows = [
         [
@@ -70,7 +71,7 @@ def learning_of_noise(lines: list[Line]) -> list[Block]:
 
 def spr(lines: list[Line]) -> list[Block]:
     """Noise among the most suspected samples, beside the noise of the whole set."""
-    series = lines[0]["series"]
+    series = _mean_over_seeds([line["series"] for line in lines])
     shares = [_part(n, s - n) for n, s in zip(series["selected_noisy"], series["selected"], strict=True)]
     all_noise = _percent(series["noise_easy"])
     found = zip(series["epoch"], series["selected"], series["selected_noisy"], shares, series["auc"], strict=True)
@@ -91,7 +92,7 @@ def spr(lines: list[Line]) -> list[Block]:
 
 def cgh(lines: list[Line]) -> list[Block]:
     """Gradients of clean and noisy easy samples."""
-    series = lines[0]["series"]
+    series = _mean_over_seeds([line["series"] for line in lines])
     keys = ("count", "mean", "sd", "quarter", "median", "three_quarters")
     rows = [
         [f"{what}, {part}", *(_short(series[source][part].get(key)) for key in keys)]
@@ -119,7 +120,7 @@ def cgh(lines: list[Line]) -> list[Block]:
 
 
 def gallery(lines: list[Line]) -> list[Block]:
-    """The pictures themselves."""
+    """The pictures themselves, of the first seed."""
     return [
         Pictures(
             group[0].upper() + group[1:],
@@ -136,6 +137,21 @@ FIGURE_CONTENTS: dict[str, Callable[[list[Line]], list[Block]]] = {
     "cgh": cgh,
     "gallery": gallery,
 }
+
+
+def _mean_over_seeds(found: list[Any]) -> Any:
+    """The same curves and figures, each the mean over the seeds that have it.
+
+    >>> _mean_over_seeds([{"epoch": [1.0, 2.0], "auc": None}, {"epoch": [1.0, 4.0], "auc": 0.5}])
+    {'epoch': [1.0, 3.0], 'auc': 0.5}
+    """
+    first = found[0]
+    if isinstance(first, dict):
+        return {key: _mean_over_seeds([one[key] for one in found if key in one]) for key in first}
+    if isinstance(first, list):
+        return [_mean_over_seeds(list(at_one_place)) for at_one_place in zip(*found, strict=False)]
+    numbers = [one for one in found if one is not None]
+    return fmean(numbers) if numbers else None
 
 
 def _splits_at(lines: list[Line], tau: float) -> list[dict[str, float]]:
