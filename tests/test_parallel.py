@@ -35,7 +35,7 @@ SETTINGS = [
 ]
 WARMED = [
     *("--warmup", "simclr", "--set", "warmup.epochs=2", "--set", "warmup.batch_size=33"),
-    *("--set", "warmup.optimiser.rate=0.02"),
+    *("--set", "warmup.optimiser.rate=0.01"),
 ]
 STREAMED = ["--set", "engine.residence=host"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
