@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +39,15 @@ def replacing(path: Path) -> Iterator[Path]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def in_a_command(path: Path) -> str:
+    """The path as it has to stand in a command that is to be copied.
+
+    >>> in_a_command(Path("runs/first")), in_a_command(Path("my run"))
+    ('runs/first', "'my run'")
+    """
+    return shlex.quote(str(path))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,7 +1,6 @@
 """`splitpu fit` and `splitpu demo`."""
 
 import dataclasses
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
 from splitpu.evaluation.trained import UNRELIABLE
+from splitpu.files import in_a_command
 from splitpu.methods.registry import find_method
 from splitpu.methods.student import NOT_TAKEN
 from splitpu.prior.resolve import ResolvedPrior, prior_in_words
@@ -229,7 +229,7 @@ def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
         return {}
     samples = "sample" if hard == 1 else "samples"
     where = f"named in {folder.split} and shown in the report"
-    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {shlex.quote(str(folder.path))} lists them"}
+    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {in_a_command(folder.path)} lists them"}
 
 
 def _train_and_show(

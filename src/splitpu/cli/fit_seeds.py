@@ -1,7 +1,6 @@
 """`splitpu fit --seeds 0,1,2`: a run for every seed, several at once on a GPU, and what they say together."""
 
 import dataclasses
-import shlex
 import sys
 import threading
 import traceback
@@ -20,6 +19,7 @@ from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
 from splitpu.experiments.command import parse_numbers
+from splitpu.files import in_a_command
 from splitpu.runs.fitting import carry_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
@@ -101,7 +101,7 @@ def _train_and_show(
             raise RunStopped(several.path, stop.exit_code) from stopped
         except SomeRunsFailed as some:
             several.discard_if_empty()
-            raise told(some, f"go on with: splitpu fit --resume {shlex.quote(str(several.path))}") from some
+            raise told(some, f"go on with: splitpu fit --resume {in_a_command(several.path)}") from some
     show_summary(several, several.summarise(), json=json)
     return 0
 

@@ -1,10 +1,10 @@
 """`splitpu info`."""
 
-import shlex
 from typing import Any
 
 from splitpu.cli.fit import show_result
 from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.files import in_a_command
 from splitpu.runs.folder import RunFolder
 
 
@@ -68,7 +68,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
     if folder.finished:
         show_result(folder, folder.read_result(), json=False)
     else:
-        print(f"continue with: splitpu fit --resume {shlex.quote(str(folder.path))}")
+        print(f"continue with: splitpu fit --resume {in_a_command(folder.path)}")
     return 0
 
 

@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM as a polite request: the run stops after the step it is in and can be continued."""
 
-import shlex
 import signal
 import threading
 from pathlib import Path
@@ -8,13 +7,14 @@ from types import FrameType
 from typing import Any
 
 from splitpu.errors import Interrupted
+from splitpu.files import in_a_command
 
 
 class RunStopped(Interrupted):
     """A run was stopped by a signal; the message says how to go on."""
 
     def __init__(self, run: Path, code: int) -> None:
-        super().__init__(f"stopped; continue with: splitpu fit --resume {shlex.quote(str(run))}")
+        super().__init__(f"stopped; continue with: splitpu fit --resume {in_a_command(run)}")
         self.code = code
 
 

@@ -18,13 +18,15 @@ def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:
 
     Nor may what is `read` for it be lost, or a file of a run.
     """
-    if out is not None and out.is_dir():
+    if out is None:
+        return
+    if out.is_dir():
         raise InputError(f"--out {out} is a folder: name the file in it that the {what} are to be written to.")
-    if out is not None and read is not None and out.exists() and read.exists() and out.samefile(read):
+    if read is not None and out.exists() and read.exists() and out.samefile(read):
         raise InputError(f"--out {out} is what is to be read, and would be lost: name another file for the {what}.")
-    if out is not None and belongs_to_a_run(out):
+    if belongs_to_a_run(out):
         raise InputError(f"--out {out} is a file of the run in that folder: name another file for the {what}.")
-    if out is not None and out.suffix.lower() not in _ENDINGS:
+    if out.suffix.lower() not in _ENDINGS:
         raise InputError(f"--out {out} would not hold what its ending says: {what} are written as .csv or .parquet.")
 
 

@@ -151,8 +151,7 @@ def _figure(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: b
     lines = figure_lines(experiment, recipe.name, store, smoke=smoke)
     if not lines:
         return [Paragraph(f"{NOT_RUN[0].upper()}{NOT_RUN[1:]}.")]
-    seeds = "1 seed" if len(lines) == 1 else f"Mean of {len(lines)} seeds"
-    ran = f"{seeds}, {lines[0]['positives']} positives, {lines[0]['device']}."
+    ran = f"{len(lines)} seed{'s' if len(lines) > 1 else ''}, {lines[0]['positives']} positives, {lines[0]['device']}."
     blocks = [Paragraph(ran), *FIGURE_CONTENTS[experiment.name](lines)]
     if experiment.name == "noise-by-tau":
         blocks.append(sweep_charts(experiments()["tau"], store, smoke=smoke, only=recipe.name))

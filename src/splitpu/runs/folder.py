@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +12,7 @@ from typing import Any
 
 from splitpu.config import Config, config_to_toml, read_config
 from splitpu.errors import InputError
-from splitpu.files import check_place, disk_errors_in_words, remove_leftovers, write_text
+from splitpu.files import check_place, disk_errors_in_words, in_a_command, remove_leftovers, write_text
 from splitpu.runs.request import Request
 
 RUNS = Path("runs")
@@ -72,7 +71,7 @@ class RunFolder:
         if folder.state == "unfinished":
             raise InputError(
                 f"{folder.path} holds an unfinished run; bring it to its end with: splitpu fit --resume "
-                f"{_quoted(folder.path)}"
+                f"{in_a_command(folder.path)}"
             )
         return folder
 
@@ -88,7 +87,7 @@ class RunFolder:
             raise InputError(f"{out} holds a finished run, which is never overwritten; choose another --out.")
         if folder.request_file.exists():
             raise InputError(
-                f"{out} holds an unfinished run; continue it with --resume {_quoted(out)} or choose another --out."
+                f"{out} holds an unfinished run; continue it with --resume {in_a_command(out)} or choose another --out."
             )
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise InputError(f"{out} exists and is not an empty folder; choose another --out.")
@@ -156,7 +155,9 @@ class RunFolder:
         try:
             stored: dict[str, Any] = json.loads(self.result.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            message = f"{self.path} holds no finished run; continue it with: splitpu fit --resume {_quoted(self.path)}"
+            message = (
+                f"{self.path} holds no finished run; continue it with: splitpu fit --resume {in_a_command(self.path)}"
+            )
             raise InputError(message) from None
         except (OSError, ValueError) as error:
             raise InputError(f"{self.result} cannot be read ({error}); copy the run folder again.") from error
@@ -216,8 +217,3 @@ def belongs_to_a_run(path: Path) -> bool:
     run = RunFolder(path.parent)
     made = {place.name for place in vars(run).values()} | {"model.json", "model.safetensors"}
     return run.request_file.exists() and path.name in made
-
-
-def _quoted(path: Path) -> str:
-    """As it has to stand in a command that is to be copied."""
-    return shlex.quote(str(path))
