@@ -30,6 +30,7 @@ MOST_SAMPLES = 12_000  # of the easy set that a detector sees
 SUSPECTED_SHARE = 0.1
 SHOWN_EACH = 10  # samples in a group of the gallery
 _CHUNK = 256
+_STUDENT = "round1.student"
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ def noise_by_tau(context: Context, engine: WatchingEngine) -> Found:
     decision = base.probabilities[rows] > 0.5
     noisy = decision != _truth(context)[rows]
     name = "round1.split"
-    engine.watch(name, "noise by tau", lambda network, _: _split_figures(context, network, rows, decision, noisy))
+    engine.watch(name, noise=lambda network, _: _split_figures(context, network, rows, decision, noisy))
     split = split_unlabelled(context, base, 1)
     columns = ("epoch", "agreement", "easy", "hard", "noisy_easy", "noisy_hard")
-    series = _columns(columns, engine.seen[name])
+    series = _columns(columns, engine.seen(name, "noise"))
     return Found({**series, "noise_all": float(noisy.double().mean())}, base, split=split)
 
 
@@ -68,57 +69,37 @@ def _split_figures(
 
 def learning_of_noise(context: Context, engine: WatchingEngine) -> Found:
     """How many clean and noisy easy samples the student decides as their pseudo-labels say, epoch by epoch."""
-    base, split, easy, labels, noisy = _easy_samples(context)
-
-    def look(network: torch.nn.Module) -> list[float]:
-        learned = (training_logits(network, engine.rows, engine.views, engine.hardware)[easy] > 0) == labels
-        clean_missed, noisy_missed = (~learned & ~noisy).sum(), (~learned & noisy).sum()
-        shares = [float(learned[part].double().mean()) if part.any() else float("nan") for part in (~noisy, noisy)]
-        return [*shares, float(clean_missed), float(noisy_missed)]
-
-    student = _watched_student(context, engine, base, split, "learning of noise", lambda network, _: look(network))
+    first = _first_round(context, engine)
     columns = ("epoch", "clean", "noisy", "clean_missed", "noisy_missed")
-    series = _columns(columns, engine.seen["round1.student"])
-    sizes = {"clean_size": int((~noisy).sum()), "noisy_size": int(noisy.sum())}
-    return Found({**series, **sizes}, base, student, split)
+    series = _columns(columns, engine.seen(_STUDENT, "learning"))
+    sizes = {"clean_size": int((~first.noisy).sum()), "noisy_size": int(first.noisy.sum())}
+    return first.found({**series, **sizes})
 
 
 def spr(context: Context, engine: WatchingEngine) -> Found:
     """Rank easy samples by SPR on the student's features every few epochs, and compare with the truth."""
-    base, split, easy, labels, noisy = _easy_samples(context)
-    some = _some(len(easy), context).to(easy.device)
-    easy, labels, noisy = easy[some], labels[some], noisy[some]
-
-    def look(network: torch.nn.Module, epoch: int) -> list[float]:
-        if epoch % LOOK_EVERY and epoch != context.config.student.epochs:
-            return []
-        suspicion = penalised_regression_suspicion(_features(context, network, easy), labels, engine.seed)
-        return _detection(suspicion, noisy)
-
-    student = _watched_student(context, engine, base, split, "SPR", look)
-    columns = ("epoch", "selected", "selected_noisy", "auc")
-    series = _columns(columns, engine.seen["round1.student"])
-    return Found({**series, "noise_easy": float(noisy.double().mean()), "samples": len(easy)}, base, student, split)
+    first = _first_round(context, engine)
+    _, _, noisy = first.some(context)
+    series = _columns(("epoch", "selected", "selected_noisy", "auc"), engine.seen(_STUDENT, "spr"))
+    return first.found({**series, "noise_easy": float(noisy.double().mean()), "samples": len(noisy)})
 
 
 def cgh(context: Context, engine: WatchingEngine) -> Found:
     """Gradients of single easy samples at the end of the first round, for clean and noisy ones."""
-    base, split, easy, labels, noisy = _easy_samples(context)
-    student = train_student(context, base, split, 1)
-    some = _some(len(easy), context).to(easy.device)
-    easy, labels, noisy = easy[some], labels[some], noisy[some]
+    first = _first_round(context, engine)
+    easy, labels, noisy = first.some(context)
     gradients = torch.cat(
         [
-            first_convolution_gradients(student.network, engine.views.plain(engine.rows.gather(rows)), target)
+            first_convolution_gradients(first.student.network, engine.views.plain(engine.rows.gather(rows)), target)
             for rows, target in zip(torch.split(easy, _CHUNK), torch.split(labels, _CHUNK), strict=True)
         ]
     )
-    first = gradients.flatten(1)[:, 0].double()
+    weight = gradients.flatten(1)[:, 0].double()
     agreement = coherence(gradients)
     selected, selected_noisy, auc = _detection(-agreement, noisy)
     series = {
-        **_histograms(first[~noisy].cpu().numpy(), first[noisy].cpu().numpy()),
-        "statistics": {"clean": _statistics(first[~noisy]), "noisy": _statistics(first[noisy])},
+        **_histograms(weight[~noisy].cpu().numpy(), weight[noisy].cpu().numpy()),
+        "statistics": {"clean": _statistics(weight[~noisy]), "noisy": _statistics(weight[noisy])},
         "coherence": {"clean": _statistics(agreement[~noisy]), "noisy": _statistics(agreement[noisy])},
         "selected": selected,
         "selected_noisy": selected_noisy,
@@ -126,7 +107,7 @@ def cgh(context: Context, engine: WatchingEngine) -> Found:
         "noise_easy": float(noisy.double().mean()),
         "samples": len(easy),
     }
-    return Found(series, base, student, split)
+    return first.found(series)
 
 
 def gallery(context: Context, engine: WatchingEngine) -> Found:
@@ -135,11 +116,10 @@ def gallery(context: Context, engine: WatchingEngine) -> Found:
     from splitpu.runs.hard import most_doubtful
     from splitpu.runs.page import surest
 
-    base = train_base(context)
-    split = split_unlabelled(context, base, 1)
-    student = train_student(context, base, split, 1)
+    first = _first_round(context, engine)
+    split = first.split
     truth = _truth(context).cpu().numpy()[split.rows]
-    said = student.probabilities.double().cpu().numpy()[split.rows]
+    said = first.student.probabilities.double().cpu().numpy()[split.rows]
     groups = {}
     for meaning, is_class in (("positive", truth), ("negative", ~truth)):
         groups[f"easy, truly {meaning}"] = surest(said, split.easy & is_class, SHOWN_EACH)
@@ -157,7 +137,7 @@ def gallery(context: Context, engine: WatchingEngine) -> Found:
         ]
         for group, positions in groups.items()
     }
-    return Found(series, base, student, split)
+    return first.found(series)
 
 
 FIGURES: dict[str, Callable[[Context, WatchingEngine], Found]] = {
@@ -169,26 +149,54 @@ FIGURES: dict[str, Callable[[Context, WatchingEngine], Found]] = {
 }
 
 
-def _easy_samples(context: Context) -> tuple[Teacher, SplitResult, Tensor, Tensor, Tensor]:
-    """Base model and split of the first round, and of the easy samples: rows, hard pseudo-labels, whether wrong."""
+@dataclass(frozen=True)
+class _FirstRound:
+    """Models and split of the first round, and of the easy samples: rows, hard pseudo-labels, whether wrong."""
+
+    base: Teacher
+    split: SplitResult
+    student: Student
+    easy: Tensor
+    labels: Tensor
+    noisy: Tensor
+
+    def found(self, series: Series) -> Found:
+        """A figure that was made of it."""
+        return Found(series, self.base, self.student, self.split)
+
+    def some(self, context: Context) -> tuple[Tensor, ...]:
+        """As many of the easy samples as a detector sees."""
+        return _some(context, self.easy, self.labels, self.noisy)
+
+
+def _first_round(context: Context, engine: WatchingEngine) -> _FirstRound:
+    """Trained for all figures at once: whichever is made first, the others find base, split and student."""
     base = train_base(context)
     split = split_unlabelled(context, base, 1)
     easy = context.rows(split.rows[split.easy])
     labels = base.probabilities[easy] > 0.5
-    return base, split, easy, labels, labels != _truth(context)[easy]
+    noisy = labels != _truth(context)[easy]
+    some, some_labels, some_noisy = _some(context, easy, labels, noisy)
 
+    def learning(network: torch.nn.Module) -> list[float]:
+        learned = (training_logits(network, engine.rows, engine.views, engine.hardware)[easy] > 0) == labels
+        clean_missed, noisy_missed = (~learned & ~noisy).sum(), (~learned & noisy).sum()
+        shares = [float(learned[part].double().mean()) if part.any() else float("nan") for part in (~noisy, noisy)]
+        return [*shares, float(clean_missed), float(noisy_missed)]
 
-def _watched_student(
-    context: Context,
-    engine: WatchingEngine,
-    base: Teacher,
-    split: SplitResult,
-    purpose: str,
-    look: Callable[[torch.nn.Module, int], list[float]],
-) -> Student:
-    name = "round1.student"
-    engine.watch(name, purpose, lambda module, epoch: look(module["network"], epoch))
-    return train_student(context, base, split, 1)
+    def suspected(network: torch.nn.Module, epoch: int) -> list[float]:
+        if epoch % LOOK_EVERY and epoch != context.config.student.epochs:
+            return []
+        suspicion = penalised_regression_suspicion(_features(context, network, some), some_labels, engine.seed)
+        return _detection(suspicion, some_noisy)
+
+    engine.watch(
+        _STUDENT,
+        learning=lambda module, _: learning(module["network"]),
+        spr=lambda module, epoch: suspected(module["network"], epoch),
+    )
+    student = train_student(context, base, split, 1)
+    return _FirstRound(base, split, student, easy, labels, noisy)
 
 
 def _truth(context: Context) -> Tensor:
@@ -198,9 +206,12 @@ def _truth(context: Context) -> Tensor:
     return context.rows(truth)
 
 
-def _some(count: int, context: Context) -> Tensor:
+def _some(context: Context, *of_samples: Tensor) -> tuple[Tensor, ...]:
+    """The same few of each, in their order."""
+    count = len(of_samples[0])
     order = torch.randperm(count, generator=torch.Generator().manual_seed(context.engine.seed))
-    return order[:MOST_SAMPLES].sort().values
+    chosen = order[:MOST_SAMPLES].sort().values.to(of_samples[0].device)
+    return tuple(one[chosen] for one in of_samples)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Looking over the shoulder of a stage: figures taken after each of its epochs, without changing what it learns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,35 +18,46 @@ class WatchingEngine(Engine):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.seen: dict[str, list[list[float]]] = {}  # by stage: one row an epoch, its number first
-        self._looks: dict[str, tuple[str, Look]] = {}
+        self._looks: dict[str, dict[str, Look]] = {}  # by stage and purpose
+        self._seen: dict[tuple[str, str], list[list[float]]] = {}
 
-    def watch(self, stage: str, purpose: str, look: Look) -> None:
-        """Look at the stage of this name. The purpose becomes part of the checkpoint's name."""
-        self._looks[stage] = (purpose, look)
+    def watch(self, stage: str, **looks: Look) -> None:
+        """Look at the stage of this name for these purposes, which become part of its checkpoint's name."""
+        self._looks[stage] = looks
+
+    def seen(self, stage: str, purpose: str) -> list[list[float]]:
+        """What was seen: one row an epoch, its number first."""
+        return self._seen[stage, purpose]
 
     def run(self, stage: Stage) -> StageOutcome:
         """Train as always, with a look after each epoch."""
         if stage.name not in self._looks:
             return super().run(stage)
-        purpose, look = self._looks[stage.name]
+        looks = self._looks[stage.name]
         # Under a name of its own: a checkpoint of the same stage that nobody watched holds no figures.
-        stage.identity = {**stage.identity, "watched for": purpose}
-        stage.after_epoch = _looking(stage, look)
+        stage.identity = {**stage.identity, "watched for": ", ".join(sorted(looks))}
+        stage.after_epoch = _looking(stage, looks)
         outcome = super().run(stage)
-        self.seen[stage.name] = outcome.memory["seen"].tolist()
+        for purpose in looks:
+            self._seen[stage.name, purpose] = outcome.memory[_place(purpose)].tolist()
         return outcome
 
 
-def _looking(stage: Stage, look: Look) -> Callable[[EpochRecord, dict[str, Tensor]], bool]:
+def _looking(stage: Stage, looks: Mapping[str, Look]) -> Callable[[EpochRecord, dict[str, Tensor]], bool]:
     before = stage.after_epoch
 
     def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
         stopped = before(record, memory) if before is not None else False
-        row = look(stage.task.module, record.epoch)
-        if row:
-            new = torch.tensor([[float(record.epoch), *row]], dtype=torch.float64)
-            memory["seen"] = torch.cat([memory["seen"].cpu(), new]) if "seen" in memory else new
+        for purpose, look in looks.items():
+            row, place = look(stage.task.module, record.epoch), _place(purpose)
+            if row:
+                new = torch.tensor([[float(record.epoch), *row]], dtype=torch.float64)
+                memory[place] = torch.cat([memory[place].cpu(), new]) if place in memory else new
         return stopped
 
     return after_epoch
+
+
+def _place(purpose: str) -> str:
+    """Where figures are kept in a stage's memory."""
+    return f"seen {purpose}"
