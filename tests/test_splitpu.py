@@ -80,6 +80,28 @@ class TestSplit:
         assert split.epoch == int(np.argmax(split.agreement)) + 1
         assert split.easy.mean() == pytest.approx(max(split.agreement))
 
+    def test_a_temporary_network_that_learns_nothing_is_trained_again_with_larger_steps(self) -> None:
+        data, _ = mixture()
+        config = configured("split.optimiser.rate=3e-4", "split.max_epochs=3", "rounds=1", "student.epochs=1")
+        with pytest.warns(SplitPUWarning, match=r"which one answer for all would reach.*rate = 0.0009"):
+            result = train(data, prior=0.5, config=config, device="cpu").result
+        stages = [record.stage for record in result.history if ".split" in record.stage]
+        assert stages == ["round1.split"] * 3 + ["round1.split.again1"] * 3
+        split = result.rounds[0].split
+        positive = (split.teacher_probability > 0.5).mean()
+        first = max(record.agreement or 0 for record in result.history if record.stage == "round1.split")
+        assert first <= max(positive, 1 - positive) < max(split.agreement)
+        assert split.easy.mean() == pytest.approx(max(split.agreement))
+
+    def test_where_no_step_is_large_enough_the_best_attempt_is_used(self) -> None:
+        data, _ = mixture()
+        config = configured("split.optimiser.rate=1e-12", "split.max_epochs=2", "rounds=1", "student.epochs=1")
+        with pytest.warns(SplitPUWarning, match="never rose above tau"):
+            result = train(data, prior=0.5, config=config, device="cpu").result
+        reached = {record.stage: record.agreement for record in result.history if ".split" in record.stage}
+        assert set(reached) == {"round1.split", "round1.split.again1", "round1.split.again2"}
+        assert max(result.rounds[0].split.agreement) >= max(agreement or 0 for agreement in reached.values())
+
     def test_tails_are_taught_but_stay_hard(self) -> None:
         split = run("split.tails=0.2", "rounds=1").rounds[0].split
         extra = split.taught & ~split.easy

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from splitpu.config.schema import SplitConfig
+from splitpu.config.schema import OptimiserConfig, SplitConfig
 from splitpu.engine.batches import Pool
 from splitpu.engine.inference import training_logits
 from splitpu.engine.stage import Batch, EpochRecord, Stage
@@ -20,6 +20,8 @@ from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.parts import seen
 from splitpu.views import Views
+
+_MORE_ATTEMPTS, _FASTER = 2, 3.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,12 @@ class SplitResult:
     tau: float
     reached: bool  # whether the agreement rose above tau
     key: str
+
+    @property
+    def learned(self) -> bool:
+        """Whether the temporary network came as far as asked, or at least further than one answer for all would."""
+        positive = float((self.teacher_probability > 0.5).mean())
+        return self.reached or max(self.agreement) > max(positive, 1 - positive)
 
     @property
     def easy_rows(self) -> npt.NDArray[np.int64]:
@@ -72,12 +80,33 @@ class SplitTask:
 
 
 def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitResult:
-    """Train a temporary network on the teacher's labels until it agrees on more than tau of the unlabelled."""
+    """Train a temporary network on the teacher's labels until it agrees on more than tau of the unlabelled.
+
+    One that moves too slowly to learn anything is trained again with larger steps: its first opinions are not those of
+    what is easy, but those of its random head.
+    """
+    if not context.config.split.enabled:
+        return _everything_easy(context, teacher)
+    name, usual = f"round{number}.split", context.config.split.optimiser
+    result = _early_stopped(context, teacher, name, usual)
+    for attempt in range(1, _MORE_ATTEMPTS + 1):
+        if result.learned:
+            break
+        faster = replace(usual, rate=usual.rate * _FASTER**attempt)
+        warnings.warn(_trained_again(name, result, faster.rate), SplitPUWarning, stacklevel=2)
+        again = _early_stopped(context, teacher, f"{name}.again{attempt}", faster, again=attempt)
+        result = max(result, again, key=lambda one: max(one.agreement))
+    if not result.reached:
+        warnings.warn(_not_reached(name, result, context.config.split), SplitPUWarning, stacklevel=2)
+    return result
+
+
+def _early_stopped(
+    context: Context, teacher: Teacher, name: str, optimiser: OptimiserConfig, **again: int
+) -> SplitResult:
+    """One temporary network."""
     config, data = context.config.split, context.data
     probabilities = teacher.probabilities
-    if not config.enabled:
-        return _everything_easy(context, teacher)
-    name = f"round{number}.split"
     network = context.fresh_network(name)
     unlabelled = context.rows(data.unlabelled)
     decision = probabilities[unlabelled] > 0.5
@@ -100,14 +129,14 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
         pools={"rows": Pool(pool, max(2, min(config.batch_size, len(pool))))},  # batch normalisation needs two rows
         leading="rows",
         epochs=config.max_epochs,
-        optimiser=config.optimiser,
-        identity=context.identity(name, "split", "views", "threshold", teacher=teacher.key),
+        optimiser=optimiser,
+        identity=context.identity(name, "split", "views", "threshold", teacher=teacher.key, **again),
         after_epoch=after_epoch,
     )
     outcome = engine.run(stage)
     easy = outcome.memory["agrees"].cpu().numpy()
     q = probabilities[unlabelled].double().cpu().numpy()
-    result = SplitResult(
+    return SplitResult(
         rows=data.unlabelled,
         easy=easy,
         taught=easy | _confident_tails(q, ~easy, config.tails),
@@ -118,14 +147,22 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
         reached=float(outcome.memory["agreement"]) > config.tau,
         key=stage.key,
     )
-    if not result.reached:
-        best = max(result.agreement)
-        message = (
-            f"{name}: agreement with the teacher never rose above tau = {config.tau:g} in {config.max_epochs} epochs; "
-            f"the best epoch ({result.epoch}, {best:.3f}) was used. Raise split.max_epochs or lower split.tau."
-        )
-        warnings.warn(message, SplitPUWarning, stacklevel=2)
-    return result
+
+
+def _trained_again(name: str, result: SplitResult, rate: float) -> str:
+    return (
+        f"{name}: in {len(result.agreement)} epochs the temporary network came to agree with the teacher on no more "
+        f"than {max(result.agreement):.3f} of the samples, which one answer for all would reach; it is trained again "
+        f"with larger steps (split.optimiser.rate = {rate:.3g})."
+    )
+
+
+def _not_reached(name: str, result: SplitResult, config: SplitConfig) -> str:
+    return (
+        f"{name}: agreement with the teacher never rose above tau = {config.tau:g} in {config.max_epochs} epochs; "
+        f"the best epoch ({result.epoch}, {max(result.agreement):.3f}) was used. Raise split.max_epochs or "
+        "split.optimiser.rate, or lower split.tau."
+    )
 
 
 def _pseudo_labels(context: Context, probabilities: Tensor, kind: str) -> Tensor:
