@@ -41,7 +41,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "decay": DECAY,
     "strong labels": STRONG,
     "strong base": {"base.views": "strong"},
-    "plain statistics": {f"{stage}.optimiser.statistics": "plain" for stage in ("base", "student")},
     "all three": {**AVERAGED, **DECAY, **STRONG},
     "consistency on all": {"student.consistency": "all"},
     "no split": {"split.enabled": False},

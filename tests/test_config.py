@@ -303,7 +303,7 @@ class TestPresets:
         paper = config_to_dict(preset("paper"))
         assert (paper["rounds"], paper["threshold"]) == (2, "half")
         constant = {"momentum": 0.0, "schedule": "constant", "warmup": 0.0, "average": 0.0}
-        constant |= {"beta1": 0.9, "beta2": 0.999, "halvings": 2.5, "statistics": "seen"}
+        constant |= {"beta1": 0.9, "beta2": 0.999, "halvings": 2.5}
         assert paper["base"]["optimiser"] == {"name": "adam", "rate": 1e-4, "weight_decay": 5e-4, **constant}
         assert paper["split"]["optimiser"] == {"name": "sgd", "rate": 1e-3, "weight_decay": 5e-3, **constant}
         assert paper["student"]["optimiser"] == {"name": "adam", "rate": 5e-5, "weight_decay": 1e-2, **constant}

@@ -136,26 +136,6 @@ class TestLoop:
         gc.collect()
         assert kept() is None
 
-    @pytest.mark.parametrize("average", [0.0, 0.9])
-    def test_batch_norm_may_be_left_with_the_statistics_of_plain_rows(self, average: float) -> None:
-        """The views here are noise on features, so that statistics of rows as they were seen are others."""
-        found = {}
-        for kind in ("seen", "plain"):
-            module, runs = network(), engine()
-            some = stage(module, epochs=3, rate=1e-2, average=average, statistics=kind)
-            some.pools = {"rows": Pool(np.arange(60), 60)}  # one batch, so that its mean is that of all rows
-            runs.run(some)
-            norm = next(layer for layer in module.modules() if isinstance(layer, nn.BatchNorm1d))
-            inputs: list[Tensor] = []
-            hook = norm.register_forward_pre_hook(lambda _, given, kept=inputs: kept.append(given[0]))
-            module(runs.views.plain(torch.from_numpy(FEATURES)))
-            hook.remove()
-            given = inputs[0].detach()
-            off = (norm.running_mean - given.mean(0)).abs().max(), (norm.running_var - given.var(0)).abs().max()
-            found[kind] = max(map(float, off))
-            assert norm.momentum == 0.1
-        assert found["plain"] < 1e-5 < 1e-3 < found["seen"]
-
     def test_averaged_weights_get_batch_norm_statistics_of_their_own(self) -> None:
         module = network()
         engine().run(stage(module, epochs=3, rate=1e-2, average=0.9))

@@ -28,8 +28,7 @@ SETTINGS = [
     *("--set", "student.epochs=2", "--set", "student.batch_size=33"),
     *("--set", "base.optimiser.name=sgd", "--set", "base.optimiser.rate=0.02"),
     *("--set", "student.optimiser.name=sgd", "--set", "student.optimiser.rate=0.02"),
-    *("--set", "student.optimiser.average=0.9"),  # with batch-norm statistics taken anew at the end ...
-    *("--set", "base.optimiser.statistics=plain"),  # ... and those of plain rows
+    *("--set", "student.optimiser.average=0.9"),  # with batch-norm statistics taken anew at the end
     *("--set", "engine.threads=1"),
     *("--set", "members=2"),
     *("--set", "engine.precision=fp32"),  # rounding to fewer digits would hide what sharing the work changes

@@ -18,6 +18,3 @@ class OptimiserConfig:
     halvings: float = 2.5  # schedule "halving": how many halvings' distance the stage lasts, 2.5 = at 40 % and 80 %
     warmup: float = 0.0  # share of the steps over which the rate rises linearly from zero
     average: float = 0.0  # decay of the weight average per step; 0 = keep the last weights
-    # Whose statistics batch norm remembers for predictions, which are about plain rows: those of rows as the stage has
-    # seen them, or of plain ones.
-    statistics: Literal["seen", "plain"] = "seen"

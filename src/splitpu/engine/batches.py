@@ -28,16 +28,6 @@ def proportional_count(rows: int, of: int, batch: int) -> int:
     return min(batch, max(1, round(batch * rows / of)))
 
 
-def all_rows(pools: Mapping[str, Pool]) -> Pool:
-    """Every row of the pools once, in batches as large as theirs together.
-
-    >>> all_rows({"positives": Pool(np.array([1]), 2), "population": Pool(np.array([0, 1, 2]), 2)})
-    Pool(rows=array([0, 1, 2]), count=3)
-    """
-    rows = np.unique(np.concatenate([pool.rows for pool in pools.values()]))
-    return Pool(rows, min(len(rows), sum(pool.count for pool in pools.values())))
-
-
 def steps_per_epoch(pools: Mapping[str, Pool], leading: str) -> int:
     """Once through the leading pool; a remainder smaller than a batch waits for the next epoch's shuffle."""
     pool = pools[leading]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from splitpu.engine.batches import all_rows, epoch_plan, steps_per_epoch
+from splitpu.engine.batches import epoch_plan, steps_per_epoch
 from splitpu.engine.checkpoint import (
     CheckpointStore,
     StageState,
@@ -19,7 +19,6 @@ from splitpu.engine.checkpoint import (
 )
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
-from splitpu.engine.outputs import networks_in
 from splitpu.engine.parallel import shared_work
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import derive_seed
@@ -157,7 +156,6 @@ class Engine:
             self._lighter.append((step.lighter.pieces, step.lighter.describe()))
         if step.average is not None:
             step.average.copy_into_module()
-        if step.average is not None or stage.optimiser.statistics == "plain":
             self._recompute_batch_norm(stage, step)
         tensors = module_tensors(module) | memory_tensors(outcome.memory)
         self.store.save(stage, StageState(len(outcome.history), True, outcome.history, tensors))
@@ -257,27 +255,21 @@ class Engine:
             yield {name: rows[i] for name, rows in on_device.items()}, raw
 
     def _recompute_batch_norm(self, stage: Stage, step: Step) -> None:
-        """Averaged weights have activations of their own; averaged running statistics would not fit them.
-
-        Nor do those of strong views fit plain rows, which is what a model is asked about.
-        """
-        plain = stage.optimiser.statistics == "plain"
-        module = stage.task.module
-        layers = batch_norms(nn.ModuleList(networks_in(module)) if plain else module)
+        """Averaged weights have activations of their own; averaged running statistics would not fit them."""
+        layers = batch_norms(stage.task.module)
         if not layers:
             return
         momenta = [layer.momentum for layer in layers]
         for layer in layers:
             layer.reset_running_stats()
-        pools, leading = ({"rows": all_rows(stage.pools)}, "rows") if plain else (stage.pools, stage.leading)
+        steps = steps_per_epoch(stage.pools, stage.leading)
         seed = derive_seed(self.seed, stage.name, "batch-norm")
-        plan = epoch_plan(pools, steps_per_epoch(pools, leading), seed, _HOST)
+        plan = epoch_plan(stage.pools, steps, seed, _HOST)
         step.generator.manual_seed(seed)
-        forward = step.plain_forward_only if plain else step.forward_only
         for number, (rows, raw) in enumerate(self._batches(plan, self._on_device_plan(plan)), start=1):
             for layer in layers:
                 layer.momentum = 1 / number  # a plain mean over all batches, without asking the device for their number
-            forward(rows, raw)
+            step.forward_only(rows, raw)
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
 

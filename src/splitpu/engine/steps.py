@@ -1,8 +1,8 @@
 """One optimisation step, issued kernel by kernel or replayed as one captured CUDA graph. Both compute the same."""
 
 import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 
 import torch
 from torch import Tensor
@@ -12,10 +12,9 @@ from splitpu.engine.fused_optimiser import FusedOptimiser
 from splitpu.engine.half_weights import HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimise import WeightAverage, build_optimiser
-from splitpu.engine.outputs import networks_in
 from splitpu.engine.parallel import SharedStep
 from splitpu.engine.pieces import LighterForward
-from splitpu.engine.rows import RowStore, joined
+from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import TORCHS_OWN, StageDraws
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUError
@@ -84,15 +83,6 @@ class Step:
         with self.draws.lent():
             self._terms(indices)
 
-    @torch.no_grad()
-    def plain_forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
-        """The same with plain rows, and through the networks alone: nobody asks a head for predictions."""
-        self._raw = raw
-        with self.draws.lent(), self._arithmetic():
-            plain = self.views.plain(joined([group.raw for group in self._batch(indices).values()]))
-            for network in networks_in(self.module):
-                network(plain)
-
     def lighten(self, before: Mapping[str, Tensor]) -> bool:
         """Go back to how things were, and from now on take a way that needs less memory; False if there is none.
 
@@ -141,19 +131,13 @@ class Step:
         return LighterForward(self.module, pieces, self.views.plain(self.rows.gather(some)))
 
     def _terms(self, indices: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        lighter = nullcontext() if self.lighter is None else self.lighter.active()
+        half = nullcontext() if self._half is None else self._half.active()
         # Without gradients there is nothing to exchange but what networks exchange anyway.
         shared = self._shared if torch.is_grad_enabled() else None
         step = self.stage.task.step if shared is None else shared.terms
-        with self._arithmetic():
-            return step(self._batch(indices), self.views, self.generator)
-
-    @contextmanager
-    def _arithmetic(self) -> Iterator[None]:
-        """Inside the block networks compute in the precision, and in the pieces, that were chosen for this stage."""
-        lighter = nullcontext() if self.lighter is None else self.lighter.active()
-        half = nullcontext() if self._half is None else self._half.active()
         with self.hardware.autocast(), half, lighter:
-            yield
+            return step(self._batch(indices), self.views, self.generator)
 
     def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:
         if self._raw:
