@@ -70,7 +70,7 @@ def test_a_unit_that_would_not_fit_is_not_started(
 
     monkeypatch.setattr(harness, "_run", run)
     monkeypatch.setattr(harness.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(harness, "Clock", lambda minutes: Clock(minutes, lambda: now[0]))
+    monkeypatch.setattr(harness, "Clock", lambda minutes, fill: Clock(minutes, lambda: now[0], fill=fill))
     session = run_units(units, ResultStore(tmp_path), workplace, minutes=5, tell=told(QUIET))
     assert [u.seed for u in session.done] == [0, 1] and [u.seed for u in session.left] == [2, 3, 4]
     assert "goes on" in session.summary()
@@ -85,6 +85,29 @@ def test_units_that_share_a_base_are_judged_by_their_like() -> None:
     clock.took(two, 50.0)
     now[0] = 200.0
     assert clock.fits(two) and not clock.fits(fresh)
+    now[0] = 296.0
+    assert not clock.fits(two)
+
+
+def test_units_of_another_recipe_are_judged_by_how_good_guesses_were() -> None:
+    now = [0.0]
+    clock = Clock(5, lambda: now[0])
+    (short,) = units_of("main", recipe="default", positives=[1000], seeds=[0])
+    (long,) = units_of("main", recipe="record", positives=[1000], seeds=[0])
+    clock.took(short, 2 * short.guessed_seconds)
+    now[0] = 295.0 - 2 * long.guessed_seconds - 1
+    assert clock.fits(long)
+    now[0] += 2
+    assert not clock.fits(long)
+
+
+def test_where_time_is_to_be_filled_every_unit_is_started() -> None:
+    now = [0.0]
+    clock = Clock(5, lambda: now[0], fill=True)
+    one, two, *_ = units_of("rho", recipe="paper", positives=[1000], seeds=[0])
+    clock.took(one, 290.0)
+    now[0] = 290.0
+    assert clock.fits(two)
     now[0] = 296.0
     assert not clock.fits(two)
 

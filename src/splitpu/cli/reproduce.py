@@ -17,6 +17,7 @@ def reproduce(
     seeds: str | None = None,
     positives: str | None = None,
     minutes: float | None = None,
+    fill: Flag = False,
     results: Path = Path("results"),
     cache: Path | None = None,
     datasets: Path | None = None,
@@ -49,6 +50,8 @@ def reproduce(
         Numbers of labelled positives with commas, such as 500,1000.
     minutes
         Stop cleanly before so many minutes are over; the same command goes on later.
+    fill
+        Use the minutes up: start units that may not end in them, too. They go on later if --cache is still there.
     results
         The folder of the result lines.
     cache
@@ -85,6 +88,7 @@ def reproduce(
         positives=parse_numbers(positives, "--positives") if positives is not None else None,
         seeds=parse_numbers(seeds, "--seeds") if seeds is not None else None,
         minutes=minutes,
+        fill=fill,
         results=results,
         cache=cache,
         datasets=datasets,

@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 positives=parse_numbers(given.positives, "--positives") if given.positives else None,
                 seeds=parse_numbers(given.seeds, "--seeds") if given.seeds else None,
                 minutes=given.minutes,
+                fill=given.fill,
                 results=given.results,
                 cache=given.cache,
                 datasets=given.datasets,
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", help="such as 0,1,2")
     add("--positives", help="such as 500,1000")
     add("--minutes", type=float, help="stop cleanly before so many minutes are over")
+    add("--fill", action="store_true", help="use the minutes up, with units that may have to go on later")
     add("--results", type=Path, default=RESULTS, help="folder of the result lines (default: %(default)s)")
     add("--cache", type=Path, help="folder of finished stages, shared by all experiments")
     add("--datasets", type=Path, help="cache of the data sets; $SPLITPU_CACHE if not given")

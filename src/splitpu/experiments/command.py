@@ -25,6 +25,7 @@ class Order:
     positives: Sequence[int] | None = None
     seeds: Sequence[int] | None = None
     minutes: float | None = None
+    fill: bool = False  # the minutes, with units that may not end in them
     results: Path = RESULTS
     cache: Path | None = None  # of stages
     datasets: Path | None = None  # of data sets
@@ -51,6 +52,8 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
         raise InputError("name an experiment, such as 'main', or 'all' (--list alone names them), or ask for --render")
     if order.minutes is not None and order.minutes <= 0:
         raise InputError(f"--minutes {order.minutes:g} leaves no time; give a number above 0")
+    if order.fill and order.minutes is None:
+        raise InputError("--fill says what to do with the end of a time: give that, too, with --minutes")
     if order.side_by_side < 1:
         raise InputError(f"--side-by-side {order.side_by_side} runs nothing; give the number of units to run at once")
     # Rendering takes what is there; to run more and then render, both are said one after the other.
@@ -131,7 +134,7 @@ def _run(order: Order, stop: Callable[[], bool], tell: Say) -> int:
     )
     units, store = _here(order, tell), ResultStore(order.results)
     minutes = None if order.minutes is None else order.minutes - (time.monotonic() - began) / 60
-    return _exit_code(run_units(units, store, workplace, minutes=minutes, stop=stop, tell=tell))
+    return _exit_code(run_units(units, store, workplace, minutes=minutes, fill=order.fill, stop=stop, tell=tell))
 
 
 def _here(order: Order, tell: Say) -> list[Unit]:
