@@ -24,7 +24,8 @@ from splitpu.errors import InputError, RankLost
 SETTINGS = [
     *("--prior", "0.5", "--quiet", "--rounds", "1"),
     *("--set", "base.epochs=2", "--set", "base.batch_size=33"),  # no even share for two processes
-    *("--set", "split.max_epochs=2", "--set", "split.batch_size=33", "--set", "split.tau=0.99"),
+    # A tau that the first epoch reaches: a temporary network that learned nothing would be trained with larger steps.
+    *("--set", "split.max_epochs=2", "--set", "split.batch_size=33", "--set", "split.tau=0.2"),
     *("--set", "student.epochs=2", "--set", "student.batch_size=33"),
     *("--set", "base.optimiser.name=sgd", "--set", "base.optimiser.rate=0.02"),
     *("--set", "student.optimiser.name=sgd", "--set", "student.optimiser.rate=0.02"),
