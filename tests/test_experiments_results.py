@@ -134,6 +134,15 @@ def test_runs_that_shared_the_device_count_with_their_share_of_the_time(tmp_path
     assert times == {"40 s (shared)"}
 
 
+def test_times_on_several_devices_are_not_mixed(tmp_path: Path) -> None:
+    units = units_of("main", recipe="default", positives=[1000], seeds=[0, 1, 2])
+    store = ResultStore(tmp_path)
+    for unit, device, seconds in zip(units, ("GPU", "CPU, 1 thread", "GPU"), (10.0, 900.0, 20.0), strict=True):
+        store.add(unit, made_up(unit, 92.0, device=device, seconds=seconds))
+    found = {(c.device, c.time) for c in cells(experiments()["main"], "default", store) if c.positives == 1000}
+    assert found == {("CPU, 1 thread; GPU", "900 s; 15 s")}
+
+
 def test_a_choice_shows_what_chose(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "results")
     units = units_of("recipe-choice", positives=[1000], seeds=[0])

@@ -54,10 +54,8 @@ class Cell:
 
     @property
     def time(self) -> str:
-        """Mean training time of a run; of runs that shared the device, their share of it."""
-        seconds = [line["seconds"] / line.get("side_by_side", 1) for line in self.lines]
-        shared = "" if all(line.get("side_by_side", 1) == 1 for line in self.lines) else " (shared)"
-        return f"{statistics.fmean(seconds):.0f} s{shared}" if seconds else MISSING
+        """Mean training time of a run, device by device: a mean over several would be true of none."""
+        return "; ".join(_mean_time(self._lines_by_device[device]) for device in self._devices) or MISSING
 
     @property
     def matched(self) -> str:
@@ -78,7 +76,25 @@ class Cell:
     @property
     def device(self) -> str:
         """What it ran on."""
-        return ", ".join(sorted({line["device"] for line in self.lines})) or MISSING
+        return "; ".join(self._devices) or MISSING
+
+    @property
+    def _devices(self) -> list[str]:
+        return sorted(self._lines_by_device)
+
+    @property
+    def _lines_by_device(self) -> dict[str, list[Line]]:
+        found: dict[str, list[Line]] = {}
+        for line in self.lines:
+            found.setdefault(line["device"], []).append(line)
+        return found
+
+
+def _mean_time(lines: list[Line]) -> str:
+    """Of runs that shared the device, their share of it."""
+    seconds = [line["seconds"] / line.get("side_by_side", 1) for line in lines]
+    shared = "" if all(line.get("side_by_side", 1) == 1 for line in lines) else " (shared)"
+    return f"{statistics.fmean(seconds):.0f} s{shared}"
 
 
 def reading(line: Line, value: str) -> float | None:
