@@ -44,6 +44,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "all three": {**AVERAGED, **DECAY, **STRONG},
     "consistency on all": {"student.consistency": "all"},
     "no split": {"split.enabled": False},
+    "tau 0.8": {"split.tau": 0.8},
+    "tau 0.97": {"split.tau": 0.97},
     "warm-up": {"warmup.name": "simclr"},
     "three members": {"members": 3},
     "five members": {"members": 5},

@@ -1,9 +1,11 @@
 """CIFAR-10 from its archives, its pickles and the npm package, on tiny made-up files: nothing here uses the network."""
 
 import hashlib
+import io
 import json
 import os
 import pickle
+import re
 import struct
 import sys
 import tarfile
@@ -160,6 +162,22 @@ def test_the_official_download(tmp_path, cache, monkeypatch, tiny_cifar):
     monkeypatch.setattr(cifar10, "BINARY_MD5", hashlib.md5(archive.read_bytes()).hexdigest())
     assert_same(cifar10.get_cifar10(), arrays)
     assert os.listdir(cache) == ["cifar10"]
+
+
+@pytest.mark.parametrize("name", ["../outside.txt", "/tmp/outside.txt", "inner/../../outside.txt"])
+def test_an_archive_that_reaches_outside_its_folder_is_refused(tmp_path, name):
+    work = tmp_path / "work"
+    work.mkdir()
+    with tarfile.open(work / "a.tgz", "w:gz") as tar:
+        link = tarfile.TarInfo("inner")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+        tar.addfile(link)
+        content = tarfile.TarInfo(name)
+        content.size = 4
+        tar.addfile(content, io.BytesIO(b"evil"))
+    with pytest.raises(InputError, match=f"a file outside its folder .{re.escape(name)}"):
+        download._unpack(work / "a.tgz", work)
+    assert os.listdir(work) == ["a.tgz"] and os.listdir(tmp_path) == ["work"]
 
 
 def npm_that(body, tmp_path, monkeypatch):
