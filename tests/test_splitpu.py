@@ -98,9 +98,13 @@ class TestSplit:
         config = configured("split.optimiser.rate=1e-12", "split.max_epochs=2", "rounds=1", "student.epochs=1")
         with pytest.warns(SplitPUWarning, match="never rose above tau"):
             result = train(data, prior=0.5, config=config, device="cpu").result
-        reached = {record.stage: record.agreement for record in result.history if ".split" in record.stage}
-        assert set(reached) == {"round1.split", "round1.split.again1", "round1.split.again2"}
-        assert max(result.rounds[0].split.agreement) >= max(agreement or 0 for agreement in reached.values())
+        found: dict[str, float] = {}
+        for record in result.history:
+            if ".split" in record.stage:
+                found[record.stage] = max(found.get(record.stage, 0.0), record.agreement or 0.0)
+        assert list(found) == ["round1.split", "round1.split.again1", "round1.split.again2"]
+        assert len(set(found.values())) > 1  # so that which attempt is used can be told
+        assert max(result.rounds[0].split.agreement) == max(found.values())
 
     def test_tails_are_taught_but_stay_hard(self) -> None:
         split = run("split.tails=0.2", "rounds=1").rounds[0].split
