@@ -13,7 +13,7 @@ from splitpu.errors import SplitPUWarning
 from splitpu.losses import generalised_jensen_shannon, soft_cross_entropy
 from splitpu.methods import student
 from splitpu.methods.context import Teacher
-from splitpu.methods.split import split_unlabelled
+from splitpu.methods.split import _surest, split_unlabelled
 from splitpu.methods.student import StudentTask, feature_predictor
 from splitpu.networks import build_network
 from splitpu.training import open_context, train
@@ -116,6 +116,23 @@ class TestSplit:
         assert len(inner)
         assert ((q[extra] <= inner.min()) | (q[extra] >= inner.max())).all()
 
+    @pytest.mark.parametrize("share", [0.5, 0.1])
+    def test_of_the_agreeing_the_surest_are_easy_label_by_label(self, usual, share: float) -> None:
+        whole = usual.rounds[0].split
+        split = run(f"split.surest={share}", "rounds=1").rounds[0].split
+        assert split.agreement == whole.agreement  # the temporary network is the same one
+        assert not (split.easy & ~whole.easy).any()
+        label = split.teacher_probability > 0.5
+        for kind in (label, ~label):
+            assert (split.easy & kind).sum() == round(share * (whole.easy & kind).sum())
+        assert set(split.hard_rows) == set(split.rows[~split.easy])
+
+    def test_surest_is_what_the_temporary_network_is_surest_of(self) -> None:
+        agrees = np.array([True, True, True, False, True, True])
+        logits = np.array([0.2, 3.0, 1.0, 9.0, -0.1, -4.0])
+        assert _surest(agrees, logits, 0.67).tolist() == [False, True, True, False, False, True]
+        assert _surest(agrees, logits, 1.0) is agrees
+
     def test_noise_is_counted_against_the_truth(self, usual) -> None:
         _, truth = mixture()
         split = usual.rounds[0].split
@@ -216,7 +233,7 @@ class TestStudent:
 
 ABLATIONS = (
     "base.risk=upu", "base.population=unlabelled", "base.augment=false", "base.views=strong",
-    "split.enabled=false", "split.tau=0.97",
+    "split.enabled=false", "split.tau=0.97", "split.surest=0.5",
     "split.labels=hard", "split.include_positives=false", "student.easy_loss=ce", "student.labels=hard",
     "student.hard_loss=none", "student.hard_loss=nnpu", "student.hard_loss=self", "student.hard_loss=cross",
     "student.consistency=all", "student.rho=0.3", "student.alpha=0.9", "student.beta=0.6", "student.confidence=0.95",

@@ -183,6 +183,7 @@ def _paper(profile: DataProfile | None) -> Config:
             labels="soft",
             include_positives=True,
             augment=False,
+            surest=1.0,
             tails=0.0,
             optimiser=_constant("sgd", rate=1e-3, weight_decay=5e-3),
         ),

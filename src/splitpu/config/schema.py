@@ -48,6 +48,7 @@ class SplitConfig:
     labels: Literal["soft", "hard"] = "soft"
     include_positives: bool = True  # the labelled positives are learned too, as certain positives
     augment: bool = False
+    surest: float = 1.0  # share of the agreeing samples of either label that are easy: those it is surest of
     tails: float = 0.0  # share of the most confident hard samples (each end) that also count as easy
     optimiser: OptimiserConfig = field(
         default_factory=lambda: OptimiserConfig(name="sgd", rate=1e-3, weight_decay=5e-3, schedule="constant")

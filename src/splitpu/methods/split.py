@@ -29,7 +29,7 @@ class SplitResult:
     """Which unlabelled samples are easy, and how that was found. Arrays run over the unlabelled rows, in order."""
 
     rows: npt.NDArray[np.int64]  # row numbers of the unlabelled samples
-    easy: npt.NDArray[np.bool_]  # learned by the temporary network by the time it stopped
+    easy: npt.NDArray[np.bool_]  # learned by the temporary network by the time it stopped, surely enough if asked for
     taught: npt.NDArray[np.bool_]  # carries its pseudo-label in the student's easy loss: easy, plus tails if asked for
     teacher_probability: npt.NDArray[np.float64]
     agreement: tuple[float, ...]  # with the teacher, after each epoch
@@ -113,12 +113,12 @@ def _early_stopped(
     engine = context.engine
 
     def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
-        logits = training_logits(network, engine.rows, engine.views, engine.hardware)
-        agrees = (logits[unlabelled] > 0) == decision
+        logits = training_logits(network, engine.rows, engine.views, engine.hardware)[unlabelled]
+        agrees = (logits > 0) == decision
         record.agreement = float(agrees.double().mean())
         if "agreement" not in memory or record.agreement > float(memory["agreement"]):
             memory["agreement"] = torch.tensor(record.agreement, dtype=torch.float64)
-            memory["agrees"] = agrees
+            memory["agrees"], memory["logits"] = agrees, logits
             memory["epoch"] = torch.tensor(record.epoch)
         return record.agreement > config.tau
 
@@ -134,7 +134,8 @@ def _early_stopped(
         after_epoch=after_epoch,
     )
     outcome = engine.run(stage)
-    easy = outcome.memory["agrees"].cpu().numpy()
+    agrees, logits = (outcome.memory[name].cpu() for name in ("agrees", "logits"))
+    easy = _surest(agrees.numpy(), logits.double().numpy(), config.surest)
     q = probabilities[unlabelled].double().cpu().numpy()
     return SplitResult(
         rows=data.unlabelled,
@@ -170,6 +171,18 @@ def _pseudo_labels(context: Context, probabilities: Tensor, kind: str) -> Tensor
     labels = probabilities.float().clone() if kind == "soft" else (probabilities > 0.5).float()
     labels[context.rows(context.data.positives)] = 1.0
     return labels
+
+
+def _surest(agrees: npt.NDArray[np.bool_], logits: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.bool_]:
+    """The agreeing samples of which the temporary network is surest, as large a share of either label."""
+    if share == 1:
+        return agrees
+    easy = np.zeros_like(agrees)
+    for sign in (1, -1):
+        rows = np.flatnonzero(agrees & ((logits > 0) == (sign > 0)))
+        surest_first = rows[np.argsort(-sign * logits[rows], kind="stable")]
+        easy[surest_first[: round(share * len(rows))]] = True
+    return easy
 
 
 def _confident_tails(q: npt.NDArray[np.float64], hard: npt.NDArray[np.bool_], share: float) -> npt.NDArray[np.bool_]:
