@@ -46,6 +46,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no split": {"split.enabled": False},
     "tau 0.8": {"split.tau": 0.8},
     "tau 0.97": {"split.tau": 0.97},
+    "surest half of the positives": {"split.surest_positives": 0.5},
+    "surest half of both": {"split.surest_positives": 0.5, "split.surest_negatives": 0.5},
     "warm-up": {"warmup.name": "simclr"},
     "three members": {"members": 3},
     "five members": {"members": 5},

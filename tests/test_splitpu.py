@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from splitpu.config import Config, apply_overrides
+from splitpu.config.schema import SplitConfig
 from splitpu.data import PUData
 from splitpu.engine.stage import Batch
 from splitpu.errors import SplitPUWarning
@@ -116,22 +117,23 @@ class TestSplit:
         assert len(inner)
         assert ((q[extra] <= inner.min()) | (q[extra] >= inner.max())).all()
 
-    @pytest.mark.parametrize("share", [0.5, 0.1])
-    def test_of_the_agreeing_the_surest_are_easy_label_by_label(self, usual, share: float) -> None:
+    def test_of_the_agreeing_the_surest_are_easy_label_by_label(self, usual) -> None:
         whole = usual.rounds[0].split
-        split = run(f"split.surest={share}", "rounds=1").rounds[0].split
+        split = run("split.surest_positives=0.1", "split.surest_negatives=0.5", "rounds=1").rounds[0].split
         assert split.agreement == whole.agreement  # the temporary network is the same one
         assert not (split.easy & ~whole.easy).any()
-        label = split.teacher_probability > 0.5
-        for kind in (label, ~label):
+        positive = split.teacher_probability > 0.5
+        for kind, share in ((positive, 0.1), (~positive, 0.5)):
             assert (split.easy & kind).sum() == round(share * (whole.easy & kind).sum())
         assert set(split.hard_rows) == set(split.rows[~split.easy])
 
     def test_surest_is_what_the_temporary_network_is_surest_of(self) -> None:
         agrees = np.array([True, True, True, False, True, True])
         logits = np.array([0.2, 3.0, 1.0, 9.0, -0.1, -4.0])
-        assert _surest(agrees, logits, 0.67).tolist() == [False, True, True, False, False, True]
-        assert _surest(agrees, logits, 1.0) is agrees
+        half = SplitConfig(surest_positives=0.67, surest_negatives=0.5)
+        assert _surest(agrees, logits, half).tolist() == [False, True, True, False, False, True]
+        assert _surest(agrees, logits, SplitConfig()).tolist() == agrees.tolist()
+        assert not _surest(agrees, logits, SplitConfig(surest_positives=0, surest_negatives=0)).any()
 
     def test_noise_is_counted_against_the_truth(self, usual) -> None:
         _, truth = mixture()
@@ -233,7 +235,7 @@ class TestStudent:
 
 ABLATIONS = (
     "base.risk=upu", "base.population=unlabelled", "base.augment=false", "base.views=strong",
-    "split.enabled=false", "split.tau=0.97", "split.surest=0.5",
+    "split.enabled=false", "split.tau=0.97", "split.surest_positives=0.5",
     "split.labels=hard", "split.include_positives=false", "student.easy_loss=ce", "student.labels=hard",
     "student.hard_loss=none", "student.hard_loss=nnpu", "student.hard_loss=self", "student.hard_loss=cross",
     "student.consistency=all", "student.rho=0.3", "student.alpha=0.9", "student.beta=0.6", "student.confidence=0.95",

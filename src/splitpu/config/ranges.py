@@ -122,7 +122,8 @@ RANGES: dict[str, Range] = {
     "split.tau": Range(low=0, high=1, low_included=False),
     "split.max_epochs": _COUNT,
     "split.batch_size": _BATCH,
-    "split.surest": Range(low=0, high=1, low_included=False),
+    "split.surest_positives": _SHARE,
+    "split.surest_negatives": _SHARE,
     "split.tails": _HALF_AT_MOST,  # taken from each end, so half is everything
     "student.epochs": _COUNT,
     "student.batch_size": _BATCH,

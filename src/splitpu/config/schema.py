@@ -48,7 +48,9 @@ class SplitConfig:
     labels: Literal["soft", "hard"] = "soft"
     include_positives: bool = True  # the labelled positives are learned too, as certain positives
     augment: bool = False
-    surest: float = 1.0  # share of the agreeing samples of either label that are easy: those it is surest of
+    # Share of the agreeing samples with either label that are easy: those the temporary network is surest of.
+    surest_positives: float = 1.0
+    surest_negatives: float = 1.0
     tails: float = 0.0  # share of the most confident hard samples (each end) that also count as easy
     optimiser: OptimiserConfig = field(
         default_factory=lambda: OptimiserConfig(name="sgd", rate=1e-3, weight_decay=5e-3, schedule="constant")

@@ -135,7 +135,7 @@ def _early_stopped(
     )
     outcome = engine.run(stage)
     agrees, logits = (outcome.memory[name].cpu() for name in ("agrees", "logits"))
-    easy = _surest(agrees.numpy(), logits.double().numpy(), config.surest)
+    easy = _surest(agrees.numpy(), logits.double().numpy(), config)
     q = probabilities[unlabelled].double().cpu().numpy()
     return SplitResult(
         rows=data.unlabelled,
@@ -173,12 +173,12 @@ def _pseudo_labels(context: Context, probabilities: Tensor, kind: str) -> Tensor
     return labels
 
 
-def _surest(agrees: npt.NDArray[np.bool_], logits: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.bool_]:
-    """The agreeing samples of which the temporary network is surest, as large a share of either label."""
-    if share == 1:
-        return agrees
+def _surest(
+    agrees: npt.NDArray[np.bool_], logits: npt.NDArray[np.float64], config: SplitConfig
+) -> npt.NDArray[np.bool_]:
+    """The agreeing samples of which the temporary network is surest: of either label the share asked for."""
     easy = np.zeros_like(agrees)
-    for sign in (1, -1):
+    for sign, share in ((1, config.surest_positives), (-1, config.surest_negatives)):
         rows = np.flatnonzero(agrees & ((logits > 0) == (sign > 0)))
         surest_first = rows[np.argsort(-sign * logits[rows], kind="stable")]
         easy[surest_first[: round(share * len(rows))]] = True
