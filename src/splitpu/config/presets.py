@@ -133,8 +133,8 @@ def _record(profile: DataProfile | None) -> Config:
         rounds=2,
         warmup=WarmupConfig(name="simclr"),
         base=BaseConfig(epochs=25, positives_per_batch=64, views="strong", optimiser=_fine_tuning(3e-4)),
-        # Of the rows called positive the surest half only: known positives speak against a wrong negative label, nothing
-        # speaks against a wrong positive one (docs/LOG.md). Momentum, because good features need few epochs.
+        # Of rows called positive the surest half only: known positives show what hard ones look like, but of negatives
+        # nothing is known, so their labels are all needed (docs/LOG.md). Momentum: good features need few epochs.
         split=SplitConfig(
             tau=0.95,
             max_epochs=15,
