@@ -14,7 +14,7 @@ from experiment_tools import NAMES, made_up, units_of
 
 from splitpu.cli import main
 from splitpu.errors import Interrupted
-from splitpu.experiments import harness
+from splitpu.experiments import harness, running
 from splitpu.experiments.declared import experiments
 from splitpu.experiments.harness import Clock, run_units
 from splitpu.experiments.running import Workplace
@@ -50,7 +50,7 @@ def test_done_units_are_skipped_and_failing_ones_stop_nobody(
             raise RuntimeError("out of luck")
         return made_up(unit, 91.0)
 
-    monkeypatch.setattr(harness, "_run", run)
+    monkeypatch.setattr(running, "run_unit", run)
     session = run_units(units, store, workplace, tell=told(said))
     assert asked == [1, 2] and [len(session.skipped), len(session.done), len(session.failed)] == [1, 1, 1]
     assert any("out of luck" in text for text in said)
@@ -68,7 +68,7 @@ def test_a_unit_that_would_not_fit_is_not_started(
         now[0] += 100.0
         return made_up(unit, 90.0)
 
-    monkeypatch.setattr(harness, "_run", run)
+    monkeypatch.setattr(running, "run_unit", run)
     monkeypatch.setattr(harness.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(harness, "Clock", lambda minutes, fill: Clock(minutes, lambda: now[0], fill=fill))
     session = run_units(units, ResultStore(tmp_path), workplace, minutes=5, tell=told(QUIET))
@@ -130,7 +130,7 @@ def test_interruption_is_no_failure(tmp_path: Path, workplace: Workplace, monkey
     def run(*_: object) -> dict[str, Any]:
         raise Interrupted("stopped during base")
 
-    monkeypatch.setattr(harness, "_run", run)
+    monkeypatch.setattr(running, "run_unit", run)
     units = units_of("main", recipe="paper", positives=[1000], seeds=[0, 1])
     session = run_units(units, ResultStore(tmp_path), workplace, tell=told(QUIET))
     assert session.left == units and not session.failed

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitpu.errors import Interrupted, SplitPUError
+from splitpu.experiments.sharing import SharedStages
 from splitpu.experiments.store import Line, ResultStore
 from splitpu.experiments.units import Unit
 
@@ -137,6 +138,7 @@ class _Shift:
         self._count = len(units)
         self._open = dict(enumerate(units))
         self._running: dict[int, Unit] = {}
+        self._shared = SharedStages(units)
         self._lock = threading.Lock()
         self._over = False  # no more units are handed out; those that run go on
 
@@ -146,7 +148,7 @@ class _Shift:
             number, unit = taken
             started = time.monotonic()
             try:
-                line = _run(unit, self._workplace, self._clock, self._stop, self._tell_of(number))
+                line = self._run(number, unit)
             except Interrupted as stopped:
                 self._put_back(number, stopped)
             except Exception as error:
@@ -181,14 +183,30 @@ class _Shift:
                 self._tell(f"{max(self._clock.left(), 0):.0f} s are left, too little for the next unit: {unit}")
                 return None
             self._running[number] = self._open.pop(number)
+            self._shared.begin(number)
             self._tell(f"[{number + 1}/{self._count}] {unit}")
             return number, unit
 
     def _next(self) -> tuple[int, Unit]:
-        """The first in order, unless another thread is training its base model just now and there are others to run."""
-        making = {_base_of(unit) for unit in self._running.values() if self._clock.is_fresh(unit)}
-        ready = (entry for entry in self._open.items() if _base_of(entry[1]) not in making)
+        """The first in order, unless it would have to wait for another thread's stage and there are others to run."""
+        ready = (entry for entry in self._open.items() if not self._shared.would_wait(entry[0]))
         return next(ready, next(iter(self._open.items())))
+
+    def _run(self, number: int, unit: Unit) -> Line:
+        from splitpu.experiments.running import run_unit
+
+        tell = self._tell_of(number)
+
+        def begun(stage: str) -> None:
+            with self._lock:
+                self._shared.reached(number, stage)
+
+        observer = _observer(self._clock, self._stop, begun, tell)
+        return run_unit(unit, self._workplace, observer, lambda text: tell(f"    note: {text}"))
+
+    def _ended(self, number: int) -> Unit:
+        self._shared.end(number)
+        return self._running.pop(number)
 
     def _leave_the_rest(self) -> None:
         if self._over:
@@ -198,18 +216,18 @@ class _Shift:
     def _put_back(self, number: int, stopped: Interrupted) -> None:
         with self._lock:
             self._over = True
-            self.session.left.append(self._running.pop(number))
+            self.session.left.append(self._ended(number))
         self._tell_of(number)(f"    {stopped}")
 
     def _failed(self, number: int, error: Exception) -> None:
         with self._lock:
-            self.session.failed.append((self._running.pop(number), str(error)))
+            self.session.failed.append((self._ended(number), str(error)))
         told = f"    failed: {error}" if isinstance(error, SplitPUError) else traceback.format_exc()
         self._tell_of(number)(told)
 
     def _done(self, number: int, line: Line, seconds: float) -> None:
         with self._lock:
-            unit = self._running.pop(number)
+            unit = self._ended(number)
             self._clock.took(unit, seconds)
             self._store.add(unit, line)
             self.session.done.append(unit)
@@ -235,13 +253,7 @@ def smoke(chosen: "Iterable[Experiment]", folder: Path, device: str = "cpu", tel
     return session
 
 
-def _run(unit: Unit, workplace: "Workplace", clock: Clock, stop: Callable[[], bool], tell: Say) -> Line:
-    from splitpu.experiments.running import run_unit
-
-    return run_unit(unit, workplace, _observer(clock, stop, tell), lambda text: tell(f"    note: {text}"))
-
-
-def _observer(clock: Clock, stop: Callable[[], bool], tell: Say) -> "Observer":
+def _observer(clock: Clock, stop: Callable[[], bool], begun: Say, tell: Say) -> "Observer":
     """Tells of every stage and stops in time. Defined here so that rendering alone needs no torch."""
     from splitpu.engine.stage import Observer, Stage, StageOutcome
 
@@ -251,6 +263,7 @@ def _observer(clock: Clock, stop: Callable[[], bool], tell: Say) -> "Observer":
 
         def stage_started(self, stage: Stage, done: int) -> None:
             self.restored = done
+            begun(stage.name)
 
         def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
             epochs = len(outcome.history)
