@@ -163,7 +163,7 @@ def test_the_guess_is_near_what_one_run_took() -> None:
 def test_a_plan_says_what_it_takes(tmp_path: Path, capsys: Capture) -> None:
     words = ["competitors", "--dry-run", "--method", "nnpu,self-pu", "--positives", "1000", "--results", str(tmp_path)]
     first, *_ = units_of("competitors", positives=[1000], methods=["nnpu"])
-    ResultStore(tmp_path).add(first, made_up(first, 90.0, seconds=33.0))
+    ResultStore(tmp_path).add(first, made_up(first, 90.0, seconds=99.0, side_by_side=3))
     assert main(["reproduce", *words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + 3 + 1 and "6 units" not in lines[-1] and lines[-1].startswith("5 units, about")

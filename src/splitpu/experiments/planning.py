@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from splitpu.experiments.costs import LONG
-from splitpu.experiments.store import ResultStore
+from splitpu.experiments.store import ResultStore, device_seconds
 from splitpu.experiments.units import Unit
 
 
@@ -32,4 +32,4 @@ def measured_seconds(unit: Unit, store: ResultStore) -> float | None:
         "config_hash": unit.config_hash,
     }
     found = (line for line in store.lines.values() if all(line.get(key) == value for key, value in same.items()))
-    return next((float(line["seconds"]) for line in found if " CPU" not in line["device"]), None)
+    return next((device_seconds(line) for line in found if " CPU" not in line["device"]), None)

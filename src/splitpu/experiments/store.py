@@ -64,6 +64,15 @@ class ResultStore:
                 self.unreadable += 1
 
 
+def device_seconds(line: Line) -> float:
+    """How long a run had the device to itself; of several at once, its share of the time.
+
+    >>> device_seconds({"seconds": 90.0, "side_by_side": 3})
+    30.0
+    """
+    return float(line["seconds"]) / int(line.get("side_by_side", 1))
+
+
 def _as_run(config: Mapping[str, Any]) -> dict[str, Any]:
     """A line's settings, with those that it is older than as they would have been then."""
     older = {section: {**then, **config[section]} for section, then in _BEFORE.items() if section in config}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from splitpu.experiments.declared import Experiment, Row
-from splitpu.experiments.store import Line, ResultStore
+from splitpu.experiments.store import Line, ResultStore, device_seconds
 from splitpu.experiments.units import SMOKE_POSITIVES, Unit, known_set, rows_for
 from splitpu.report.text import MISSING
 
@@ -92,9 +92,8 @@ class Cell:
 
 def _mean_time(lines: list[Line]) -> str:
     """Of runs that shared the device, their share of it."""
-    seconds = [line["seconds"] / line.get("side_by_side", 1) for line in lines]
     shared = "" if all(line.get("side_by_side", 1) == 1 for line in lines) else " (shared)"
-    return f"{statistics.fmean(seconds):.0f} s{shared}"
+    return f"{statistics.fmean(map(device_seconds, lines)):.0f} s{shared}"
 
 
 def reading(line: Line, value: str) -> float | None:
