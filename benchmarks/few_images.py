@@ -10,6 +10,7 @@ that of the base model and of every round, last epoch.
 
 import argparse
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -99,22 +100,24 @@ def trained(case: Key, device: str = "cpu") -> dict[str, Any]:
     return {"accuracy": found, "in_words": words, "machine": machine()}
 
 
-def drawn(task: str, seed: int, *, whole: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def drawn(
+    task: str, seed: int, *, whole: bool, rows: Mapping[str, int] = ROWS
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training and test images with their truth; training images are another draw for every seed."""
     rng = np.random.default_rng(seed)
     name = task.partition("-")[0]
     if not (cache_folder() / name).is_dir():
         load_named(name)  # so that it is in the cache, where its ten classes are
     parts: list[np.ndarray] = []
-    for part, counts in (("train", ROWS), ("test", dict.fromkeys(ROWS, TEST_ROWS // 2))):
+    for part, counts in (("train", rows), ("test", dict.fromkeys(rows, TEST_ROWS // 2))):
         images, classes = (np.load(cache_folder() / name / f"{kind}_{part}.npy", mmap_mode="r") for kind in ("x", "y"))
-        rows = [
+        chosen = [
             rng.choice(np.flatnonzero(np.isin(classes, wanted)), count, replace=False)
             for wanted, count in zip(TASKS[task], counts.values(), strict=True)
         ]
-        truth = np.arange(sum(map(len, rows))) < len(rows[0])
-        chosen = images[np.concatenate(rows)]
-        parts += [chosen if whole else _halved(chosen), truth]
+        truth = np.arange(sum(map(len, chosen))) < len(chosen[0])
+        pictures = images[np.concatenate(chosen)]
+        parts += [pictures if whole else _halved(pictures), truth]
     return parts[0], parts[1], parts[2], parts[3]
 
 
