@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.pool import AsyncResult, Pool
@@ -102,12 +103,20 @@ def _pool(count: int, *, with_gpu: bool) -> Pool:
     # Spawned, not forked: a process that has used a GPU or threads must not be copied. One thread each: they are many.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    return multiprocessing.get_context("spawn").Pool(count, initializer=None if with_gpu else _hide_gpu)
+    return multiprocessing.get_context("spawn").Pool(count, _begin, (with_gpu, os.getpid()))
 
 
-def _hide_gpu() -> None:
-    """Before anything has looked for one: dozens of processes on one GPU would get into each other's way."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+def _begin(with_gpu: bool, parent: int) -> None:
+    if not with_gpu:  # before anything has looked for one: dozens of processes on one GPU would be in each other's way
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+
+
+def _leave_with(parent: int) -> None:
+    """A benchmark that is killed must not leave processes behind that go on for half an hour."""
+    while os.getppid() == parent:
+        time.sleep(_POLL_SECONDS)
+    os._exit(1)
 
 
 def _timed(work: Work, case: Key) -> dict[str, Any]:
