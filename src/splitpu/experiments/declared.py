@@ -159,7 +159,8 @@ def _read(name: str) -> dict[str, Any]:
 def _experiment(name: str, content: dict[str, Any]) -> Experiment:
     lists = ("recipes", "positives", "seeds")
     converted: dict[str, Any] = {key: tuple(content[key]) for key in lists if key in content}
-    rows = [_row(row) for row in content.get("rows", ())]
+    groups = content.pop("groups", {})  # settings of all rows of a group
+    rows = [_row(_in_group(row, groups)) for row in content.get("rows", ())]
     rows += [_method_row(method, row) for method, row in content.pop("methods", {}).items()]
     trained = content.pop("teachers_trained", {})  # otherwise than the recipe says, by name
     rows += [row for teacher in content.pop("teachers", ()) for row in _teacher_rows(teacher, trained.get(teacher, {}))]
@@ -170,6 +171,11 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
     sets = _read(f"tables/{content.pop('sets_of')}.toml")["sets"] if "sets_of" in content else content.get("sets", {})
     converted["sets"] = {data: Treatment(**how) for data, how in sets.items()}
     return Experiment(name=name, **(content | converted))
+
+
+def _in_group(row: dict[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The row with its group's settings, where it has none of its own."""
+    return row | {"setting": {**groups.get(row.get("group", ""), {}), **row.get("setting", {})}}
 
 
 def _method_row(method: str, content: dict[str, Any]) -> Row:

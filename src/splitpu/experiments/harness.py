@@ -135,9 +135,8 @@ class _Shift:
         self._store, self._workplace, self._clock, self._tell = store, workplace, clock, tell
         self._left = threading.Event()  # the process is on its way out
         self._stop: Callable[[], bool] = lambda: stop() or self._left.is_set()
-        self._count = len(units)
+        self._units = units
         self._open = dict(enumerate(units))
-        self._running: dict[int, Unit] = {}
         self._shared = SharedStages(units)
         self._lock = threading.Lock()
         self._over = False  # no more units are handed out; those that run go on
@@ -182,9 +181,9 @@ class _Shift:
                 self._leave_the_rest()
                 self._tell(f"{max(self._clock.left(), 0):.0f} s are left, too little for the next unit: {unit}")
                 return None
-            self._running[number] = self._open.pop(number)
+            del self._open[number]
             self._shared.begin(number)
-            self._tell(f"[{number + 1}/{self._count}] {unit}")
+            self._tell(f"[{number + 1}/{len(self._units)}] {unit}")
             return number, unit
 
     def _next(self) -> tuple[int, Unit]:
@@ -206,7 +205,7 @@ class _Shift:
 
     def _ended(self, number: int) -> Unit:
         self._shared.end(number)
-        return self._running.pop(number)
+        return self._units[number]
 
     def _leave_the_rest(self) -> None:
         if self._over:

@@ -15,13 +15,14 @@ class SharedStages:
     """What the units that run are still to make. Asked and told under the lock of whoever hands out units."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
-        """Units are known by their number, as everybody asks about every one of them again and again."""
-        self._stages = [dict(shareable_stages(unit)) for unit in units]
+        """Units are known by their number."""
+        self._units = units
+        self._known: dict[int, dict[int, str]] = {}  # the stages of those somebody has asked about
         self._ahead: dict[int, dict[int, str]] = {}
 
     def begin(self, number: int) -> None:
         """A unit is handed out: all its stages lie ahead of it."""
-        self._ahead[number] = self._stages[number]
+        self._ahead[number] = self._stages(number)
 
     def reached(self, number: int, stage: str) -> None:
         """A unit has begun a stage, so the ones before it are made."""
@@ -35,7 +36,12 @@ class SharedStages:
     def would_wait(self, number: int) -> bool:
         """Whether the unit needs a stage that one of those that run has not made yet."""
         ahead = {name for names in self._ahead.values() for name in names.values()}
-        return not ahead.isdisjoint(self._stages[number].values())
+        return bool(ahead) and not ahead.isdisjoint(self._stages(number).values())
+
+    def _stages(self, number: int) -> dict[int, str]:
+        if number not in self._known:
+            self._known[number] = dict(shareable_stages(self._units[number]))
+        return self._known[number]
 
 
 def shareable_stages(unit: Unit) -> Iterator[tuple[int, str]]:
