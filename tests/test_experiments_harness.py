@@ -141,7 +141,7 @@ def test_interruption_is_no_failure(tmp_path: Path, workplace: Workplace, monkey
 
 @dataclass
 class Smoke:
-    """What `splitpu reproduce --smoke` left behind."""
+    """What `splitpu reproduce main --smoke` left behind."""
 
     folder: Path
     said: str
@@ -178,7 +178,7 @@ def smoke_into(folder: Path) -> tuple[int, str]:
     with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stderr(said):
         kept = contextlib.nullcontext(str(folder))
         patched.setattr("splitpu.experiments.command.tempfile.TemporaryDirectory", lambda **_: kept)
-        code = main(["reproduce", "--smoke"])
+        code = main(["reproduce", "main", "--smoke"])
     return code, said.getvalue()
 
 

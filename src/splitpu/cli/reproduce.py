@@ -74,7 +74,7 @@ def reproduce(
     choose
         Say which candidate of a choice (recipe-choice) its criterion picks, from the lines that are there.
     smoke
-        Run every experiment, or those that are named, and every method for one tiny unit on the CPU.
+        Run every experiment, whichever is named, and every method for one tiny unit on the CPU.
     render
         Write RESULTS.md and results.html from the lines that are there.
     """

@@ -68,11 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="list the units and whether they are done")
     add("--dry-run", action="store_true", help="print what would be run and how long it may take on a GPU")
     add("--choose", action="store_true", help="say which candidate the criterion picks from the lines that are there")
-    add(
-        "--smoke",
-        action="store_true",
-        help="run every experiment, or those named, for one tiny unit a method on the CPU",
-    )
+    add("--smoke", action="store_true", help="run every experiment for one tiny unit a method on the CPU")
     add("--render", action="store_true", help="write the result pages from the lines that are there")
     return parser
 

@@ -44,8 +44,11 @@ class Order:
 def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say = say) -> int:
     """Run, list or render; 0 if nothing failed."""
     if order.smoke:
+        chosen_experiments(
+            order.names or "all"
+        )  # a name that there is not is told; all of them are run, as all are shown
         with tempfile.TemporaryDirectory(prefix="splitpu-smoke-") as folder:
-            return _exit_code(smoke(chosen_experiments(order.names or "all"), Path(folder), "cpu", tell))
+            return _exit_code(smoke(chosen_experiments("all"), Path(folder), "cpu", tell))
     if order.names is None and order.only_list:
         return _list_experiments(order)
     if order.names is None and not order.render:
