@@ -2,7 +2,9 @@
 
 import json
 import threading
+import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ from splitpu import load_named, make_pu, preset, train, train_side_by_side
 from splitpu.config import EngineConfig, apply_overrides
 from splitpu.data import PUData
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.lanes import SharedRows, in_lanes
+from splitpu.engine.lanes import SharedRows, in_lanes, runs_at_once
 from splitpu.engine.seeds import StageDraws, seeded
-from splitpu.engine.stage import EpochRecord, Observer
+from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUWarning
 from splitpu.experiments.declared import experiments
 from splitpu.experiments.harness import run_units
@@ -147,6 +149,54 @@ def at_the_same_time(*jobs: Any) -> list[Any]:
     return [ended.answer for ended in in_lanes(jobs, CPU, len(jobs))]
 
 
+def test_every_job_knows_how_many_are_at_work() -> None:
+    both = threading.Barrier(2)
+
+    def first() -> int:
+        both.wait(20)
+        found = runs_at_once()
+        both.wait(20)
+        return found
+
+    def second() -> list[int]:
+        both.wait(20)
+        found = [runs_at_once()]
+        both.wait(20)
+        for _ in range(2000):  # until the first has ended
+            if runs_at_once() == 1:
+                break
+            time.sleep(0.01)
+        return [*found, runs_at_once()]
+
+    assert at_the_same_time(first, second) == [2, [2, 1]]
+    assert runs_at_once() == 1
+
+
+def test_an_epoch_says_how_many_runs_shared_the_device(draws: list[PUData]) -> None:
+    met = threading.Barrier(2)
+
+    class Meets(Observer):
+        """Neither goes beyond the first epoch before both have trained it."""
+
+        def stage_started(self, stage: Stage, done: int) -> None:
+            if stage.name == "base":
+                met.wait(60)
+
+        def epoch_done(self, record: EpochRecord) -> None:
+            if record.stage == "base" and record.epoch == 1:
+                met.wait(60)
+
+    how: dict[str, Any] = {"prior": PRIOR, "config": TINY, "device": "cpu"}
+    observers = [Meets(), Meets()]
+    found = train_side_by_side(draws[:2], seeds=SEEDS[:2], **how, at_once=2, observers=observers)
+    for one in found:
+        first = one.result.history[0]
+        assert first.side_by_side == 2 and first.device_seconds == first.seconds / 2
+        assert first.to_dict()["side_by_side"] == 2
+    alone = train(draws[0], seed=0, **how).result.history[0]
+    assert alone.device_seconds == alone.seconds and "side_by_side" not in alone.to_dict()
+
+
 def test_initial_weights_do_not_mix() -> None:
     def drawn(seed: int) -> list[Tensor]:
         found = []
@@ -228,6 +278,8 @@ def test_units_at_once_give_the_lines_of_units_in_a_row(tmp_path: Path) -> None:
     for alone, together in zip(lines[1], lines[3], strict=True):
         assert alone["metrics"] == together["metrics"] and alone["rounds"] == together["rounds"]
         assert "side_by_side" not in alone and together["side_by_side"] == 3
+        assert alone["device_seconds"] == alone["seconds"]
+        assert together["device_seconds"] <= together["seconds"]
     assert np.isfinite([line["accuracy"] for line in lines[3]]).all()
 
 
@@ -238,5 +290,9 @@ def test_units_at_once_stop_together_and_go_on(tmp_path: Path) -> None:
     stop = lambda: any("round1.split" in text for text in said)  # noqa: E731
     session = run_units(units, ResultStore(tmp_path / "results"), place, stop=stop, tell=said.append)
     assert set(map(str, session.left)) == set(map(str, units)) and not session.failed
-    session = run_units(units, ResultStore(tmp_path / "results"), place, tell=said.append)
+    store = ResultStore(tmp_path / "results")
+    session = run_units(units, store, replace(place, side_by_side=1), tell=said.append)
     assert len(session.done) == len(units)
+    # What was trained at once counts with its share, though the units ended one by one.
+    assert all("side_by_side" not in line for line in store.lines.values())
+    assert all(line["device_seconds"] < line["seconds"] for line in store.lines.values())

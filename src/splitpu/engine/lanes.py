@@ -17,6 +17,7 @@ from splitpu.engine.rows import RowStore
 
 _Answer = TypeVar("_Answer")
 _KEPT = 2  # sets of rows that are remembered; those in use live on without it
+_lane = threading.local()  # in a lane's thread: the crew it belongs to
 
 
 class Ended(Generic[_Answer]):
@@ -31,6 +32,34 @@ class Ended(Generic[_Answer]):
         if self.error is not None:
             raise self.error
         return self._answer  # type: ignore[return-value]
+
+
+class _Crew:
+    """Counts the jobs that are being done at the moment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.at_work = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.at_work += 1
+        _lane.crew = self
+
+    def __exit__(self, *_: object) -> None:
+        del _lane.crew
+        with self._lock:
+            self.at_work -= 1
+
+
+def runs_at_once() -> int:
+    """How many runs share the device at the moment, the one that asks included.
+
+    >>> runs_at_once()
+    1
+    """
+    crew: _Crew | None = getattr(_lane, "crew", None)
+    return 1 if crew is None else crew.at_work
 
 
 def sensible_lanes(device: torch.device, jobs: int) -> int:
@@ -58,8 +87,9 @@ def in_lanes(
         # Said outright, because a new thread begins on the first GPU, whichever the caller is on.
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.synchronize(device)  # what was prepared on the usual stream must be there for every lane
+    crew = _Crew()
     with ThreadPoolExecutor(lanes, "lane", initializer=lambda: _enter_lane(device)) as threads:
-        futures = [threads.submit(_ended_on, device, job) for job in jobs]
+        futures = [threads.submit(_ended_on, device, job, crew) for job in jobs]
         try:
             return [future.result() for future in futures]
         except BaseException:
@@ -74,8 +104,9 @@ def _enter_lane(device: torch.device) -> None:
         torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 
-def _ended_on(device: torch.device, job: Callable[[], _Answer]) -> Ended[_Answer]:
-    ended = _ended(job)
+def _ended_on(device: torch.device, job: Callable[[], _Answer], crew: _Crew) -> Ended[_Answer]:
+    with crew:
+        ended = _ended(job)
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()  # others read the outcome on streams of their own
     return ended

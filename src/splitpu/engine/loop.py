@@ -18,6 +18,7 @@ from splitpu.engine.checkpoint import (
     restore_in_place,
 )
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.lanes import runs_at_once
 from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
 from splitpu.engine.parallel import shared_work
 from splitpu.engine.rows import RowStore
@@ -219,7 +220,7 @@ class Engine:
                 raise Interrupted(f"stopped during {stage.name}, epoch {epoch + 1}; the epochs before it are saved.")
         if epoch + 1 < stage.epochs and self.rows.resident:
             self._ahead = self._course(stage, epoch + 1)  # while a GPU is still busy with the steps it was given
-        terms = step.take_means(steps)
+        terms, runs = step.take_means(steps), runs_at_once()
         return EpochRecord(
             stage=stage.name,
             epoch=epoch + 1,
@@ -227,6 +228,7 @@ class Engine:
             seconds=round(time.perf_counter() - started, 4),
             rate=course.rates[-1],
             terms=terms,
+            side_by_side=runs if runs > 1 else None,
         )
 
     def _course(self, stage: Stage, epoch: int) -> "_Course":

@@ -3,7 +3,7 @@
 import gc
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,7 +71,7 @@ class Outcome:
 
     base: Figures
     rounds: list[dict[str, Any]]
-    history: Iterable[EpochRecord]
+    history: Sequence[EpochRecord]
     hardware: Hardware
     engine: str
     more: dict[str, Any] = field(default_factory=dict)
@@ -221,6 +221,7 @@ def _line(
     stage_seconds: dict[str, float] = {}
     for record in outcome.history:
         stage_seconds[record.stage] = round(stage_seconds.get(record.stage, 0.0) + record.seconds, 3)
+    seconds = round(sum(stage_seconds.values()), 3)
     final = next((r for r in reversed(outcome.rounds) if r["taken"]), None)
     line = {
         **unit.identity,
@@ -230,11 +231,12 @@ def _line(
         "base_metrics": outcome.base,
         "rounds": [{key: value for key, value in r.items() if key != "metrics"} for r in outcome.rounds],
         **outcome.more,
-        "seconds": round(sum(stage_seconds.values()), 3),  # of all its stages, whether trained here or found cached
+        "seconds": seconds,  # of all its stages, whether trained here or found cached
         "wall_seconds": round(wall_seconds, 3),  # that this unit took here
         "stage_seconds": stage_seconds,
         "device": outcome.hardware.describe(),
-        # Times of units that share a device say nothing about one alone.
+        # Times of units that share a device say nothing about one alone: beside them, its share of the time.
+        "device_seconds": _device_seconds(outcome.history, seconds),
         **({"side_by_side": workplace.side_by_side} if workplace.side_by_side > 1 else {}),
         "engine": outcome.engine,
         "work": unit.work,
@@ -249,6 +251,12 @@ def _line(
     }
     cleaned: dict[str, Any] = finite_or_none(line)
     return cleaned
+
+
+def _device_seconds(history: Sequence[EpochRecord], seconds: float) -> float:
+    """The same number to the digit where the device was never shared."""
+    shared = any(record.side_by_side for record in history)
+    return round(sum(record.device_seconds for record in history), 3) if shared else seconds
 
 
 def _percent(share: float | None) -> float | None:

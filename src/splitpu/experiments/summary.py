@@ -92,8 +92,9 @@ class Cell:
 
 def _mean_time(lines: list[Line]) -> str:
     """Of runs that shared the device, their share of it."""
-    shared = "" if all(line.get("side_by_side", 1) == 1 for line in lines) else " (shared)"
-    return f"{statistics.fmean(map(device_seconds, lines)):.0f} s{shared}"
+    shares = [device_seconds(line) for line in lines]
+    alone = all(share == line["seconds"] for share, line in zip(shares, lines, strict=True))
+    return f"{statistics.fmean(shares):.0f} s{'' if alone else ' (shared)'}"
 
 
 def reading(line: Line, value: str) -> float | None:
