@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from splitpu.config.schema import EngineConfig, OptimiserConfig
 from splitpu.engine import hardware as hardware_module
 from splitpu.engine.batches import Pool, epoch_plan, steps_per_epoch
+from splitpu.engine.checkpoint import CheckpointStore, StageState
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.host_memory import blocks_kept
+from splitpu.engine.inference import training_logits
 from splitpu.engine.optimise import average_weight_at, rate_at
 from splitpu.engine.stage import EpochRecord
 from splitpu.engine.world import World
@@ -115,6 +117,22 @@ class TestLoop:
         again = network()
         engine(tmp_path).run(stage(again))
         assert same(weights(whole), weights(again))
+
+    def test_a_checkpoint_of_another_version_counts_as_none(self, tmp_path: Path) -> None:
+        plain = stage(network())
+        with_new_field = EpochRecord("plain", 1, 4, 0.1, 0.1, {"loss": 1.0})
+        with_new_field.__dict__["not known yet"] = 1
+        store = CheckpointStore(tmp_path)
+        store.save(plain, StageState(1, True, [with_new_field], {}))
+        assert store.load(plain) is None
+        assert len(engine(tmp_path).run(plain).history) == 4
+
+    def test_a_network_that_fails_to_predict_is_left_as_it_was(self) -> None:
+        module, here = network().train(), engine()
+        module.register_forward_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            training_logits(module, here.rows, here.views, here.hardware)
+        assert module.training
 
     def test_after_epoch_can_stop_and_its_memory_survives(self, tmp_path: Path) -> None:
         def stop_after_two(record: EpochRecord, memory: dict[str, Tensor]) -> bool:

@@ -126,6 +126,13 @@ def test_an_interrupted_unit_goes_on_where_it_was(tmp_path: Path, workplace: Wor
     assert found is not None and found["metrics"] == smoked.line("main")["metrics"]
 
 
+def test_what_was_stopped_is_not_told_as_out_of_time(tmp_path: Path, workplace: Workplace) -> None:
+    said: list[str] = []
+    units = units_of("main", recipe="paper", positives=[1000], seeds=[0])
+    session = run_units(units, ResultStore(tmp_path), workplace, stop=lambda: True, tell=told(said))
+    assert session.left == units and said[0].startswith("stopped before the next unit: main / paper")
+
+
 def test_interruption_is_no_failure(tmp_path: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object) -> dict[str, Any]:
         raise Interrupted("stopped during base")

@@ -169,3 +169,46 @@ def test_a_patient_in_one_file_keeps_its_ending(tmp_path: Path) -> None:
     samples = [ToReview(str(tmp_path / "one.nii.gz"), "one", 0.9), ToReview(str(tmp_path / "two.nii"), "two.nii", 0.5)]
     lay_out(tmp_path / "look", samples, link=False)
     assert sorted(path.name for path in (tmp_path / "look").iterdir()) == ["1_0.900_one.nii.gz", "2_0.500_two.nii"]
+
+
+def test_hard_ones_that_were_learned_but_not_surely_are_told_from_the_others(place: Path, capsys: Capture) -> None:
+    """With a share of the positives only, the network has learned some hard samples as it was taught."""
+    settings = ("--set", "split.surest_positives=0.5", "--set", "split.tau=0.01")
+    words = ["fit", place / "rows.npz", "--out", place / "surest", *ASKED, *settings]
+    assert run_cli(capsys, *words)[0] == 0
+    samples = json.loads(run_cli(capsys, "hard", place / "surest", "--json")[1])["samples"]
+    learned = {
+        line["index"]: line["learned"] for line in lines_of(place / "surest" / "split.csv") if line["round"] == "2"
+    }
+    unsure = [sample for sample in samples if "learned so, but less surely than others" in sample["why"]]
+    assert unsure and all(sample["teacher_probability"] > 0.5 for sample in unsure)
+    for sample in samples:
+        taught = "positive" if sample["teacher_probability"] > 0.5 else "negative"
+        assert (sample in unsure) == (learned[str(sample["index"])] == taught)
+    page = (place / "surest" / "report.html").read_text()
+    assert f"on {len(unsure)} of the hard ones they agree, too" in page and "or less surely than elsewhere" in page
+    usual = (place / "arrays" / "report.html").read_text()
+    assert "Where the two agree a sample is easy, elsewhere hard." in usual and "less surely" not in usual
+
+
+def test_runs_that_do_not_say_what_was_learned_are_read_as_before(place: Path, capsys: Capture, tmp_path: Path) -> None:
+    shutil.copytree(place / "run", tmp_path / "old")
+    lines = lines_of(tmp_path / "old" / "split.csv")
+    with (tmp_path / "old" / "split.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [name for name in lines[0] if name != "learned"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(lines)
+    now, then = (run_cli(capsys, "hard", run, "--json")[1] for run in (place / "run", tmp_path / "old"))
+    assert json.loads(now)["samples"] == json.loads(then)["samples"]
+
+
+def test_a_calibrated_probability_is_the_same_everywhere(place: Path, capsys: Capture) -> None:
+    settings = ("--set", "selection.held_out=0.2", "--set", "selection.calibration=platt")
+    assert run_cli(capsys, "fit", place / "rows.npz", "--out", place / "calibrated", *ASKED, *settings)[0] == 0
+    scores = {line["index"]: line["probability"] for line in lines_of(place / "calibrated" / "scores.csv")}
+    last = [line for line in lines_of(place / "calibrated" / "split.csv") if line["round"] == "2"]
+    shown, known = (
+        [float(line["student_probability"]) for line in last],
+        [float(scores[line["index"]]) for line in last],
+    )
+    assert shown == pytest.approx(known, abs=1e-4) and len(shown) > 10

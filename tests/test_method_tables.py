@@ -178,6 +178,12 @@ def test_seconds_on_a_cpu_plan_nothing(tmp_path: Path) -> None:
     assert "guessed" in next(iter(plan_lines([second], store)))
 
 
+def test_seconds_of_a_line_from_before_a_setting_was_added_still_plan(tmp_path: Path) -> None:
+    first, second = units_of("competitors", positives=[1000], methods=["nnpu"], seeds=[0, 1])
+    ResultStore(tmp_path).add(first, made_up(first, 90.0, seconds=77.0, config_hash="as it was called then"))
+    assert "77 s measured" in next(iter(plan_lines([second], ResultStore(tmp_path))))
+
+
 @pytest.mark.parametrize("run", [main, plain.main])
 def test_without_its_files_a_table_is_not_run(run: Any, tmp_path: Path, capsys: Capture) -> None:
     words = ["competitors-breastmnist", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]

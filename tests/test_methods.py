@@ -350,3 +350,13 @@ def test_wrong_method_on_the_command_line(tmp_path: Path, capsys: pytest.Capture
     assert code == 2 and "did you mean 'vpu'" in said
     code, _, said = run_cli(capsys, "fit", data, "--method", "vpu", "--set", "vpu.epoch=2")
     assert code == 2 and "did you mean 'vpu.epochs'" in said
+
+
+@pytest.mark.parametrize("method", ["naive", "supervised", "nnpu"])
+def test_strong_views_of_the_base_are_seen_by_whatever_is_trained_as_it_says(
+    digits: tuple[PUData, HeldOut, float], method: str
+) -> None:
+    data, _, prior = digits
+    strong = ("base.views=strong", "views.cutout=0.5")
+    weak, other = (fitted(data, prior, settings(data, method, 1, *more)) for more in (("views.cutout=0.5",), strong))
+    assert not torch.equal(weak.result.final.logits, other.result.final.logits)

@@ -1,4 +1,4 @@
-"""Stages on disk: one safetensors file a stage, replaced whole after every epoch."""
+"""Stages on disk: one safetensors file a stage, replaced whole every so many epochs."""
 
 import json
 import threading
@@ -54,7 +54,7 @@ class CheckpointStore:
         return nullcontext() if path is None else _TURNS.setdefault(path.absolute(), threading.RLock())
 
     def load(self, stage: Stage) -> StageState | None:
-        """The stage as it was left, or None. A damaged file counts as none: the stage is trained again."""
+        """The stage as it was left, or None, so that it is trained again: of a file that is damaged, or too new."""
         path = self._path(stage)
         if path is None or not path.exists():
             return None
@@ -62,10 +62,10 @@ class CheckpointStore:
             with safe_open(path, framework="pt") as file:
                 meta = json.loads(file.metadata()["splitpu"])
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+            history = [EpochRecord(**line) for line in meta["history"]]
+            return StageState(meta["epoch"], meta["finished"], history, tensors)
         except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError):
             return None
-        history = [EpochRecord(**line) for line in meta["history"]]
-        return StageState(meta["epoch"], meta["finished"], history, tensors)
 
     def save(self, stage: Stage, state: StageState) -> None:
         """Replace the stage's file as one act."""

@@ -116,7 +116,9 @@ def _forward_at_once(network: nn.Module, inputs: Tensor, hardware: Hardware) -> 
     network.eval()
     # On a CPU scores are computed in full: a row's score is then the same while training and afterwards.
     precision = hardware.autocast() if hardware.device.type == "cuda" else nullcontext()
-    with precision, hardware.thread_limit():
-        logit: Tensor = network(inputs).logit
-    network.train(was_training)
+    try:
+        with precision, hardware.thread_limit():
+            logit: Tensor = network(inputs).logit
+    finally:
+        network.train(was_training)
     return logit if logit.dtype == torch.float64 else logit.float()

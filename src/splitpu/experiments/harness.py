@@ -176,10 +176,12 @@ class _Shift:
                 self._leave_the_rest()
                 return None
             number, unit = self._next()
-            if self._stop() or not self._clock.fits(unit):
+            stopped = self._stop()
+            if stopped or not self._clock.fits(unit):
                 self._over = True
                 self._leave_the_rest()
-                self._tell(f"{max(self._clock.left(), 0):.0f} s are left, too little for the next unit: {unit}")
+                left = f"{max(self._clock.left(), 0):.0f} s are left, too little for"
+                self._tell(f"{'stopped before' if stopped else left} the next unit: {unit}")
                 return None
             del self._open[number]
             self._shared.begin(number)

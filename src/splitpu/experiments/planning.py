@@ -1,6 +1,7 @@
-"""A plan for a stretch of GPU time: what would be run, in which order, and how long it may take."""
+"""A plan: what would be run, in which order, and how long it may take."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from splitpu.experiments.costs import LONG
 from splitpu.experiments.store import ResultStore, device_seconds
@@ -22,14 +23,7 @@ def plan_lines(units: Sequence[Unit], store: ResultStore) -> Iterator[str]:
 
 
 def measured_seconds(unit: Unit, store: ResultStore) -> float | None:
-    """What the same training took with another seed, if one is there."""
-    same = {
-        "data": unit.data,
-        "network": unit.network,
-        "work": unit.work,
-        "method": unit.method,
-        "positives": unit.positives,
-        "config_hash": unit.config_hash,
-    }
-    found = (line for line in store.lines.values() if all(line.get(key) == value for key, value in same.items()))
-    return next((device_seconds(line) for line in found if " CPU" not in line["device"]), None)
+    """What the same training took on a GPU with another seed, if one is there."""
+    seeds = {line["seed"] for line in store.lines.values()}
+    found = (store.lines.get(replace(unit, seed=seed).work_key) for seed in sorted(seeds))
+    return next((device_seconds(line) for line in found if line and " CPU" not in line["device"]), None)

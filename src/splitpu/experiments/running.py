@@ -35,7 +35,7 @@ from splitpu.views import Views
 
 @dataclass
 class Workplace:
-    """Where and with what units are run; keeps the last data set, which the next unit mostly needs again."""
+    """Where and with what units are run; keeps the sets it has read and the last draw from them."""
 
     cache: Path  # of stages, shared by all experiments
     device: str = "auto"
@@ -80,11 +80,11 @@ class Outcome:
 def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -> dict[str, Any]:
     """Run one unit to its end, going on from whatever stages the cache holds; give its result line."""
     started = time.perf_counter()
+    free_memory()  # of the unit before, which may have failed for lack of it
     data, held_out, prior = workplace.draw(unit.data, unit.positives, unit.seed)
     run = {"figure": _figure, "choice": _choice}.get(unit.experiment.kind, _table)
     with collected_warnings(note) as warnings:
         outcome = run(unit, workplace, observer, data, held_out, prior)
-    free_memory()
     return _line(unit, workplace, outcome, warnings, time.perf_counter() - started)
 
 

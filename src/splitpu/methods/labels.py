@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from splitpu.config.schema import BaseConfig
 from splitpu.engine.batches import Pool
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import InputError
@@ -22,15 +23,16 @@ from splitpu.views import Views
 
 
 class LabelTask:
-    """Learn one label a row with cross-entropy."""
+    """Learn one label a row with cross-entropy, in the views of the base model."""
 
-    def __init__(self, network: nn.Module, labels: Tensor, *, augment: bool) -> None:
-        self.module, self.labels, self.augment = network, labels, augment
+    def __init__(self, network: nn.Module, labels: Tensor, config: BaseConfig) -> None:
+        self.module, self.labels, self.config = network, labels, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """Cross-entropy against the labels."""
         rows, raw = batch["rows"]
-        logit = self.module(seen(raw, views, generator, augment=self.augment)).logit.float()
+        inputs = seen(raw, views, generator, augment=self.config.augment, strong=self.config.views == "strong")
+        logit = self.module(inputs).logit.float()
         labels = self.labels[rows]
         accuracy = ((logit > 0) == (labels > 0.5)).float().mean()
         return {"loss": soft_cross_entropy(logit, labels), "accuracy": accuracy}
@@ -59,7 +61,7 @@ def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> T
         network = context.fresh_network(name)
         stage = Stage(
             name=name,
-            task=LabelTask(network, labels, augment=config.augment),
+            task=LabelTask(network, labels, config),
             pools={"rows": Pool(rows, max(2, min(config.batch_size, len(rows))))},
             leading="rows",
             epochs=config.epochs,

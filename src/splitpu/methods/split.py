@@ -29,7 +29,8 @@ class SplitResult:
     """Which unlabelled samples are easy, and how that was found. Arrays run over the unlabelled rows, in order."""
 
     rows: npt.NDArray[np.int64]  # row numbers of the unlabelled samples
-    easy: npt.NDArray[np.bool_]  # learned by the temporary network by the time it stopped, surely enough if asked for
+    agrees: npt.NDArray[np.bool_]  # whether the temporary network has learned what it was taught
+    easy: npt.NDArray[np.bool_]  # learned, and surely enough if that was asked for
     taught: npt.NDArray[np.bool_]  # carries its pseudo-label in the student's easy loss: easy, plus tails if asked for
     teacher_probability: npt.NDArray[np.float64]
     agreement: tuple[float, ...]  # with the teacher, after each epoch
@@ -43,6 +44,11 @@ class SplitResult:
         """Whether the temporary network came as far as asked, or at least further than one answer for all would."""
         positive = float((self.teacher_probability > 0.5).mean())
         return self.reached or max(self.agreement) > max(positive, 1 - positive)
+
+    @property
+    def unsure(self) -> npt.NDArray[np.bool_]:
+        """Hard samples that were learned, but less surely than others."""
+        return self.agrees & ~self.easy
 
     @property
     def easy_rows(self) -> npt.NDArray[np.int64]:
@@ -139,6 +145,7 @@ def _early_stopped(
     q = probabilities[unlabelled].double().cpu().numpy()
     return SplitResult(
         rows=data.unlabelled,
+        agrees=agrees.numpy(),
         easy=easy,
         taught=easy | _confident_tails(q, ~easy, config.tails),
         teacher_probability=q,
@@ -198,4 +205,4 @@ def _everything_easy(context: Context, teacher: Teacher) -> SplitResult:
     rows = context.data.unlabelled
     everything = np.ones(len(rows), dtype=bool)
     q = teacher.probabilities[context.rows(rows)].double().cpu().numpy()
-    return SplitResult(rows, everything, everything, q, (), 0, context.config.split.tau, True, "no split")
+    return SplitResult(rows, everything, everything, everything, q, (), 0, context.config.split.tau, True, "no split")

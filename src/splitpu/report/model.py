@@ -32,6 +32,7 @@ class RoundReport:
     hard: int
     noise: Mapping[str, float] | None = None  # share of wrong teacher labels in "easy", "hard", "all"; needs the truth
     taken: bool = True  # False: the student learned nothing, and its teacher stayed
+    unsure: int = 0  # hard samples that were learned, but less surely than others
 
 
 @dataclass(frozen=True, eq=False)

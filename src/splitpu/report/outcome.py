@@ -62,12 +62,14 @@ def next_steps(report: ReportData) -> str:
         f"<strong>Score new samples</strong>: <code>splitpu predict RUN NEW --out new.csv</code>{_laid_aside(report)}.",
     ]
     if report.rounds and report.rounds[-1].hard:
+        unsure = ", or less surely than elsewhere" if report.rounds[-1].unsure else ""
         steps.insert(
             1,
             f'<strong>Look at the hard samples</strong>: <a href="#samples">below</a> and, all '
             f"{count(report.rounds[-1].hard)} of them, in <code>split.csv</code> and, the most doubtful first, by "
             "<code>splitpu hard RUN</code>, which can lay files aside, too. On these a fresh network does not follow "
-            "the model, so here a second look by somebody who knows, and a label where they are sure, is worth most.",
+            f"the model{unsure}, so here a second look by somebody who knows, and a label where they are sure, is "
+            "worth most.",
         )
     if not any(_is_number(row.get("accuracy")) for row in report.figures):
         steps.append(

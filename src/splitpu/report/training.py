@@ -53,12 +53,21 @@ def _stopping(round_report: RoundReport) -> str:
     if round_report.reached:
         return (
             f"The temporary network agreed with the teacher on more than {tau} of the unlabelled after epoch "
-            f"{round_report.stopped_epoch} and was stopped there. Where the two agree a sample is easy, elsewhere hard."
+            f"{round_report.stopped_epoch} and was stopped there. {_what_is_easy(round_report)}"
         )
     best = percent(max(finite(round_report.agreement), default=math.nan))
     return (
         f"<strong>The temporary network never agreed with the teacher on {tau} of the unlabelled</strong> (at best "
-        f"{best}); the split was taken at epoch {round_report.stopped_epoch}."
+        f"{best}); the split was taken at epoch {round_report.stopped_epoch}. {_what_is_easy(round_report)}"
+    )
+
+
+def _what_is_easy(round_report: RoundReport) -> str:
+    if not round_report.unsure:
+        return "Where the two agree a sample is easy, elsewhere hard."
+    return (
+        "Where the two agree and the temporary network is among its surest a sample is easy, elsewhere hard: on "
+        f"{count(round_report.unsure)} of the hard ones they agree, too."
     )
 
 

@@ -18,7 +18,7 @@ Lines = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class HardSample:
-    """A sample on which a fresh network did not follow the model that taught the last round."""
+    """A sample on which a fresh network did not follow the model that taught the last round, or not surely enough."""
 
     index: int
     name: str
@@ -79,19 +79,27 @@ def _sample(line: Mapping[str, str], score: Mapping[str, str], hard_in: Mapping[
         decision=int(score["decision"]) if score["decision"].removeprefix("-").isdigit() else score["decision"],
         teacher_probability=taught,
         rounds=" ".join(hard_in[line["index"]]),
-        why=_why(taught > 0.5, said > 0.5),
+        why=_why(taught > 0.5, _learned(line, taught > 0.5), said > 0.5),
     )
 
 
-def _why(taught: bool, said: bool) -> str:
+def _learned(line: Mapping[str, str], taught: bool) -> bool:
+    """Runs that do not say so are from a time when every hard sample was learned the other way round."""
+    return line["learned"] == "positive" if "learned" in line else not taught
+
+
+def _why(taught: bool, learned: bool, said: bool) -> str:
     """What a fresh network was taught and what it made of that; and what the final model says, if not what was taught.
 
-    >>> _why(True, True), _why(True, False)
+    >>> _why(True, False, True), _why(True, False, False)
     ('taught positive, learned negative', 'taught positive, learned negative; now negative')
+    >>> _why(True, True, True)
+    'taught positive, learned so, but less surely than others'
     """
     words = {True: "positive", False: "negative"}
+    outcome = "so, but less surely than others" if learned == taught else words[learned]
     changed = "" if taught == said else f"; now {words[said]}"
-    return f"taught {words[taught]}, learned {words[not taught]}{changed}"
+    return f"taught {words[taught]}, learned {outcome}{changed}"
 
 
 def _read(path: Path) -> Lines:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.calibration import reliability, sigmoid
+from splitpu.calibration import reliability
 from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
-from splitpu.evaluation.trained import final_name, row_decisions
+from splitpu.evaluation.trained import final_name
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.resolve import prior_in_words
 from splitpu.report import ReportData, RoundReport, Sample
@@ -55,13 +55,14 @@ def report_data(
                 reached=r.split.reached,
                 easy=int(r.split.easy.sum()),
                 hard=int((~r.split.easy).sum()),
+                unsure=int(r.split.unsure.sum()),
                 noise=r.split.noise(data.truth),
                 taken=r.taken,
             )
             for r in result.rounds
         ),
         history=[record.to_dict() for record in result.history],
-        probabilities=sigmoid(row_decisions(training, result.final)[data.unlabelled]),
+        probabilities=row_probabilities(training, result.final)[data.unlabelled],
         prior=_number(request.prior),
         expected_positive_share=_number(expected_positive_share(data, request.prior)),
         threshold=0.5,  # probabilities are relative to the model's threshold
@@ -87,7 +88,7 @@ def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...
     if not result.rounds:
         return (), ()
     split = result.rounds[-1].split
-    teacher, student = split.teacher_probability, row_probabilities(result.final)[split.rows]
+    teacher, student = split.teacher_probability, row_probabilities(training, result.final)[split.rows]
     chosen = surest(student, split.easy, SHOWN), most_doubtful(teacher, student, ~split.easy, SHOWN)
     easiest, hardest = (
         tuple(
@@ -156,7 +157,7 @@ def _reliability(training: Training, loaded: LoadedData, request: Request) -> tu
         return ()
     data, aside = loaded.data, training.aside
     positives, unlabelled = (data.positives, data.unlabelled) if aside is None else (aside.positives, aside.unlabelled)
-    probabilities = sigmoid(row_decisions(training, training.result.final))
+    probabilities = row_probabilities(training, training.result.final)
     found = reliability(probabilities[positives], probabilities[unlabelled], request.prior, scenario=data.scenario)
     return tuple(dict(one.__dict__) for one in found.bins)
 

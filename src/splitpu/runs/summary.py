@@ -73,10 +73,9 @@ def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> l
     ]
 
 
-def row_probabilities(teacher: Teacher) -> Floats:
-    """Probabilities for all training rows."""
-    probabilities: Floats = teacher.probabilities.double().cpu().numpy()
-    return probabilities
+def row_probabilities(training: Training, teacher: Teacher) -> Floats:
+    """What one of the run's models says of all training rows, calibrated where its scores are."""
+    return sigmoid(row_decisions(training, teacher))
 
 
 def result_of(
@@ -150,8 +149,9 @@ def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
 
 def write_split(path: Path, training: Training, data: PUData) -> None:
     """Say of every unlabelled sample, round by round, where it went and why."""
-    heading = ["round", "index", "name", "teacher_probability", "student_probability", "set"]
-    _write_csv(path, heading, (line for found in training.result.rounds for line in _split_lines(found, data)))
+    heading = ["round", "index", "name", "teacher_probability", "student_probability", "set", "learned"]
+    lines = (line for found in training.result.rounds for line in _split_lines(training, found, data))
+    _write_csv(path, heading, lines)
 
 
 def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
@@ -172,11 +172,14 @@ def _write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[obje
         writer.writerows(lines)
 
 
-def _split_lines(found: Round, data: PUData) -> Iterator[tuple[object, ...]]:
-    split, student = found.split, row_probabilities(found.student)
-    for row, taught, easy in zip(split.rows.tolist(), split.teacher_probability.tolist(), split.easy, strict=True):
+def _split_lines(training: Training, found: Round, data: PUData) -> Iterator[tuple[object, ...]]:
+    split, student = found.split, row_probabilities(training, found.student)
+    # What a temporary network has learned is what it was taught, where it agrees, and the opposite elsewhere.
+    learned = np.where((split.teacher_probability > 0.5) == split.agrees, "positive", "negative")
+    for at, row in enumerate(split.rows.tolist()):
         name = data.names[row] if data.names else ""
-        yield found.number, row, name, f"{taught:.6g}", f"{student[row]:.6g}", "easy" if easy else "hard"
+        probabilities = f"{split.teacher_probability[at]:.6g}", f"{student[row]:.6g}"
+        yield found.number, row, name, *probabilities, "easy" if split.easy[at] else "hard", learned[at]
 
 
 def _test_figures(
