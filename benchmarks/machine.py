@@ -17,7 +17,7 @@ def machine() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "gpu": gpu,
-        # A copy of the tree on a borrowed machine has no history, or an old one: there the caller says which it is.
+        # A copy of the tree on another machine has no history, or an old one: there the caller says which it is.
         "commit": os.environ.get("SPLITPU_COMMIT") or source_commit(),
         **versions(),
     }

@@ -15,10 +15,10 @@ from splitpu.report.text import MISSING
 
 HOW_TO_READ = (
     "Every accuracy is in percent, on the test images, after the last epoch, at the model's own threshold, as mean ± "
-    "standard deviation over n seeds. No epoch, setting or threshold was chosen by test labels. Times are the training "
-    "time of a whole run on the device named beside them, stages taken from the cache included; where several runs "
-    "were made at once (shared), the time divided by their number. Every figure is read "
-    "from the lines in results/ by `splitpu reproduce --render`; what has no line yet says 'not run'."
+    "standard deviation over n seeds. Every run is given the true prior. No epoch or threshold was chosen by test "
+    "labels; what chose the settings stands beside each recipe. Times are the training time of a whole run on the "
+    "device named beside them, stages taken from the cache included; where several runs were made at once (shared), "
+    "the time divided by their number. Every figure is read from the lines in results/ by `splitpu reproduce --render`; what has no line yet says 'not run'."
 )
 
 
