@@ -1,5 +1,7 @@
 """Figures, selection, calibration and checks without negatives, against simulations whose truth is known."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from splitpu import InputError, SplitPUClassifier
+from splitpu import InputError, NNPUClassifier, SplitPUClassifier
 from splitpu.data import PUData
 from splitpu.evaluation import (
     PUCalibrator,
@@ -289,6 +291,26 @@ def test_scorer_with_our_classifier():
     for metric in ("accuracy", "nnpu"):  # the prior is the model's own
         found = cross_val_score(model, X, s, scoring=make_pu_scorer(metric), cv=PUStratifiedKFold(2, random_state=0))
         assert np.isfinite(found).all()
+
+
+def test_scorer_takes_the_scenario_of_the_model():
+    rng = np.random.default_rng(0)
+    truth = rng.random(300) < 0.55
+    X = np.r_[rng.normal(size=(300, 5)) + 2, rng.normal(size=(300, 5)) + 2 * truth[:, None]]
+    s = np.arange(600) < 300
+    quick = {"base.epochs": 10}
+    case_control = NNPUClassifier(prior=0.55, scenario="case-control", config=quick, random_state=0).fit(X, s)
+    told = make_pu_scorer(scenario="case-control")(case_control, X, s)
+    assert make_pu_scorer()(case_control, X, s) == told
+    assert make_pu_scorer(scenario="single-training-set")(case_control, X, s) < told - 0.05
+
+
+def test_a_search_with_the_scorer_can_be_pickled():
+    X, s, _ = pu_rows(rows=200, labelled=40)
+    scorer = make_pu_scorer(prior=0.5)
+    search = GridSearchCV(LogisticRegression(), {"C": [1.0]}, scoring=scorer, cv=PUStratifiedKFold(2)).fit(X, s)
+    again = pickle.loads(pickle.dumps(search))
+    assert again.score(X, s) == search.score(X, s) and again.scoring == scorer
 
 
 def test_scorer_understands_labels_the_other_way_round():

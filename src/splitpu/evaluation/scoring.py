@@ -1,6 +1,6 @@
 """Model selection inside scikit-learn, without a single negative label."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,27 +13,52 @@ from splitpu.evaluation.degenerate import find_degeneracies
 from splitpu.evaluation.pu_metrics import evaluate_pu
 from splitpu.evaluation.splitters import PUStratifiedKFold
 from splitpu.labels import labelled_mask
-
-Scorer = Callable[[Any, Any, npt.ArrayLike], float]
+from splitpu.seeds import library_seed
 
 CHOICES = ("accuracy", "f1", "precision", "roc_auc", "average_precision", "nnpu")
 WORST = {"accuracy": 0.0, "f1": 0.0, "precision": 0.0, "nnpu": -1.0}
 AT_THE_THRESHOLD = tuple(WORST)  # metrics that look at decisions, not only at their order
 
 
+@dataclass(frozen=True)
+class PUScorer:
+    """Judges a fitted estimator by held-out P and U; what `make_pu_scorer` gives, and can be pickled."""
+
+    metric: str
+    prior: float | None
+    scenario: Scenario | None
+    positive: object
+
+    def __call__(self, estimator: Any, X: Any, y: npt.ArrayLike) -> float:
+        """The value of the metric; greater is better."""
+        learner, metric = _learner(estimator), self.metric
+        labelled = labelled_mask(y, name="y", positive=_positive_label(estimator, self.positive))
+        decision = decisions(estimator, X, positive=self.positive)
+        prior = self.prior if self.prior is not None else getattr(learner, "prior_", None)
+        if prior is None:
+            raise InputError(f"{type(learner).__name__} has no prior_ of its own: give make_pu_scorer a prior")
+        scenario = self.scenario or getattr(learner, "scenario", None) or "single-training-set"
+        known, other = decision[labelled], decision[~labelled]
+        if metric in AT_THE_THRESHOLD and _says_the_same_of_all(known, other, prior, scenario):
+            return WORST[metric]
+        found = evaluate_pu(known, other, prior, scenario=scenario, intervals=False)
+        return -found.nnpu if metric == "nnpu" else found[metric].value
+
+
 def make_pu_scorer(
     metric: str = "accuracy",
     *,
     prior: float | None = None,
-    scenario: Scenario = "single-training-set",
+    scenario: Scenario | None = None,
     positive: object = None,
-) -> Scorer:
-    """A scorer for `GridSearchCV`, `cross_val_score` and the like, computed from held-out P and U; greater is better.
+) -> PUScorer:
+    """A scorer for `GridSearchCV`, `cross_val_score` and whatever else calls one with an estimator and rows.
 
-    Give the `prior`, one for all candidates; without it each fitted model's own `prior_` is taken, which is not fair
-    when candidates differ in it. Recall is refused: a model that calls everything positive has the best one. For the
-    same reason a model that says the same of all rows gets the worst value of a metric that looks at its decisions: its
-    F1 of 2 * prior / (1 + prior), say, would beat many an honest one.
+    It is computed from held-out P and U; greater is better. Give the `prior`, one for all candidates; without it each
+    fitted model's own `prior_` is taken, which is not fair when candidates differ in it. The `scenario` is the model's
+    own as well, if it has one and no other is given. Recall is refused: a model that calls everything positive has the
+    best one. For the same reason a model that says the same of all rows gets the worst value of a metric that looks at
+    its decisions: its F1 of 2 * prior / (1 + prior), say, would beat many an honest one.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
@@ -45,25 +70,10 @@ def make_pu_scorer(
         raise InputError("metric='recall' is best for a model that calls everything positive: use 'accuracy' or 'f1'")
     if metric not in CHOICES:
         raise InputError(f"metric={metric!r} is unknown: choose one of {', '.join(CHOICES)}")
-
     # At once: inside a search scikit-learn would turn the sentence into a score of NaN.
-    check_scenario(scenario)
-    prior = None if prior is None else check_share(prior)
-
-    def score(estimator: Any, X: Any, y: npt.ArrayLike) -> float:
-        labelled = labelled_mask(y, name="y", positive=_positive_label(estimator, positive))
-        decision = decisions(estimator, X, positive=positive)
-        population_prior = prior if prior is not None else getattr(_learner(estimator), "prior_", None)
-        if population_prior is None:
-            learner = type(_learner(estimator)).__name__
-            raise InputError(f"{learner} has no prior_ of its own: give make_pu_scorer a prior")
-        known, other = decision[labelled], decision[~labelled]
-        if metric in AT_THE_THRESHOLD and _says_the_same_of_all(known, other, population_prior, scenario):
-            return WORST[metric]
-        found = evaluate_pu(known, other, population_prior, scenario=scenario, intervals=False)
-        return -found.nnpu if metric == "nnpu" else found[metric].value
-
-    return score
+    if scenario is not None:
+        check_scenario(scenario)
+    return PUScorer(metric, None if prior is None else check_share(prior), scenario, positive)
 
 
 def cross_fitted_decisions(
@@ -88,7 +98,7 @@ def cross_fitted_decisions(
     # Data frames and sparse matrices stay what they are: steps of a pipeline may ask for their columns.
     rows = X if hasattr(X, "shape") else np.asarray(X)
     found = np.empty(len(labelled))
-    for training, held_out in PUStratifiedKFold(folds, random_state=seed).split(rows, labelled):
+    for training, held_out in PUStratifiedKFold(folds, random_state=library_seed(seed)).split(rows, labelled):
         fitted = clone(estimator).fit(_safe_indexing(rows, training), labels[training])
         found[held_out] = decisions(fitted, _safe_indexing(rows, held_out), positive=positive)
     return found[labelled], found[~labelled]

@@ -18,7 +18,8 @@ HOW_TO_READ = (
     "standard deviation over n seeds. Every run is given the true prior. No epoch or threshold was chosen by test "
     "labels; what chose the settings stands beside each recipe. Times are the training time of a whole run on the "
     "device named beside them, stages taken from the cache included; where several runs were made at once (shared), "
-    "the time divided by their number. Every figure is read from the lines in results/ by `splitpu reproduce --render`; what has no line yet says 'not run'."
+    "the time divided by their number. Every figure is read from the lines in results/ by `splitpu reproduce "
+    "--render`; what has no line yet says 'not run'."
 )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Flags, Floats, Learner, Rows
+from splitpu.seeds import library_seed
 
 FOLDS = 5
 ROUNDS = 3
@@ -61,8 +62,11 @@ def _folds(labelled: Flags, learned: Flags, seed: int) -> list[tuple[Rows, Rows]
     """Which rows each classifier learns from, and which it judges: every row is judged once."""
     from sklearn.model_selection import StratifiedKFold
 
-    rows, others = np.flatnonzero(learned), np.random.default_rng(seed).permutation(np.flatnonzero(~learned))
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    rows, others = (
+        np.flatnonzero(learned),
+        np.random.default_rng(library_seed(seed)).permutation(np.flatnonzero(~learned)),
+    )
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=library_seed(seed))
     return [
         (rows[training], np.concatenate([rows[held_out], more]))
         for (training, held_out), more in zip(
