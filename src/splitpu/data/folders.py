@@ -10,14 +10,15 @@ from typing import NoReturn
 import numpy as np
 
 from splitpu.data.chunks import Array
-from splitpu.data.file_words import kinds_of, leak_in_words, listed, skipped_in_words
-from splitpu.data.image_cache import DecodedImages, Watch, decoded_images
+from splitpu.data.file_words import kinds_of, leak_in_words, skipped_in_words
+from splitpu.data.image_cache import DecodedImages, decoded_images
 from splitpu.data.image_reader import ImageReader
-from splitpu.data.readers import Accounted, Reader, RowFile, RowSpec
+from splitpu.data.readers import Accounted, Reader, RowFile, RowSpec, Watch
 from splitpu.data.scanning import Skipped
 from splitpu.data.volumes import VolumeReader, holds_volumes
 from splitpu.errors import InputError
 from splitpu.labels import Mask
+from splitpu.listing import listed
 
 MOST_SKIPPED = 0.1  # share of bad files that is skipped; more of them hint at a mistake
 
