@@ -22,7 +22,8 @@ import numpy as np
 from thin_cnn13 import CHANNELS, ThinCNN13
 
 from splitpu.config import apply_overrides, preset
-from splitpu.config.presets import SMALL, DataProfile
+from splitpu.config.presets import DataProfile
+from splitpu.config.small import SMALL
 from splitpu.data import PUData, load_named, true_prior
 from splitpu.engine.hardware import Hardware
 from splitpu.evaluation.pu_metrics import auc_against_unlabelled

@@ -316,7 +316,7 @@ class TestPresets:
             assert values.items() <= paper[section].items()
 
     def test_unknown_preset(self) -> None:
-        with pytest.raises(InputError, match="unknown preset 'papre'; did you mean 'paper'"):
+        with pytest.raises(InputError, match="there is no preset 'papre'; did you mean 'paper'"):
             preset("papre")
         with pytest.raises(InputError, match="choose one of 'default', 'paper'"):
             preset("zzz")

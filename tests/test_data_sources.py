@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from source_tools import assert_same, pinned_to
 
+from splitpu.config.keys import quoted_list
 from splitpu.data import NAMED_SETS, Preprocessing, cache_folder, cifar10, load_named, make_pu, mnist, true_prior
 from splitpu.data.cache import PARTIAL, PinnedSet, Way, _owner_tag, obtain
 from splitpu.errors import InputError
@@ -194,9 +195,9 @@ def test_the_split_follows_its_seed():
 
 
 def test_a_name_nobody_knows():
-    with pytest.raises(InputError, match=f"no set named 'photographs': choose one of {', '.join(NAMED_SETS)}"):
+    with pytest.raises(InputError, match=f"no set 'photographs'; choose one of {quoted_list(NAMED_SETS)}"):
         load_named("photographs")
-    with pytest.raises(InputError, match=r"no set named 'cifar': did you mean 'cifar10'\?"):
+    with pytest.raises(InputError, match=r"no set 'cifar'; did you mean 'cifar10'\?"):
         load_named("cifar")
 
 

@@ -16,7 +16,8 @@ from splitpu.cli.output import print_table
 from splitpu.config import config_from_dict
 from splitpu.data import PUData
 from splitpu.data.cache import working_folder
-from splitpu.data.folders import FolderSource, read_folders, read_labels
+from splitpu.data.file_labels import read_labels
+from splitpu.data.folders import FolderSource, read_folders
 from splitpu.data.tables import TableSource, read_table_data
 from splitpu.errors import InputError
 from splitpu.prior.network_scores import _made_small

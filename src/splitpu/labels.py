@@ -6,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.errors import InputError
+from splitpu.listing import listed
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[Any]
 
 ACCEPTED = "1 = positive with 0 or with -1 for the rest, or True / False"
-MOST_VALUES_SHOWN = 5
 
 
 def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = None) -> Mask:
@@ -29,7 +29,8 @@ def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = 
     mask = _mask(values, name, positive)
     if not mask.any():
         raise InputError(
-            f"{name} marks no row as labelled positive (found {_shown(_distinct(values))}): label at least two rows"
+            f"{name} marks no row as labelled positive (found {listed(_distinct(values), repr)}): label at least two "
+            "rows"
         )
     if mask.all():
         raise InputError(f"{name} marks all {len(mask)} rows as labelled positive: add the unlabelled rows, marked 0")
@@ -66,7 +67,7 @@ def _mask(values: Values, name: str, positive: object) -> Mask:
     known = values.dtype.kind in "biuf" and ({*distinct} <= {0, 1} or {*distinct} <= {1, -1})
     if not known:
         raise InputError(
-            f"{name} holds the values {_shown(distinct)}, but labels must be {ACCEPTED}; "
+            f"{name} holds the values {listed(distinct, repr)}, but labels must be {ACCEPTED}; "
             "for two other values say which one is positive with positive=..."
         )
     return np.asarray(values == 1, dtype=np.bool_)
@@ -75,11 +76,11 @@ def _mask(values: Values, name: str, positive: object) -> Mask:
 def _mask_of_named_value(values: Values, distinct: list[Any], name: str, positive: object) -> Mask:
     if len(distinct) > 2:
         raise InputError(
-            f"{name} holds the values {_shown(distinct)}, but with positive={positive!r} it may hold only two: "
+            f"{name} holds the values {listed(distinct, repr)}, but with positive={positive!r} it may hold only two: "
             "merge the other values into one"
         )
     if positive not in distinct:
-        raise InputError(f"{name} holds the values {_shown(distinct)}, none of which is positive={positive!r}")
+        raise InputError(f"{name} holds the values {listed(distinct, repr)}, none of which is positive={positive!r}")
     return np.array([value == positive for value in values.tolist()], dtype=np.bool_)
 
 
@@ -89,8 +90,3 @@ def _distinct(values: Values) -> list[Any]:
     except TypeError:  # things that have no order
         found = list({repr(value): value for value in values.tolist()}.values())
     return found
-
-
-def _shown(distinct: list[Any]) -> str:
-    shown = ", ".join(repr(value) for value in distinct[:MOST_VALUES_SHOWN])
-    return f"{shown}, ..." if len(distinct) > MOST_VALUES_SHOWN else shown

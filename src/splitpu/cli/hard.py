@@ -9,10 +9,10 @@ from typing import Any
 from splitpu.cli.output import print_json, print_note, print_table
 from splitpu.cli.review import ToReview, check_review, lay_out
 from splitpu.cli.table_out import check_out, write_out
-from splitpu.data.file_words import listed
 from splitpu.data.folders import FolderSource, reader_for
 from splitpu.data.volumes import VolumeReader
 from splitpu.errors import InputError
+from splitpu.listing import listed
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.hard import HardSample, hard_samples
 

@@ -10,9 +10,8 @@ from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
 from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
 from splitpu.data.array_files import read_array_test
 from splitpu.data.folders import read_test_folders
-from splitpu.data.image_cache import Watch
 from splitpu.data.npz import has_only_pu_labels, read_labelled
-from splitpu.data.readers import RowSpec
+from splitpu.data.readers import RowSpec, Watch
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.tables import TableRecipe, TableSource, read_table_test
 from splitpu.errors import InputError

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.calibration import sigmoid
 from splitpu.cli.output import print_json, print_note
 from splitpu.cli.predict_inputs import Rows, read_rows
 from splitpu.cli.progress import choose_display
@@ -55,7 +56,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     _account_for_files(rows, out)
     reviewed = 0
     if asked.copy_to is not None and asked.top is not None and rows.files is not None:
-        chosen = _most_probable(rows.files, probabilities(decision), asked.top)
+        chosen = _most_probable(rows.files, sigmoid(decision), asked.top)
         reviewed = lay_out(asked.copy_to, chosen, link=asked.link)
     if json:
         summary = {"run": str(folder.path), "rows": len(lines), "positive": int((decision > 0).sum())}
@@ -102,20 +103,9 @@ def _most_probable(files: Sequence[RowFile], shares: npt.NDArray[np.float64], to
     return [ToReview(files[row].path, files[row].name, shares[row]) for row in chosen]
 
 
-def probabilities(decision: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sigmoid that does not overflow; above 1/2 exactly where the decision is positive.
-
-    >>> probabilities(np.array([-1000.0, 0.0, 1000.0])).tolist()
-    [0.0, 0.5, 1.0]
-    """
-    small = np.exp(-np.abs(decision))
-    lesser: npt.NDArray[np.float64] = small / (1 + small)
-    return np.where(decision > 0, 1 - lesser, lesser)
-
-
 def _lines(
     decision: npt.NDArray[np.float64], names: Sequence[str], classes: tuple[Any, Any]
 ) -> "zip[tuple[int, str, float, Any]]":
     labels = [classes[int(positive)] for positive in decision > 0]
-    shares = [float(f"{share:.6g}") for share in probabilities(decision).tolist()]
+    shares = [float(f"{share:.6g}") for share in sigmoid(decision).tolist()]
     return zip(range(len(labels)), names, shares, labels, strict=True)

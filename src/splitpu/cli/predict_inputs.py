@@ -7,12 +7,11 @@ from splitpu.data import canonical_features, read_features
 from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
 from splitpu.data.chunks import Array
 from splitpu.data.folders import read_images
-from splitpu.data.image_cache import Watch
 from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.images import BadImage, ImageSpec, decode, read_header, require_pillow
 from splitpu.data.npz import read_names
 from splitpu.data.preprocess import BYTE_SCALE
-from splitpu.data.readers import RowFile, RowSpec
+from splitpu.data.readers import RowFile, RowSpec, Watch
 from splitpu.data.scanning import Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.table_files import read_table

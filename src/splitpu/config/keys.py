@@ -53,6 +53,18 @@ def quoted_list(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
+def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
+    """Say that there is no such thing of that name, and which one was probably meant or which ones there are.
+
+    >>> str(unknown_name("method", "nnpuu", ["nnpu", "vpu"]))
+    "there is no method 'nnpuu'; did you mean 'nnpu'?"
+    """
+    names = list(known)
+    meant = nearest(name, names)
+    advice = f"did you mean '{meant}'?" if meant else f"choose one of {quoted_list(names)}"
+    return InputError(f"there is no {what} '{name}'; {advice}")
+
+
 def unknown_key_error(key: str) -> InputError:
     """Say that `key` does not exist, and which key was probably meant or which ones there are."""
     meant = _nearest_keys(key)

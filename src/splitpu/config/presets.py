@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from splitpu.config.keys import nearest, quoted_list
+from splitpu.config.keys import unknown_name
 from splitpu.config.schema import (
     BaseConfig,
     Config,
@@ -14,8 +14,7 @@ from splitpu.config.schema import (
     ViewsConfig,
     WarmupConfig,
 )
-from splitpu.config.small import methods_fitted_to
-from splitpu.errors import InputError
+from splitpu.config.small import SMALL, methods_fitted_to
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,7 @@ def preset(name: str, profile: DataProfile | None = None) -> Config:
         return (
             config if name == "paper" or profile is None else methods_fitted_to(config, profile.rows, profile.labelled)
         )
-    meant = nearest(name, _PRESETS)
-    if meant is not None:
-        raise InputError(f"unknown preset '{name}'; did you mean '{meant}'?")
-    raise InputError(f"unknown preset '{name}'; choose one of {quoted_list(_PRESETS)}")
+    raise unknown_name("preset", name, _PRESETS)
 
 
 def preset_names() -> list[str]:
@@ -51,9 +47,6 @@ def preset_names() -> list[str]:
     ['default', 'paper', 'record']
     """
     return list(_PRESETS)
-
-
-SMALL = 5_000  # rows below which a set is trained in small batches and few epochs
 
 
 def _default(profile: DataProfile | None) -> Config:

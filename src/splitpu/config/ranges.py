@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from splitpu.config.schema import METHOD_SECTIONS
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
@@ -48,8 +50,7 @@ _POSITIVE = Range(low=0, low_included=False)
 _INSIDE = Range(low=0, high=1, low_included=False, high_included=False)
 
 _PASSES = {"epochs": _COUNT, "batch_size": _BATCH, "positives_per_batch": _COUNT_OR_NONE}
-_METHODS = ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")
-_STAGES = ("warmup", "base", "split", "student", *_METHODS)
+_STAGES = ("warmup", "base", "split", "student", *METHOD_SECTIONS)
 _OPTIMISERS = (*(f"{stage}.optimiser" for stage in _STAGES), "dist_pu.warmup_optimiser")
 
 _VIEWS = {
@@ -141,6 +142,6 @@ RANGES: dict[str, Range] = {
     "engine.checkpoint_every": _COUNT,
     **_METHOD_RANGES,
     **{f"{section}.{name}": r for section in ("views", "warmup.views") for name, r in _VIEWS.items()},
-    **{f"{method}.{name}": r for method in _METHODS for name, r in _PASSES.items()},
+    **{f"{method}.{name}": r for method in METHOD_SECTIONS for name, r in _PASSES.items()},
     **{f"{stage}.{name}": r for stage in _OPTIMISERS for name, r in _OPTIMISER.items()},
 }

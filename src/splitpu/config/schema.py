@@ -8,6 +8,7 @@ from splitpu.config.methods import (
     DistPUConfig,
     MethodName,
     P3MixConfig,
+    PassesConfig,
     PUbNConfig,
     PUUPLConfig,
     SelfPUConfig,
@@ -181,3 +182,7 @@ class Config:
     views: ViewsConfig = field(default_factory=ViewsConfig)
     selection: SelectionConfig = field(default_factory=SelectionConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+
+
+# The sections of the methods beside Split-PU, in the order of the configuration.
+METHOD_SECTIONS = tuple(name for name, section in vars(Config()).items() if isinstance(section, PassesConfig))

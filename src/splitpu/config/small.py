@@ -1,12 +1,11 @@
 """The other methods' settings for small data: published ones are for tens of thousands of rows."""
 
 from splitpu.config.parse import config_from_dict
-from splitpu.config.schema import Config
+from splitpu.config.schema import METHOD_SECTIONS, Config
 
-FEWEST_ROWS_FOR_PUBLISHED = 5000
+SMALL = 5_000  # rows below which a set is trained in small batches and few epochs
 FEWEST_LABELLED_TO_CHOOSE_BY = 10  # of those that are kept from the training; fewer would choose any epoch
-_METHODS = ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")
-_SMALL = {"epochs": 60, "batch_size": 128, "positives_per_batch": 16, "optimiser.rate": 1e-3}
+_FITTED = {"epochs": 60, "batch_size": 128, "positives_per_batch": 16, "optimiser.rate": 1e-3}
 
 
 def methods_fitted_to(config: Config, rows: int, labelled: int) -> Config:
@@ -17,10 +16,10 @@ def methods_fitted_to(config: Config, rows: int, labelled: int) -> Config:
     >>> [methods_fitted_to(Config(), rows, labelled=100).vpu.optimiser.rate for rows in (1000, 50_000)]
     [0.0003, 3e-05]
     """
-    if rows >= FEWEST_ROWS_FOR_PUBLISHED:
+    if rows >= SMALL:
         enough = config.vpu.held_out * labelled >= FEWEST_LABELLED_TO_CHOOSE_BY
         return config if enough else config_from_dict({"vpu.held_out": 0.0}, config)
-    settings = {f"{method}.{key}": value for method in _METHODS for key, value in _SMALL.items()}
+    settings = {f"{method}.{key}": value for method in METHOD_SECTIONS for key, value in _FITTED.items()}
     special = {
         # Its loss soon knows few positives by heart, and then calls nothing else positive: stop early, mix much.
         "vpu.epochs": 20,

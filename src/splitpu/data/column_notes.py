@@ -8,6 +8,7 @@ from typing import Any
 
 from splitpu.data.chunks import Array
 from splitpu.labels import Mask
+from splitpu.listing import listed
 
 MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
 FEWEST_ROWS_FOR_NUMBERS = 20  # in fewer rows, whole numbers that all differ may be a coincidence
@@ -71,7 +72,7 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
         advice = f"make it a number, or leave it out ({ignoring(name)})."
         return [f"column {name!r} holds dates, each taken for a category: {advice}"]
     if 2 * numbers > counted.total():
-        words = listed(sorted(value for value in counted if not is_number(value)))
+        words = listed(sorted(value for value in counted if not is_number(value)), repr)
         notes.append(
             f"column {name!r} holds numbers but also {words}, so that all of it is taken for categories: repair or "
             "empty these cells if it should be numbers."
@@ -97,9 +98,3 @@ def is_number(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few names for a message."""
-    shown = ", ".join(repr(name) for name in names[:5])
-    return f"{shown}, ..." if len(names) > 5 else shown

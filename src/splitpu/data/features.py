@@ -6,11 +6,11 @@ import numpy as np
 
 from splitpu.data.chunks import Array, row_slices
 from splitpu.errors import InputError
+from splitpu.listing import listed
 
 Channels = Literal["auto", "first", "last"]
 
 USUAL_CHANNEL_COUNTS = (1, 3, 4)
-MOST_ROWS_SHOWN = 5
 
 
 def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto") -> Array:
@@ -117,8 +117,7 @@ def _refuse_rows(bad_rows: list[Array], rows: int, name: str) -> None:
     bad = np.concatenate(bad_rows)
     if len(bad) == 0:
         return
-    shown = ", ".join(str(row) for row in bad[:MOST_ROWS_SHOWN]) + (", ..." if len(bad) > MOST_ROWS_SHOWN else "")
     raise InputError(
         f"{name} holds NaN, infinite or too large (beyond float32) values in {len(bad)} of {rows} rows "
-        f"(row {shown}): drop or fill these rows"
+        f"(row {listed(bad.tolist())}): drop or fill these rows"
     )

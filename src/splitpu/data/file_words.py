@@ -7,8 +7,7 @@ from typing import Literal
 
 from splitpu.data.images import IN_WORDS
 from splitpu.data.scanning import Skipped
-
-MOST_NAMES_SHOWN = 5
+from splitpu.listing import listed
 
 
 def skipped_in_words(
@@ -24,7 +23,7 @@ def skipped_in_words(
     said = []
     if bad:
         were = "files were" if len(bad) > 1 else "file was"
-        said.append(f"{len(bad):,} {which} {were} skipped: {listed(bad, '; ')}.")
+        said.append(f"{len(bad):,} {which} {were} skipped: {listed(bad, separator='; ')}.")
     if others:
         unused = f"of other kinds than {IN_WORDS} are not used: {kinds_of(others)}"
         if rows == "volumes":  # where endings of names say little
@@ -55,9 +54,3 @@ def leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> 
     pictures = "pictures are" if len(pairs) > 1 else "picture is"
     shown = [f"{first} = {second}" for first, second in pairs]
     return [f"{len(pairs):,} {pictures} {where} ({listed(shown)}): {advice}."]
-
-
-def listed(names: Sequence[str], separator: str = ", ") -> str:
-    """The first few of them."""
-    shown = separator.join(names[:MOST_NAMES_SHOWN])
-    return f"{shown}{separator}..." if len(names) > MOST_NAMES_SHOWN else shown

@@ -1,6 +1,5 @@
 """Folders of image files -> training and test rows, with an account of every file that was left out."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +9,11 @@ from typing import NoReturn
 import numpy as np
 
 from splitpu.data.chunks import Array
-from splitpu.data.file_words import kinds_of, leak_in_words, listed, skipped_in_words
-from splitpu.data.image_cache import DecodedImages, Watch, decoded_images
+from splitpu.data.file_labels import FileLabels
+from splitpu.data.file_words import kinds_of, leak_in_words, skipped_in_words
+from splitpu.data.image_cache import DecodedImages, decoded_images
 from splitpu.data.image_reader import ImageReader
-from splitpu.data.readers import Accounted, Reader, RowFile, RowSpec
+from splitpu.data.readers import Accounted, Reader, RowFile, RowSpec, Watch
 from splitpu.data.scanning import Skipped
 from splitpu.data.volumes import VolumeReader, holds_volumes
 from splitpu.errors import InputError
@@ -78,12 +78,12 @@ class FolderData:
 def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> FolderData:
     """Read every image, in the given form; the test images are brought into the form of the training images."""
     _refuse_overlap([*source.positives, *source.unlabelled, *source.test])
-    labels = None if source.labels is None else read_labels(Path(source.labels))
+    labels = None if source.labels is None else FileLabels.read(Path(source.labels))
     folders = [*source.positives, *source.unlabelled]
     reader = reader_for(folders, spec, series=source.series, slices=source.slices)
     train = read_images(folders, reader=reader, spec=spec, size=source.size, strict=source.strict, watch=watch)
     from_positives = np.array([file.folder < len(source.positives) for file in train.files], dtype=np.bool_)
-    labelled = from_positives if labels is None else _with_labels(from_positives, labels, train, source)
+    labelled = from_positives if labels is None else labels.added_to(from_positives, train.files, train.skipped)
     _refuse_empty_side(labelled, source, reader)
     test, test_truth = None, None
     if source.test:
@@ -228,83 +228,6 @@ def _refuse_empty_side(labelled: Mask, source: FolderSource, reader: Reader) -> 
         side, folders = ("unlabelled", source.unlabelled) if labelled.any() else ("labelled positive", source.positives)
         where = f" in {' and '.join(folders)}" if folders else ""
         raise InputError(f"there are no {side} {reader.looked_for}{where}: both kinds are needed.")
-
-
-# --------------------------------------------------------------------------------------------------------------- labels
-
-
-def _with_labels(from_positives: Mask, labels: list[tuple[str, bool]], rows: ImageRows, source: FolderSource) -> Mask:
-    """Add the positives that the CSV names; what it calls 0 must not lie among the positives."""
-    labelled = from_positives.copy()
-    positions = _positions_by_name(rows)
-    skipped = {entry.name for entry in rows.skipped}
-    unknown: list[str] = []
-    said: dict[int, bool] = {}
-    for name, positive in labels:
-        places = positions.get(name, [])
-        if len(places) > 1:
-            raise InputError(
-                f"{name!r} in {source.labels} is the name of {len(places)} images: write their folders too."
-            )
-        if not places:
-            if not any(entry == name or entry.endswith(f"/{name}") for entry in skipped):
-                unknown.append(name)
-        elif said.setdefault(places[0], positive) != positive:
-            raise InputError(f"{source.labels} gives {name!r} both labels: keep one of the lines.")
-        elif positive:
-            labelled[places[0]] = True
-        elif from_positives[places[0]]:
-            raise InputError(f"{source.labels} calls {name!r} unlabelled, but it lies among the positives.")
-    if unknown:
-        raise InputError(
-            f"{source.labels} names files that are not among the images in the folders, {len(unknown)} in all "
-            f"({listed(unknown)}): every line is name,label with the name of a file in there."
-        )
-    return labelled
-
-
-def _positions_by_name(rows: ImageRows) -> dict[str, list[int]]:
-    """Every way to write a file: its name alone, or with any number of the folders it lies in."""
-    positions: dict[str, list[int]] = {}
-    for position, file in enumerate(rows.files):
-        parts = file.given_name.split("/")
-        for start in range(len(parts)):
-            positions.setdefault("/".join(parts[start:]), []).append(position)
-    return positions
-
-
-def read_labels(path: Path) -> list[tuple[str, bool]]:
-    """A CSV of name and label, or of two columns without heading: 1 = positive, 0 or nothing = unlabelled."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            file.seek(0)
-            # As spreadsheets write it where the comma is the decimal sign; names themselves may hold either.
-            delimiter = ";" if first.count(";") == 1 and "," not in first else ","
-            lines = [line for line in csv.reader(file, delimiter=delimiter) if line]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error
-    heading = [cell.strip().lower() for cell in lines[0]] if lines else []
-    has_heading = {"name", "label"} <= set(heading)
-    name_at, label_at = (heading.index("name"), heading.index("label")) if has_heading else (0, 1)
-    labels = []
-    for number, line in enumerate(lines[has_heading:], start=1 + has_heading):
-        name = line[name_at].strip() if len(line) > name_at else ""
-        label = line[label_at].strip().lower() if len(line) > label_at else ""
-        if label not in _MEANINGS or not name:
-            raise InputError(
-                f"line {number} of {path} is not a name and a label: write name,label with 1 = labelled positive and "
-                "0 or nothing = unlabelled."
-            )
-        labels.append((name.replace("\\", "/"), _MEANINGS[label]))
-    return labels
-
-
-_MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1": False, "false": False, "": False}
-
-
-# ------------------------------------------------------------------------------------------------------- equal pictures
 
 
 def _equal_pictures(rows: ImageRows, labelled: Mask) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,15 +23,13 @@ from splitpu.data.image_headers import Headers
 from splitpu.data.image_reader import ImageReader
 from splitpu.data.image_work import CHECKSUM_BYTES, decode_all, read_headers
 from splitpu.data.images import Remark
-from splitpu.data.readers import Reader, RowFile, RowSpec
+from splitpu.data.readers import Reader, RowFile, RowSpec, Watch
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, write_text
 
 FORMAT = 2  # raise it whenever decoding changes
 PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
 _COPIED_AT_ONCE = 1 << 23  # bytes
-
-Watch = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from splitpu.config.presets import SMALL
+from splitpu.config.small import SMALL
 from splitpu.data.chunks import Array
 from splitpu.data.images import Header, ImageSpec, Remark
 

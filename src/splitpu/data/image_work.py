@@ -15,13 +15,12 @@ import numpy as np
 
 from splitpu.data.image_headers import Headers
 from splitpu.data.images import BadImage, Header, Remark
-from splitpu.data.readers import Reader, RowSpec
+from splitpu.data.readers import Reader, RowSpec, Watch
 from splitpu.errors import InputError
 
 MOST_PROCESSES = 16
 CHECKSUM_BYTES = 16  # of the pixels of an image
 
-Watch = Callable[[str, int, int], None]
 Task = tuple[int, list[Any]]  # the row of the first source, and the sources: paths, or what else the reader takes
 Result = TypeVar("Result")
 

@@ -4,7 +4,7 @@ import hashlib
 import os
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,6 +81,30 @@ class BadImage(Exception):
     """A file that gives no image; the text says why."""
 
 
+def refuse_irregular(path: str | Path) -> None:
+    """Only regular files are read (a pipe would wait for ever), and only such as hold anything."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadImage("is not a regular file")
+    if found.st_size == 0:
+        raise BadImage("is empty (0 bytes)")
+
+
+@contextmanager
+def reasons_in_words(reason: Callable[[Exception], str]) -> Iterator[None]:
+    """Turn whatever a decoder raises into BadImage, in words that `reason` finds, and what it warns of into nothing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except BadImage:
+        raise
+    except MemoryError as error:
+        raise BadImage("needs more memory than there is") from error
+    except Exception as error:  # a decoder given damaged bytes may raise anything at all
+        raise BadImage(reason(error)) from error
+
+
 def require_pillow() -> None:
     """Say which extra to install, before anything is begun that needs it."""
     try:
@@ -93,7 +117,7 @@ def read_header(path: str | Path) -> Header:
     """Size and kind of an image; raises BadImage for a file that cannot be one."""
     from PIL import Image
 
-    with _reasons_in_words(), _opened(path) as (file, image):
+    with _pillow_in_words(), _opened(path) as (file, image):
         if image.format == "PNG":  # has checksums inside, which decoding does not look at
             image.verify()
             file.seek(0)
@@ -115,7 +139,7 @@ def decode(path: str | Path, spec: ImageSpec) -> Array:
     """
     from PIL import Image
 
-    with _reasons_in_words(), _opened(path) as (_, image):
+    with _pillow_in_words(), _opened(path) as (_, image):
         turn = _transpose(_orientation(image))
         longer = 2 * max(spec.height, spec.width)
         image.draft(None, (longer, longer))  # lets JPEG decode at a lower resolution, which is many times quicker
@@ -153,46 +177,37 @@ def _eight_bit(image: Any, mode: str) -> Any:
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
-    """Only regular files (a pipe would wait for ever), and only the formats we mean to read."""
+    """Only regular files, and only the formats we mean to read."""
     from PIL import Image
 
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise BadImage("is not a regular file")
-    with open(path, "rb") as file:
-        if not file.read(1):
-            raise BadImage("is empty (0 bytes)")
-        file.seek(0)
-        with Image.open(file, formats=FORMATS) as image:
-            yield file, image
+    refuse_irregular(path)
+    with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
+        yield file, image
 
 
 @contextmanager
-def _reasons_in_words() -> Iterator[None]:
+def _pillow_in_words() -> Iterator[None]:
+    from PIL import Image
+
+    with reasons_in_words(_reason):
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def _reason(error: Exception) -> str:
     from PIL import Image, UnidentifiedImageError
 
-    most = (Image.MAX_IMAGE_PIXELS or 0) / 1e6
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            yield
-    except BadImage:
-        raise
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise BadImage(f"claims more than {most:.0f} million pixels: make it smaller") from error
-    except UnidentifiedImageError as error:
-        raise BadImage(f"is not a {IN_WORDS} image, or its beginning is damaged") from error
-    except MemoryError as error:
-        raise BadImage("needs more memory than there is") from error
-    except OSError as error:
-        reason = error.strerror or " ".join(str(error).split())
-        raise BadImage(
-            f"cannot be read ({reason})" if error.errno else f"is cut short or damaged ({reason})"
-        ) from error
-    except SyntaxError as error:  # what pillow raises for checksums that do not hold, among other things
-        raise BadImage(f"is cut short or damaged ({' '.join(str(error).split())[:120]})") from error
-    except Exception as error:  # a decoder given damaged bytes may raise anything at all
-        raise BadImage(f"is damaged ({type(error).__name__}: {' '.join(str(error).split())[:120]})") from error
+    said = " ".join(str(error).split())
+    match error:
+        case Image.DecompressionBombWarning() | Image.DecompressionBombError():
+            return f"claims more than {(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.0f} million pixels: make it smaller"
+        case UnidentifiedImageError():
+            return f"is not a {IN_WORDS} image, or its beginning is damaged"
+        case OSError(errno=number, strerror=reason):
+            return f"cannot be read ({reason or said})" if number else f"is cut short or damaged ({reason or said})"
+        case SyntaxError():  # what pillow raises for checksums that do not hold, among other things
+            return f"is cut short or damaged ({said[:120]})"
+    return f"is damaged ({type(error).__name__}: {said[:120]})"
 
 
 def _orientation(image: Any) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from splitpu.config.keys import nearest
+from splitpu.config.keys import unknown_name
 from splitpu.data.breast_cancer import breast_cancer_set
 from splitpu.data.cache import Progress
 from splitpu.data.cifar10 import cifar10_set
@@ -11,7 +11,6 @@ from splitpu.data.digits import digits_set
 from splitpu.data.medical import LOCAL_SETS, local_set
 from splitpu.data.mnist import mnist_set
 from splitpu.data.namedset import NamedSet, make_pu, true_prior
-from splitpu.errors import InputError
 
 __all__ = ["NAMED_SETS", "NamedSet", "load_named", "make_pu", "true_prior"]
 
@@ -43,7 +42,5 @@ def load_named(
     if name in LOCAL_SETS:
         return local_set(name, folder, cache)
     if name not in sources:
-        meant = nearest(name, NAMED_SETS)
-        choice = f"choose one of {', '.join(NAMED_SETS)}" if meant is None else f"did you mean {meant!r}?"
-        raise InputError(f"there is no set named {name!r}: {choice}")
+        raise unknown_name("set", name, NAMED_SETS)
     return sources[name]()

@@ -1,6 +1,6 @@
 """What the cache of decoded rows needs to know of a kind of input: how to find, describe and decode it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -10,6 +10,8 @@ from splitpu.data.chunks import Array
 from splitpu.data.image_headers import Headers
 from splitpu.data.images import Header, Remark
 from splitpu.data.scanning import Skipped
+
+Watch = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 
 
 class RowSpec(Protocol):

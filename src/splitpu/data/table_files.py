@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splitpu.config.keys import nearest
 from splitpu.errors import InputError, MissingExtraError
+from splitpu.listing import listed
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
@@ -26,6 +28,17 @@ class Table:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
+
+    def lacking(self, name: str) -> str:
+        """Say that there is no such column, and which one was probably meant or which ones there are."""
+        meant = nearest(name, self.columns)
+        offer = f"did you mean {meant!r}?" if meant else f"it has {listed(list(self.columns), repr)}"
+        return f"{self.where} has no column {name!r} ({offer})"
+
+
+def text(value: Any) -> str:
+    """A category as text, the same from CSV and from Parquet."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def read_table(path: Path) -> Table:

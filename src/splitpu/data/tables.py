@@ -1,7 +1,6 @@
 """Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file."""
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from splitpu.config.keys import nearest
 from splitpu.data.chunks import Array
 from splitpu.data.column_notes import (
     MOST_CATEGORIES,
@@ -18,11 +16,12 @@ from splitpu.data.column_notes import (
     if_it_numbers_the_rows,
     if_they_give_labels_away,
     is_number,
-    listed,
 )
-from splitpu.data.table_files import Columns, Table, read_table
+from splitpu.data.table_files import Columns, Table, read_table, text
+from splitpu.data.table_labels import LabelColumn
 from splitpu.errors import InputError, ModelFileError
-from splitpu.labels import Mask, binary_truth, labelled_mask
+from splitpu.labels import Mask
+from splitpu.listing import listed
 
 _LARGEST = float(np.finfo(np.float32).max)
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
@@ -121,7 +120,7 @@ class TableRecipe:
         """The rows of any table with these columns; others in it are ignored."""
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
-            raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing)}.")
+            raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing, repr)}.")
         return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
 
     def names_of(self, table: Table) -> list[str] | None:
@@ -179,8 +178,7 @@ class TableData:
 def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> TableData:
     """Read the file, learn what its columns are unless a recipe says so, and encode it."""
     table = read_table(Path(source.path))
-    labels = _labels(table, source)
-    labelled, classes = _labelled(labels, source)
+    labelled, classes = LabelColumn(source.label, source.positive).labelled(table)
     notes: list[str] = []
     is_new = recipe is None
     if recipe is None:
@@ -199,7 +197,7 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
 def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tuple[Array, Mask]:
     """The rows of a table whose label column is the truth, and which of them are positive."""
     test = read_table(Path(path))
-    return recipe.encode(test), _truth(_labels(test, source), source, test.where)
+    return recipe.encode(test), LabelColumn(source.label, source.positive).truth(test)
 
 
 def _features_of(table: Table, source: TableSource) -> Columns:
@@ -207,16 +205,11 @@ def _features_of(table: Table, source: TableSource) -> Columns:
     for option, names in (("--names", (source.names,)), ("--ignore", source.ignore)):
         for name in names:
             if name is not None and name not in table.columns:
-                raise InputError(f"{table.where} has no column {name!r}{_offer(name, table)}: check {option}.")
+                raise InputError(f"{table.lacking(name)}: check {option}.")
             if name == source.label:
                 raise InputError(f"column {name!r} cannot be both what --label and what {option} names: choose one.")
     apart = {source.label, source.names, *source.ignore}
     return {name: column for name, column in table.columns.items() if name not in apart}
-
-
-def _offer(name: str, table: Table) -> str:
-    meant = nearest(name, table.columns)
-    return f" (did you mean {meant!r}?)" if meant else f" (it has {listed(list(table.columns))})"
 
 
 def _could_be_names(known: Sequence[Any], rows: int) -> bool:
@@ -245,75 +238,3 @@ def number(value: Any, column: str, where: str) -> float:
             "leave the cell empty."
         )
     return float(value)
-
-
-def text(value: Any) -> str:
-    """A category as text, the same from CSV and from Parquet."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _labels(table: Table, source: TableSource) -> list[Any]:
-    if source.label not in table.columns:
-        raise InputError(
-            f"{table.where} has no column {source.label!r}{_offer(source.label, table)}: name with --label the column "
-            "that says which rows are labelled."
-        )
-    return table.columns[source.label]
-
-
-def _labelled(labels: list[Any], source: TableSource) -> tuple[Mask, tuple[Any, Any]]:
-    """An empty label means unlabelled."""
-    if source.positive is not None:
-        mask, others = _positive_rows(labels, source, source.path)
-        return labelled_mask(mask, name=source.label), (others[0] if len(others) == 1 else 0, source.positive)
-    return labelled_mask(_numbers(labels, source, source.path), name=source.label), (0, 1)
-
-
-def _truth(labels: list[Any], source: TableSource, where: str) -> Mask:
-    if any(label is None for label in labels):
-        raise InputError(f"column {source.label!r} of {where} has empty cells: test rows need their true labels.")
-    if source.positive is not None:
-        return _positive_rows(labels, source, where)[0]
-    return binary_truth(_numbers(labels, source, where), source.label)
-
-
-def _positive_rows(labels: list[Any], source: TableSource, where: str) -> tuple[Mask, list[str]]:
-    """Which rows hold the label that means positive, and what the others hold.
-
-    A table that never holds it is written in other words (1 and 0 for yes and no, say): taking all its rows for
-    negatives would give figures that look like figures.
-    """
-    held = {text(label) for label in labels if label is not None}
-    if source.positive not in held:
-        raise InputError(
-            f"column {source.label!r} of {where} never holds {source.positive!r} but {listed(sorted(held))}: say with "
-            "--positive-label which of them means positive."
-        )
-    mask = np.array([label is not None and text(label) == source.positive for label in labels], dtype=np.bool_)
-    return mask, sorted(held - {source.positive})
-
-
-def _numbers(labels: list[Any], source: TableSource, where: str) -> Array:
-    words = {"true": 1, "false": 0}
-    said = [None if label is None else words.get(text(label).lower(), label) for label in labels]
-    nothing = -1 if any(is_number(label) and float(label) == -1 for label in said if label is not None) else 0
-    plain = [nothing if label is None else label for label in said]
-    others = sorted({text(label) for label in plain if not is_number(label)})
-    numbers = {float(label) for label in plain if is_number(label)}
-    if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
-        others = [f"{one:g}" for one in sorted(numbers)]
-    if others:
-        raise InputError(
-            f"column {source.label!r} of {where} holds {listed(others)}, but labels are 1 and 0, or 1 and nothing: "
-            f"say with --positive-label which of them means positive{_example(others)}."
-        )
-    return np.array([float(label) for label in plain])
-
-
-_OFTEN_POSITIVE = ("yes", "y", "positive", "pos", "p", "true", "t", "+", "case", "ill", "confirmed", "labelled")
-
-
-def _example(labels: Sequence[str]) -> str:
-    """The option as it may be copied; none at all where copying it could turn the labels round."""
-    likely = labels if len(labels) == 1 else [label for label in labels if label.lower() in _OFTEN_POSITIVE]
-    return f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""

@@ -12,11 +12,11 @@ from splitpu.config import Config, config_from_dict, read_config, validate_confi
 from splitpu.data.pudata import FEWEST_POSITIVES
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.labels import Mask
+from splitpu.listing import listed
 from splitpu.predictor import Array
 
 CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
 LARGEST_SEED = 2**31 - 1
-MOST_COLUMNS_SHOWN = 5
 
 
 def has_image_axes(X: Any) -> bool:
@@ -62,10 +62,8 @@ def refuse_columns_without_numbers(X: Any) -> None:
         return
     refused = [str(name) for name in names if not _can_be_numbers(X[name])]
     if refused:
-        shown = ", ".join(map(repr, refused[:MOST_COLUMNS_SHOWN]))
-        more = ", ..." if len(refused) > MOST_COLUMNS_SHOWN else ""
         raise InputError(
-            f"X holds columns that are not numbers ({shown}{more}): encode them first (a OneHotEncoder in a "
+            f"X holds columns that are not numbers ({listed(refused, repr)}): encode them first (a OneHotEncoder in a "
             "pipeline does), or train on the table as a file with 'splitpu fit', which does so itself"
         )
 

@@ -14,7 +14,7 @@ from splitpu.evaluation.pu_metrics import among_unlabelled, auc_against_unlabell
 Kind = Literal["constant", "all positive", "all negative", "memorised positives"]
 
 NEARLY_ALL = 0.98
-# Where no prior says how many positives there should be.
+# Where no prior says how many positives there should be, or where it would not matter.
 _WITHOUT_A_PRIOR: dict[Kind, str] = {
     "constant": "the model gives every row the same score: it has learned nothing",
     "all positive": "the model calls nearly all unlabelled rows positive, so it tells nothing apart",
@@ -56,8 +56,7 @@ def find_degeneracies(
         raise InputError("a model is judged by decisions on positives and on unlabelled rows, and one of them is empty")
     alike = _said_of_all(positive, unlabelled)
     if alike == "constant":
-        sentence = "the model gives every row the same score: it has learned nothing"
-        return [Degeneracy(alike, sentence)]
+        return [Degeneracy(alike, _WITHOUT_A_PRIOR[alike])]
     if alike == "all positive":
         sentence = (
             f"the model calls {100 * float((unlabelled > 0).mean()):.1f} % of the unlabelled rows positive where the "

@@ -1,6 +1,5 @@
 """Figures of a model from labelled positives, unlabelled rows and the prior, each with an interval. No negatives."""
 
-import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy.typing as npt
 from splitpu.calibration import sigmoid
 from splitpu.config.schema import Scenario
 from splitpu.data.priors import check_prior_of_sample
-from splitpu.errors import InputError, SplitPUWarning
+from splitpu.evaluation.given import check_interval, checked_scores, warn_of_probabilities
 from splitpu.evaluation.monotone import ScoreCells, Spread, monotone_spread
 from splitpu.seeds import library_seed
 
@@ -100,11 +99,14 @@ def evaluate_pu(
     >>> found["accuracy"].low < 0.933 < found["accuracy"].high
     True
     """
-    positive, unlabelled = _scores(decision_positive, "positives"), _scores(decision_unlabelled, "unlabelled rows")
+    positive, unlabelled = (
+        checked_scores(decision_positive, "positives"),
+        checked_scores(decision_unlabelled, "unlabelled rows"),
+    )
     prior = check_prior_of_sample(prior, len(positive), len(unlabelled), scenario)
     if prior_interval is not None:
-        _check_interval(prior_interval)
-    _warn_of_probabilities(positive, unlabelled)
+        check_interval(prior_interval)
+    warn_of_probabilities(positive, unlabelled)
     share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
     rng = np.random.default_rng(library_seed(seed))
     draws = _DRAWS if intervals else 0
@@ -270,40 +272,3 @@ def _figure(values: Floats, readings: list[float], uncut: Floats | None = None) 
     below, above = (float(np.hypot(max(reach, 0.0), apart)) for reach in (value - low, high - value))
     highest = value + above if uncut is None else max(value + above, float(np.quantile(uncut[1:], _QUANTILES[1])))
     return PUFigure(value, max(value - below, 0.0), min(highest, 1.0))
-
-
-def _check_interval(interval: tuple[float, float]) -> None:
-    try:
-        low, high = interval
-    except (TypeError, ValueError):
-        raise InputError(f"prior_interval={interval!r} is not a range: give its two ends, such as (0.3, 0.5)") from None
-    if not 0 <= low <= high <= 1:  # also refuses NaN
-        raise InputError(
-            f"prior_interval=({low:g}, {high:g}) is not a range of shares: give its lower end first, both from 0 to 1"
-        )
-
-
-def _warn_of_probabilities(positive: Floats, unlabelled: Floats) -> None:
-    """Scores from 0 to 1 are most probably those of predict_proba, all of which would count as called positive."""
-    both = np.concatenate([positive, unlabelled])
-    if both.min() > 0 and both.max() <= 1 and both.min() < both.max():
-        warnings.warn(
-            "all decisions lie between 0 and 1, so every row counts as called positive: if they are probabilities, "
-            "take 1/2 off them, or give what decision_function returns",
-            SplitPUWarning,
-            stacklevel=3,
-        )
-
-
-def _scores(decision: npt.ArrayLike, name: str) -> Floats:
-    try:
-        scores = np.asarray(decision, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"the decisions on {name} are not numbers: give what decision_function returns, above 0 meaning positive"
-        ) from None
-    if scores.ndim != 1 or len(scores) == 0:
-        raise InputError(f"the decisions on {name} have the shape {scores.shape}: give at least one, as a flat array")
-    if not np.isfinite(scores).all():
-        raise InputError(f"the decisions on {name} hold NaN or infinite values: check the model that made them")
-    return scores

@@ -6,11 +6,10 @@ from statistics import fmean
 from splitpu.experiments.blocks import Block, Charts, Grid, Heading, Paragraph, Part
 from splitpu.experiments.choosing import candidates, estimate, verdict
 from splitpu.experiments.declared import Experiment, Recipe, Row, experiments, recipes
-from splitpu.experiments.drawing import setting_chart
 from splitpu.experiments.figure_contents import FIGURE_CONTENTS
 from splitpu.experiments.store import ResultStore
 from splitpu.experiments.summary import NOT_RUN, Cell, cells, deviation, figure_lines, mean_of, with_deviation
-from splitpu.report.charts import Series
+from splitpu.report.charts import Series, line_chart
 from splitpu.report.text import MISSING
 
 HOW_TO_READ = (
@@ -179,16 +178,14 @@ def sweep_charts(experiment: Experiment, store: ResultStore, *, smoke: bool = Fa
 
 
 def _sweep_line(name: str, points: Sequence[tuple[float, float]]) -> Series:
-    # Settings between 0 and 1 are drawn in percent, because the charts write whole numbers at their lower edge.
-    scale = 1 if all(float(x).is_integer() for x, _ in points) else 100
-    return Series(name, [scale * x for x, _ in points], [y for _, y in points])
+    return Series(name, [x for x, _ in points], [y for _, y in points])
 
 
 def _sweep_drawing(experiment: Experiment, size: int, series: list[Series]) -> str:
-    counted = all(float(row.x or 0).is_integer() for row in experiment.rows)
-    return setting_chart(
+    return line_chart(
         series,
-        f"Accuracy against {experiment.what} with {size} positives",
-        x_label=experiment.what if counted else f"{experiment.what}, in %",
+        description=f"Accuracy against {experiment.what} with {size} positives",
+        x_label=experiment.what,
         y_label="accuracy, in %",
+        whole=all(float(row.x or 0).is_integer() for row in experiment.rows),
     )

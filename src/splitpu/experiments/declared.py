@@ -7,8 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-from splitpu.config.keys import nearest
-from splitpu.errors import InputError
+from splitpu.config.keys import unknown_name
 from splitpu.methods.registry import find_method
 
 Kind = Literal["table", "sweep", "figure", "choice"]
@@ -135,21 +134,15 @@ def chosen_experiments(names: str) -> list[Experiment]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in known:
-            raise _unknown("experiment", name, known)
+            raise unknown_name("experiment", name, known)
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
 def chosen_recipe(name: str) -> Recipe:
     """The recipe a user named."""
     if name not in recipes():
-        raise _unknown("recipe", name, recipes())
+        raise unknown_name("recipe", name, recipes())
     return recipes()[name]
-
-
-def _unknown(what: str, name: str, known: Mapping[str, Any]) -> InputError:
-    meant = nearest(name, known)
-    advice = f"did you mean '{meant}'?" if meant else f"choose one of {', '.join(known)}"
-    return InputError(f"there is no {what} named '{name}'; {advice}")
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from statistics import fmean
 from typing import Any
 
 from splitpu.experiments.blocks import Block, Charts, Grid, Pictures
-from splitpu.experiments.drawing import setting_chart
 from splitpu.experiments.store import Line
 from splitpu.report.charts import Mark, Series, line_chart
 from splitpu.report.text import MISSING
@@ -26,8 +25,8 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
         ]
         for tau, split in found
     ]
-    reached = [(100 * tau, split) for tau, split in found if split]
-    xs = [x for x, _ in reached]
+    reached = [(tau, split) for tau, split in found if split]
+    xs = [tau for tau, _ in reached]
     noise_all = fmean(line["series"]["noise_all"] for line in lines)
     sizes = [Series(part, xs, [fmean(s[f"noisy_{part}"] for s in split) for _, split in reached]) for part in PARTS]
     rates = [Series(part, xs, [100 * _rate(split, part) for _, split in reached]) for part in PARTS]
@@ -35,11 +34,18 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
     drawings = [
         (
             "noisy samples among easy and hard ones",
-            setting_chart(sizes, "Noisy samples against tau", x_label="tau, in %", y_label="samples"),
+            line_chart(sizes, description="Noisy samples against tau", x_label="tau", y_label="samples", whole=False),
         ),
         (
             "share of noise among easy and hard ones",
-            setting_chart(rates, "Noise rate against tau", x_label="tau, in %", y_label="noise, in %", level=together),
+            line_chart(
+                rates,
+                description="Noise rate against tau",
+                x_label="tau",
+                y_label="noise, in %",
+                level=together,
+                whole=False,
+            ),
         ),
     ]
     columns = ["tau", "epoch", "easy", "hard", "noise in easy", "noise in hard"]
@@ -106,11 +112,10 @@ def cgh(lines: list[Line]) -> list[Block]:
             _auc(series["auc"]),
         ]
     ]
-    widest = max(abs(x) for x in series["middle"])
-    places = [100 * x / widest for x in series["middle"]]
-    curves = [Series(part, places, [100 * y for y in series[f"{part}_share"]]) for part in ("clean", "noisy")]
-    drawing = setting_chart(
-        curves, "Gradients of single samples", x_label=f"gradient, in % of {widest:.3g}", y_label="samples, in %"
+    middle = [round(x, 12) for x in series["middle"]]  # else the pointer would read 2e-17 where nought is meant
+    curves = [Series(part, middle, [100 * y for y in series[f"{part}_share"]]) for part in ("clean", "noisy")]
+    drawing = line_chart(
+        curves, description="Gradients of single samples", x_label="gradient", y_label="samples, in %", whole=False
     )
     return [
         Grid(["", "samples", "mean", "sd", "lower quarter", "median", "upper quarter"], rows),

@@ -1,14 +1,12 @@
 """`docs/RESULTS.md` and `docs/results.html` from the result lines. No figure is typed by hand."""
 
-from base64 import b64encode
-from hashlib import sha256
 from pathlib import Path
 
 from splitpu.experiments.blocks import Part, as_html, as_markdown
 from splitpu.experiments.contents import headline, page_parts
 from splitpu.experiments.store import ResultStore
 from splitpu.files import write_text
-from splitpu.report.style import SCRIPT, STYLE
+from splitpu.report.document import document, section
 from splitpu.report.text import escape
 
 MARKDOWN, PAGE = "RESULTS.md", "results.html"
@@ -46,25 +44,8 @@ td, th { overflow-wrap: break-word; }
 
 def _html(parts: list[Part], answer: str) -> str:
     links = "".join(f'<a href="#{part.anchor}">{escape(part.anchor)}</a>' for part in parts)
-    body = "".join(
-        f'<section id="{part.anchor}" aria-labelledby="{part.anchor}-title"><h2 id="{part.anchor}-title">'
-        f"{escape(part.title)}</h2>{''.join(as_html(block) for block in part.blocks)}</section>"
-        for part in parts
+    header = f'<h1>{escape(TITLE)}</h1><p class="answer">{escape(answer)}</p><nav aria-label="Sections">{links}</nav>'
+    main = "".join(
+        section(part.anchor, escape(part.title), "".join(as_html(block) for block in part.blocks)) for part in parts
     )
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        f"<title>{escape(TITLE)}</title><style>{STYLE}{_WIDE}</style></head><body>"
-        f'<header><h1>{escape(TITLE)}</h1><p class="answer">{escape(answer)}</p>'
-        f'<nav aria-label="Sections">{links}</nav></header><main>{body}</main>'
-        "<footer>Written by splitpu. This page is complete in itself and loads nothing.</footer>"
-        f"<script>{SCRIPT}</script></body></html>\n"
-    )
-
-
-def _policy() -> str:
-    """The same promise as the report page makes: no network, no script but our own."""
-    digest = b64encode(sha256(SCRIPT.encode("utf-8")).digest()).decode("ascii")
-    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return document(TITLE, header, main, _WIDE)

@@ -14,6 +14,7 @@ from splitpu.config import (
     config_hash,
     preset,
 )
+from splitpu.config.schema import METHOD_SECTIONS
 from splitpu.errors import InputError
 from splitpu.experiments.costs import guessed_seconds
 from splitpu.experiments.declared import SPLIT_PU, Experiment, Row, Treatment, chosen_recipe
@@ -35,7 +36,7 @@ SMOKE_SET, SMOKE_NETWORK, SMOKE_POSITIVES = "digits", "cnn-small", 50
 _SMOKE_BEFORE = {"rounds": 1}  # a table may ask for more
 _SMOKE_AFTER = {
     **{"warmup.epochs": 2, "base.epochs": 2, "split.max_epochs": 2, "student.epochs": 2},
-    **{f"{section}.epochs": 2 for section in ("vpu", "dan", "pubn", "self_pu", "p3mix", "puupl", "dist_pu")},
+    **{f"{section}.epochs": 2 for section in METHOD_SECTIONS},
     **{"pubn.score_epochs": 2, "puupl.rounds": 2, "dist_pu.warmup_epochs": 2},
 }
 

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
-from splitpu.engine.batches import Pool, Rows, proportional_count
+from splitpu.engine.batches import Pool, Rows
 from splitpu.engine.rows import joined
 from splitpu.engine.stage import Batch, Stage
 from splitpu.kernels import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, upu_risk
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
-from splitpu.methods.parts import seen
+from splitpu.methods.parts import both_pools, seen
 from splitpu.methods.registry import find_method
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -86,11 +86,9 @@ def train_upu(context: Context) -> Teacher:
 
 def base_pools(context: Context) -> dict[str, Pool]:
     """Labelled positives and population, as the base section says."""
-    config, positives = context.config.base, context.data.positives
-    population = _population(context)
+    config, population = context.config.base, _population(context)
     batch = min(config.batch_size, len(population))
-    per_batch = config.positives_per_batch or proportional_count(len(positives), len(population), batch)
-    return {"positives": Pool(positives, per_batch), "population": Pool(population, batch)}
+    return both_pools(context.data.positives, population, batch, config.positives_per_batch)
 
 
 def _train_risk(context: Context) -> Teacher:

@@ -31,13 +31,18 @@ class Carrier(nn.Module):
         return self.get_buffer(name)
 
 
+def both_pools(positives: Rows, population: Rows, batch: int, asked: int) -> dict[str, Pool]:
+    """`batch` rows of the population a step beside as many positives as `asked` for; 0 = in proportion."""
+    per_batch = asked or proportional_count(len(positives), len(population), batch)
+    return {"positives": Pool(positives, per_batch), "population": Pool(population, batch)}
+
+
 def two_pools(context: Context, settings: PassesConfig, population: Rows | None = None) -> dict[str, Pool]:
     """Labelled positives and the population sample, as many of each a step as the settings say and the data have."""
     positives = context.data.positives
     population = context.data.population if population is None else population
     batch = max(2, min(settings.batch_size, len(population)))  # batch normalisation needs two rows
-    asked = settings.positives_per_batch or proportional_count(len(positives), len(population), batch)
-    return {"positives": Pool(positives, min(asked, len(positives))), "population": Pool(population, batch)}
+    return both_pools(positives, population, batch, min(settings.positives_per_batch, len(positives)))
 
 
 def positives_first(batch: Mapping[str, Batch]) -> tuple[Batch, int]:

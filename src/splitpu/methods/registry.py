@@ -4,7 +4,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from splitpu.config.keys import nearest, quoted_list
+from splitpu.config.keys import unknown_name
 from splitpu.config.schema import Config
 from splitpu.errors import InputError
 
@@ -185,9 +185,7 @@ def find_method(name: str) -> Method:
     """
     if name in METHODS:
         return METHODS[name]
-    meant = nearest(name, METHODS)
-    advice = f"did you mean '{meant}'?" if meant else f"choose one of {quoted_list(METHODS)}"
-    raise InputError(f"there is no method '{name}'; {advice}")
+    raise unknown_name("method", name, METHODS)
 
 
 def missing_prior(name: str) -> InputError:

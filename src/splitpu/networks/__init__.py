@@ -3,9 +3,9 @@
 Weights are drawn from torch's global generator when a network is built: seed it before.
 """
 
-import difflib
 from collections.abc import Callable
 
+from splitpu.config.keys import unknown_name
 from splitpu.errors import InputError
 from splitpu.networks.backbone import Backbone, Outputs, parameter_count
 from splitpu.networks.cnn import CNN13, SmallCNN
@@ -77,10 +77,7 @@ def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
     if name == "auto":
         name = choose_network(input_shape)
     if name not in _BUILDERS:
-        nearest = difflib.get_close_matches(name, _BUILDERS, n=1, cutoff=0.0)[0]
-        raise InputError(
-            f"there is no network named {name!r}: did you mean {nearest!r}? (known: auto, {', '.join(_BUILDERS)})"
-        )
+        raise unknown_name("network", name, ("auto", *_BUILDERS))
     if len(input_shape) == 1 and name not in _VECTOR_NETWORKS:
         raise InputError(
             f"network {name!r} needs images, but the data are vectors of {input_shape[0]} features: use 'mlp' or 'auto'"

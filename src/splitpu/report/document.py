@@ -7,14 +7,14 @@ from splitpu.report.style import SCRIPT, STYLE
 from splitpu.report.text import escape
 
 
-def document(title: str, header: str, main: str) -> str:
+def document(title: str, header: str, main: str, more_style: str = "") -> str:
     """A whole HTML page; `header` and `main` are HTML already, the title is text."""
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><header>{header}</header>"
+        f"<title>{escape(title)}</title><style>{STYLE}{more_style}</style></head><body><header>{header}</header>"
         f"<main>{main}</main><footer>Written by splitpu. This page is complete in itself and loads nothing.</footer>"
         f"<script>{SCRIPT}</script></body></html>\n"
     )

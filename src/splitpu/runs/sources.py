@@ -13,10 +13,9 @@ from splitpu.data.array_files import ArraySource, read_array_data
 from splitpu.data.cache import Progress
 from splitpu.data.chunks import Array
 from splitpu.data.folders import FolderSource, read_folders
-from splitpu.data.image_cache import Watch
 from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.named import NAMED_SETS
-from splitpu.data.readers import RowSpec
+from splitpu.data.readers import RowSpec, Watch
 from splitpu.data.scanning import Skipped
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.data.volumes import is_nifti

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from splitpu.data.file_words import listed
 from splitpu.data.images import Remark
 from splitpu.data.readers import Accounted
 from splitpu.data.scanning import Skipped, readable_name
 from splitpu.data.volumes.patients import Patient
+from splitpu.listing import listed
 
 SKIPPED = "skipped"  # a file that should have been a slice
 UNUSED = "unused"  # a file that is fine but not part of the volume
@@ -53,12 +53,12 @@ def accounted(
         who = "1 patient has" if len(chosen) == 1 else f"{len(chosen):,} patients have"
         warnings.append(
             f"{who} several series, of which the one with the most slices was taken "
-            f"({listed(chosen, '; ')}): choose with --series."
+            f"({listed(chosen, separator='; ')}): choose with --series."
         )
     if renamed:
         warnings.append(
             f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by their "
-            f"place in the order of the folders instead ({listed(renamed, '; ')})."
+            f"place in the order of the folders instead ({listed(renamed, separator='; ')})."
         )
     return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
 

@@ -4,8 +4,6 @@ import hashlib
 import logging
 import math
 import os
-import stat
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from splitpu.data.images import BadImage
+from splitpu.data.images import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.apart import DECODER
 from splitpu.data.volumes.series import Slice, Vector
 from splitpu.data.volumes.spec import Slice as Values
@@ -57,7 +55,7 @@ def read_dicom(path: str, part: int) -> DicomFile:
     """The slices of a file without their values; raises BadImage for a file that has none."""
     import pydicom
 
-    with _reasons_in_words(), _opened(path) as file:
+    with _pydicom_in_words(), _opened(path) as file:
         checksum = hashlib.file_digest(file, "sha256")
         file.seek(0)
         stored = pydicom.dcmread(file, stop_before_pixels=True, force=True)
@@ -81,7 +79,7 @@ def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict
     import pydicom
     from pydicom.pixels.utils import pixel_array
 
-    with _reasons_in_words(), _opened(path) as file:
+    with _pydicom_in_words(), _opened(path) as file:
         stored = pydicom.dcmread(file, force=True)
         if not any(keyword in stored for keyword in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
             raise BadImage("is cut short: the pixels are missing")
@@ -229,13 +227,10 @@ def _measured(pixels: Any, stored: Any, frame: int) -> Values:
 
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
-    """Only regular files (a pipe would wait for ever), and only what begins as a DICOM file does."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise BadImage("is not a regular file")
+    """Only regular files, and only what begins as a DICOM file does."""
+    refuse_irregular(path)
     with open(path, "rb") as file:
         beginning = file.read(132)
-        if not beginning:
-            raise BadImage("is empty (0 bytes)")
         if beginning[128:] != b"DICM" and beginning[:2] not in _STARTS_WITHOUT_PREAMBLE:
             known = os.path.splitext(path)[1].lower() in ("", ".dcm", ".dicom", ".ima")
             raise BadImage("is not a DICOM file") if known else NotASlice("is not a DICOM file")
@@ -244,8 +239,7 @@ def _opened(path: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _reasons_in_words() -> Iterator[None]:
-    """Never the decoder's own words: they may quote a tag, and with it the patient."""
+def _pydicom_in_words() -> Iterator[None]:
     import pydicom.config
 
     settings = pydicom.config.settings
@@ -256,25 +250,21 @@ def _reasons_in_words() -> Iterator[None]:
     try:
         settings.reading_validation_mode = pydicom.config.IGNORE
         quiet.setLevel(logging.CRITICAL + 1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with reasons_in_words(_reason):
             yield
-    except BadImage:
-        raise
-    except MemoryError as error:
-        raise BadImage("needs more memory than there is") from error
-    except OSError as error:
-        reason = error.strerror if error.errno else "its end is missing"
-        raise BadImage(f"cannot be read ({reason})") from error
-    except (NotImplementedError, RuntimeError) as error:
-        raise BadImage(
-            "cannot be decoded: it is damaged, or compressed in a way that needs pip install 'splitpu[dicom]'"
-        ) from error
-    except Exception as error:  # a decoder given damaged bytes may raise anything at all
-        raise BadImage(f"is cut short or damaged ({type(error).__name__})") from error
     finally:
         settings.reading_validation_mode = before
         quiet.setLevel(level)
+
+
+def _reason(error: Exception) -> str:
+    """Never the decoder's own words: they may quote a tag, and with it the patient."""
+    match error:
+        case OSError(errno=number, strerror=reason):
+            return f"cannot be read ({reason if number else 'its end is missing'})"
+        case NotImplementedError() | RuntimeError():
+            return "cannot be decoded: it is damaged, or compressed in a way that needs pip install 'splitpu[dicom]'"
+    return f"is cut short or damaged ({type(error).__name__})"
 
 
 @cache

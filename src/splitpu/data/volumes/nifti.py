@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import stat
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from splitpu.data.images import BadImage
+from splitpu.data.images import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.dicom import MOST_VALUES
 from splitpu.data.volumes.series import Slice
 from splitpu.data.volumes.spec import Slice as Values
@@ -33,7 +31,7 @@ def require_nibabel() -> None:
 
 def read_nifti(path: str, part: int) -> tuple[tuple[Slice, ...], bytes]:
     """The slices of a file without their values, and its checksum."""
-    with _reasons_in_words(path):
+    with _nibabel_in_words(path):
         with open(path, "rb") as file:
             checksum = hashlib.file_digest(file, "sha256").digest()
         image = _upright(path)
@@ -45,7 +43,7 @@ def read_nifti(path: str, part: int) -> tuple[tuple[Slice, ...], bytes]:
 
 def load_nifti(path: str, frames: Sequence[int]) -> dict[int, Values]:
     """The values of some slices, upright and in the order in which a DICOM series of the same scan would have them."""
-    with _reasons_in_words(path):
+    with _nibabel_in_words(path):
         image = _upright(path)
         axis = _slice_axis(image)
         row_axis, column_axis = _in_plane(axis)
@@ -96,19 +94,12 @@ def _in_plane(axis: int) -> tuple[int, int]:
 
 
 @contextmanager
-def _reasons_in_words(path: str) -> Iterator[None]:
+def _nibabel_in_words(path: str) -> Iterator[None]:
+    with reasons_in_words(_reason), np.errstate(all="ignore"):
+        refuse_irregular(path)
+        yield
+
+
+def _reason(error: Exception) -> str:
     """Never the decoder's own words: they may quote the header."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise BadImage("is not a regular file")
-        if os.path.getsize(path) == 0:
-            raise BadImage("is empty (0 bytes)")
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            yield
-    except BadImage:
-        raise
-    except MemoryError as error:
-        raise BadImage("needs more memory than there is") from error
-    except Exception as error:  # damaged bytes may make a decoder raise anything at all
-        raise BadImage(f"is no NIfTI file, or cut short or damaged ({type(error).__name__})") from error
+    return f"is no NIfTI file, or cut short or damaged ({type(error).__name__})"

@@ -1,0 +1,94 @@
+"""A CSV of file names and labels, for rows of which some are known by their names."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from splitpu.data.readers import RowFile
+from splitpu.data.scanning import Skipped
+from splitpu.errors import InputError
+from splitpu.labels import Mask
+from splitpu.listing import listed
+
+_MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1": False, "false": False, "": False}
+
+
+@dataclass(frozen=True)
+class FileLabels:
+    """What a file says of some rows: whether they are labelled positive."""
+
+    where: str  # the file, for messages
+    labels: list[tuple[str, bool]]
+
+    @classmethod
+    def read(cls, path: Path) -> "FileLabels":
+        """Read such a file."""
+        return cls(str(path), read_labels(path))
+
+    def added_to(self, from_positives: Mask, files: Sequence[RowFile], skipped: Sequence[Skipped]) -> Mask:
+        """Add the positives that it names; what it calls 0 must not lie among the positives."""
+        labelled = from_positives.copy()
+        positions = _positions_by_name(files)
+        left_out = {entry.name for entry in skipped}
+        unknown: list[str] = []
+        said: dict[int, bool] = {}
+        for name, positive in self.labels:
+            places = positions.get(name, [])
+            if len(places) > 1:
+                raise InputError(
+                    f"{name!r} in {self.where} is the name of {len(places)} images: write their folders too."
+                )
+            if not places:
+                if not any(entry == name or entry.endswith(f"/{name}") for entry in left_out):
+                    unknown.append(name)
+            elif said.setdefault(places[0], positive) != positive:
+                raise InputError(f"{self.where} gives {name!r} both labels: keep one of the lines.")
+            elif positive:
+                labelled[places[0]] = True
+            elif from_positives[places[0]]:
+                raise InputError(f"{self.where} calls {name!r} unlabelled, but it lies among the positives.")
+        if unknown:
+            raise InputError(
+                f"{self.where} names files that are not among the images in the folders, {len(unknown)} in all "
+                f"({listed(unknown)}): every line is name,label with the name of a file in there."
+            )
+        return labelled
+
+
+def _positions_by_name(files: Sequence[RowFile]) -> dict[str, list[int]]:
+    """Every way to write a file: its name alone, or with any number of the folders it lies in."""
+    positions: dict[str, list[int]] = {}
+    for position, file in enumerate(files):
+        parts = file.given_name.split("/")
+        for start in range(len(parts)):
+            positions.setdefault("/".join(parts[start:]), []).append(position)
+    return positions
+
+
+def read_labels(path: Path) -> list[tuple[str, bool]]:
+    """A CSV of name and label, or of two columns without heading: 1 = positive, 0 or nothing = unlabelled."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            # As spreadsheets write it where the comma is the decimal sign; names themselves may hold either.
+            delimiter = ";" if first.count(";") == 1 and "," not in first else ","
+            lines = [line for line in csv.reader(file, delimiter=delimiter) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error
+    heading = [cell.strip().lower() for cell in lines[0]] if lines else []
+    has_heading = {"name", "label"} <= set(heading)
+    name_at, label_at = (heading.index("name"), heading.index("label")) if has_heading else (0, 1)
+    labels = []
+    for number, line in enumerate(lines[has_heading:], start=1 + has_heading):
+        name = line[name_at].strip() if len(line) > name_at else ""
+        label = line[label_at].strip().lower() if len(line) > label_at else ""
+        if label not in _MEANINGS or not name:
+            raise InputError(
+                f"line {number} of {path} is not a name and a label: write name,label with 1 = labelled positive and "
+                "0 or nothing = unlabelled."
+            )
+        labels.append((name.replace("\\", "/"), _MEANINGS[label]))
+    return labels
