@@ -1,6 +1,7 @@
 """`splitpu fit` and `splitpu demo`."""
 
 import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,8 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
         world.tell("")
         if not quiet:
             display.say(f"{folder.path} is finished already; there is nothing to resume.")
-        folder.tidy(keep_checkpoints=request.keep_checkpoints)
+        with suppress(InputError), folder.locked():  # whoever else holds it does this, too
+            folder.tidy(keep_checkpoints=request.keep_checkpoints)
         show_result(folder, folder.read_result(), json=json)
         return 0
     with display.watching() as watch:
