@@ -30,7 +30,7 @@ from splitpu.runs.request import Request, Source
 from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.runs.starting_weights import weights_file
-from splitpu.training import profile_of, with_calibration
+from splitpu.training import check_method, profile_of, with_calibration
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"
 
@@ -106,6 +106,7 @@ def begin_asked(
         for note in if_settings_do_nothing(config, asked.settings or [], asked.rounds):
             display.note(note)
     # Before the prior, which may take minutes.
+    check_method(config, loaded.data)
     check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
     prior = prior_asked(asked.prior, config.method, loaded, seed, display, device=asked.device or "auto", out=asked.out)
     folder, request = begin_with(
