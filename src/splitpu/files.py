@@ -41,6 +41,15 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
 
 
+def ends_in(path: str | Path, *endings: str) -> bool:
+    """Whether a file is called so, in capitals or not, as cameras and old programs write them.
+
+    >>> ends_in("scan.NII.GZ", ".nii", ".nii.gz"), ends_in(Path("rows.npy"), ".npz")
+    (True, False)
+    """
+    return str(path).lower().endswith(endings)
+
+
 def in_a_command(path: Path) -> str:
     """The path as it has to stand in a command that is to be copied.
 
