@@ -15,12 +15,12 @@ from splitpu.cli.fit import FitOptions, begin_with, help_first_process, resolved
 from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import ComparisonStopped, StopRequest
+from splitpu.comma_lists import parse_words
 from splitpu.config import Config, config_hash
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
-from splitpu.experiments.command import parse_words
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.runs.comparison import ComparisonFolder
