@@ -103,10 +103,12 @@ def _most_probable(files: Sequence[RowFile], shares: npt.NDArray[np.float64], to
 
 
 def probabilities(decision: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Sigmoid that does not overflow; above 1/2 exactly where the decision is positive.
+    """Sigmoid that does not overflow; never below 1/2 where the decision is positive, nor above it elsewhere.
 
-    >>> probabilities(np.array([-1000.0, 0.0, 1000.0])).tolist()
-    [0.0, 0.5, 1.0]
+    The smallest decisions give 1/2 itself, so that labels have to be taken from the decision.
+
+    >>> probabilities(np.array([-1000.0, 0.0, 1e-17, 1000.0])).tolist()
+    [0.0, 0.5, 0.5, 1.0]
     """
     small = np.exp(-np.abs(decision))
     lesser: npt.NDArray[np.float64] = small / (1 + small)
