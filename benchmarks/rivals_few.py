@@ -1,7 +1,7 @@
 """What does a method make of 40 labelled images while it learns? BreastMNIST's training images, epoch by epoch.
 
-python benchmarks/rivals_few.py p3mix --data-dir ../shared/data --network cnn13 --seed 2
-python benchmarks/rivals_few.py dan --data-dir ../shared/data --set dan.anchor_level=1.0
+python benchmarks/rivals_few.py p3mix --data-dir FOLDER --network cnn13 --seed 2
+python benchmarks/rivals_few.py dan --data-dir FOLDER --set dan.anchor_level=1.0
 
 Settings and draws are those of the table `competitors-breastmnist`. Printed are shares of P and U that are called
 positive, and of U above 0.8: as the model is used, and with the statistics of plain batches in place of the running

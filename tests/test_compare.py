@@ -13,8 +13,10 @@ from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from test_resume import PATIENCE, start, wait_for
 
 from splitpu.cli import comparing, estimating, main
+from splitpu.errors import InputError
 from splitpu.prior.resolve import ResolvedPrior, prior_for
 from splitpu.runs import comparison, fitting
+from splitpu.runs.comparison import ComparisonFolder
 from splitpu.runs.folder import RunFolder
 
 METHODS = ["--method", "nnpu,naive,supervised"]
@@ -204,6 +206,37 @@ def test_two_processes_do_not_work_on_one_comparison(compared: Path, data: Path,
     with RunFolder(compared).locked():
         code, _, err = run_cli(capsys, "compare", data, *METHODS, "--seeds", "0", "--out", compared, *ASKED)
     assert code == 2 and "another process is working on" in err
+
+
+def test_of_two_commands_started_together_one_writes_nothing(data: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "all"
+    out.mkdir()
+    words = ["compare", data, "--method", "naive", "--seeds", "0", "--out", out, *ASKED]
+    with RunFolder(out).locked():  # the other one has begun and not written anything yet
+        code, _, err = run_cli(capsys, *words)
+        assert code == 2 and "another process is working on" in err
+        assert [path.name for path in out.iterdir()] == [".lock"]
+    (out / ".lock").write_text("")  # as one leaves it that is killed at once
+    assert run_cli(capsys, *words)[0] == 0 and not list(out.glob(".*"))
+
+
+def test_a_comparison_is_read_when_nobody_else_can_write_it(
+    data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = list[bool]()
+
+    def read_shared(folder: ComparisonFolder) -> None:
+        with pytest.raises(InputError, match="another process"), RunFolder(folder.path).locked():
+            pass
+        held.append(True)
+        usual(folder)
+
+    usual = ComparisonFolder._read_shared
+    monkeypatch.setattr(ComparisonFolder, "_read_shared", read_shared)
+    for seeds in ("0", "0,1"):
+        words = ["compare", data, "--method", "naive", "--seeds", seeds, "--out", tmp_path / "all", *ASKED]
+        assert run_cli(capsys, *words)[0] == 0
+    assert held == [True]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from splitpu.data import (
     read_features,
     read_npz,
 )
+from splitpu.data.npz import read_names
 from splitpu.errors import InputError, ModelFileError
 
 NOISE = np.random.default_rng(0)
@@ -321,6 +322,9 @@ def test_reading_arrays(tmp_path):
     np.testing.assert_array_equal(read_features(tmp_path / "single.npz"), X)
     np.save(tmp_path / "a.npy", X)
     assert isinstance(read_features(tmp_path / "a.npy"), np.memmap)
+    (tmp_path / "a.npy").rename(tmp_path / "A.NPY")
+    np.testing.assert_array_equal(read_features(tmp_path / "A.NPY"), X)
+    assert read_names(tmp_path / "A.NPY") is None
 
 
 def truncated(path):

@@ -1,7 +1,11 @@
 """Experiments as they are declared, the units they come to, and the two commands that start them."""
 
+import inspect
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +13,11 @@ import pytest
 from experiment_tools import NAMES, units_of
 
 from splitpu.cli import main
+from splitpu.cli.reproduce import reproduce
 from splitpu.config import config_from_dict
 from splitpu.errors import InputError
 from splitpu.experiments import __main__ as plain
+from splitpu.experiments import command
 from splitpu.experiments.declared import chosen_experiments, experiments, recipes
 from splitpu.experiments.units import planned_units
 
@@ -117,6 +123,31 @@ def test_both_commands(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "whole numbers" in capsys.readouterr().err
     assert run([*prefix]) == 2
     assert "name an experiment" in capsys.readouterr().err
+
+
+def test_both_commands_have_the_same_options() -> None:
+    other_names = {"--only-list": "--list"}
+    here = {f"--{name.replace('_', '-')}" for name in inspect.signature(reproduce).parameters} - {"--name"}
+    there = {action.option_strings[-1] for action in plain._parser()._actions if action.option_strings} - {"--help"}
+    assert {other_names.get(option, option) for option in here} == there
+
+
+@pytest.mark.parametrize("words", [["reproduce"], []])
+def test_both_commands_stop_politely(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[command.Order]()
+
+    def carry_out(order: command.Order, stop: Callable[[], bool]) -> int:
+        asked.append(order)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop()
+        return 0
+
+    monkeypatch.setattr(command, "carry_out", carry_out)
+    run = main if words else plain.main
+    rest = ["main", "--seeds", "0,1", "--method", "vpu", "--minutes", "2.5", "--side-by-side", "2", "--commit", "abc"]
+    assert run([*words, *rest, "--data-dir", "files", "--fill"]) == 143
+    expected = {"names": "main", "seeds": (0, 1), "methods": ("vpu",), "minutes": 2.5, "commit": "abc", "fill": True}
+    assert asked == [command.Order(**expected, side_by_side=2, data_dir=Path("files"))]
 
 
 def run_words(run: Any, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

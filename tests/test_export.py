@@ -93,7 +93,7 @@ def test_the_command_writes_a_file_that_gives_our_probabilities(
     data, run, file = tmp_path / "rows.npz", tmp_path / "run", tmp_path / "model.onnx"
     np.savez(data, X=images, s=(np.arange(60) % 3 == 0).astype(int))
     assert main(["fit", str(data), "--out", str(run), "--prior", "0.6", "--quiet", "--rounds", "1", *TINY]) == 0
-    code, printed, said = run_cli(capsys, "export", run, "--onnx", file)
+    code, printed, said = run_cli(capsys, "export", run, file)
     assert code == 0 and "uint8, (count, 8, 8, 1)" in printed and said == ""
     session = onnxruntime.InferenceSession(str(file))
     model = Model.load(run)
@@ -105,7 +105,7 @@ def test_the_command_writes_a_file_that_gives_our_probabilities(
         assert np.array_equal(decision[clear], expected[clear] > 0.5)
     assert run_cli(capsys, "export", run)[0] == 0 and (run / "model.onnx").is_file()  # there is no other format
     with small_files_only(2000):
-        code, _, said = run_cli(capsys, "export", run, "--onnx", tmp_path / "too-large.onnx")
+        code, _, said = run_cli(capsys, "export", run, tmp_path / "too-large.onnx")
     assert code == 2 and "the disk is full" in said  # which has nothing to do with the network
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "rows.npz", "run"]
 

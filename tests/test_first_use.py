@@ -196,7 +196,7 @@ def test_experiments_are_listed_without_a_name(capsys: Capture, tmp_path: Path) 
 def test_the_folder_of_several_seeds_is_not_called_unfinished(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "seed3").mkdir()
     (tmp_path / "seeds.json").write_text('{"seeds": [3]}')
-    for words in (("predict", tmp_path, "a.npy"), ("info", tmp_path), ("export", tmp_path, "--onnx", "m.onnx")):
+    for words in (("predict", tmp_path, "a.npy"), ("info", tmp_path), ("export", tmp_path, "m.onnx")):
         code, _, err = run_cli(capsys, *words)
         assert code == 2 and "several seeds: name one of them" in err and "seed3" in err
 

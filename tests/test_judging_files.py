@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,17 @@ def test_test_folders_arrays_and_tables(place: Path, capsys: Capture) -> None:
     table = evaluated(capsys, place / "table-run", "--test", place / "test.csv")
     assert arrays["rows"] == table["rows"] == 40
     assert arrays["models"][1]["accuracy"] > 0.9 and table["models"][1]["accuracy"] > 0.9
+
+
+def test_endings_in_capitals(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    arrays = tiny_arrays()
+    np.savez(tmp_path / "test.npz", X_test=arrays["X_test"], y_test=arrays["y_test"])
+    (tmp_path / "test.npz").rename(tmp_path / "TEST.NPZ")
+    shutil.copy(place / "tp.npy", tmp_path / "TP.NPY")
+    assert evaluated(capsys, place / "arrays-run", tmp_path / "TEST.NPZ")["rows"] == 40
+    assert evaluated(capsys, place / "arrays-run", "--test", tmp_path / "TP.NPY", place / "tn.npy")["rows"] == 40
+    assert "does not say which rows are labelled" in refused(capsys, "fit", tmp_path / "TP.NPY")
+    assert "NO.NPZ does not exist" in refused(capsys, "fit", tmp_path / "NO.NPZ")
 
 
 def test_positives_and_negatives_are_not_mixed_up(place: Path, capsys: Capture) -> None:

@@ -8,7 +8,7 @@ import pytest
 from cli_tools import run_cli
 
 from splitpu.data import load_named, make_pu
-from splitpu.data.medical import local_file
+from splitpu.data.medical import local_file, why_missing
 from splitpu.errors import InputError
 
 Capture = pytest.CaptureFixture[str]
@@ -70,6 +70,12 @@ def test_files_are_found_where_the_user_says(folder: Path, monkeypatch: pytest.M
     assert local_file("busi", folder / "elsewhere") is None
     with pytest.raises(InputError, match=r"needs the file busi780_224\.npz, which is not in"):
         load_named("busi", folder=folder / "elsewhere")
+
+
+def test_files_are_looked_for_nowhere_else(tmp_path: Path) -> None:
+    assert local_file("busi", cache=tmp_path) is None
+    missing = why_missing("busi", cache=tmp_path)
+    assert missing and "which is not in $SPLITPU_DATA or the cache; give its folder with --data-dir" in missing
 
 
 def test_a_file_that_is_not_right(folder: Path) -> None:

@@ -65,9 +65,9 @@ def test_small_images_keep_their_own_first_layer(published: Path) -> None:
 
 def test_other_ways_of_saving(published: Path, tmp_path: Path) -> None:
     tensors = torch.load(published, weights_only=True)
-    save_file(tensors, tmp_path / "a.safetensors")
+    save_file(tensors, tmp_path / "a.SAFETENSORS")
     torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in tensors.items()}}, tmp_path / "b.pth")
-    for name in ("a.safetensors", "b.pth"):
+    for name in ("a.SAFETENSORS", "b.pth"):
         assert len(transfer(read_pretrained(tmp_path / name), ResNet18((64, 64, 3))).loaded) == len(tensors) - 2
 
 

@@ -18,7 +18,7 @@ from test_resume import PATIENCE, wait_for
 import splitpu.prior.network_scores as networks
 from splitpu.cli import main
 from splitpu.data import PUData
-from splitpu.errors import InputError, Interrupted
+from splitpu.errors import DiskError, InputError, Interrupted
 from splitpu.runs.prior_under_way import kept_until_known
 
 Capture = pytest.CaptureFixture[str]
@@ -155,6 +155,9 @@ def test_two_at_the_same_estimate_do_not_share_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError), kept_until_known(data, 0, tmp_path):
         raise InputError("no estimate")
     assert not list(tmp_path.iterdir())
+    with pytest.raises(DiskError), kept_until_known(data, 0, tmp_path):
+        raise DiskError("no room for more of it; free some space and resume")
+    assert [path.name[:7] for path in tmp_path.iterdir()] == [".prior-"]
     (tmp_path / "file").write_text("where nothing can be kept")
     with kept_until_known(data, 0, tmp_path / "file") as nothing:
         assert nothing is None

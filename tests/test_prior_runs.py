@@ -116,3 +116,21 @@ def test_of_data_of_ones_own_nobody_knows_the_true_share(tmp_path: Path, capsys:
     said = must_refuse(capsys, "fit", data, "--prior", "True", "--out", tmp_path / "run", *more, saying="own.npz: give")
     assert "--prior true is for named sets" in said and "leave --prior out to have it estimated" in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--method", "vpu", "--set", "members=3"], "members=3 is nothing that method 'vpu' knows"),
+        (["--set", "base.method=supervised"], "'supervised' learns from the true label of every training row"),
+        (["--set", "selection.calibration=platt"], "selection.calibration=platt needs rows"),
+        (["--method", "dist-pu", "--calibration", "platt"], "'dist-pu' does not use held-out rows"),
+    ],
+)
+def test_impossible_settings_are_refused_before_the_prior_is_estimated(
+    words: list[str], sentence: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("splitpu.cli.estimating.prior_for", lambda *_, **__: pytest.fail("estimated"))
+    data = write_npz(tmp_path / "pu.npz", X_test=None, y_test=None, truth=None)
+    must_refuse(capsys, "fit", data, "--out", tmp_path / "run", "--quiet", *words, saying=sentence)
+    assert not (tmp_path / "run").exists()

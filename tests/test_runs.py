@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
 from splitpu.config import Config
 from splitpu.data import PUData
-from splitpu.engine.stage import EpochRecord
+from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import InputError
-from splitpu.files import replacing, write_text
-from splitpu.runs import Request, RunFolder, Source
+from splitpu.files import disk_errors_in_words, replacing, write_text
+from splitpu.runs import Request, RunFolder, Source, fitting
 from splitpu.runs.hard import most_doubtful
 from splitpu.runs.observers import MetricsFile
 from splitpu.runs.page import surest
@@ -188,6 +188,66 @@ def test_two_processes_cannot_work_on_one_run(tmp_path: Path) -> None:
         pass
     with folder.locked():
         pass
+
+
+def test_a_lock_on_a_file_that_was_removed_meanwhile_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    folder, usual = RunFolder.create(tmp_path / "run", a_request(), Config()), fcntl.flock
+
+    def late(*given: object) -> None:
+        """Whoever held it ends between our opening the file and our locking it."""
+        monkeypatch.setattr(fcntl, "flock", usual)
+        folder.lock_file.unlink()
+        usual(*given)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with folder.locked(), pytest.raises(InputError, match="another process"), RunFolder(folder.path).locked():
+        pass
+    assert not folder.lock_file.exists()
+
+
+def test_a_finished_run_is_neither_trained_nor_written_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where two commands resume it, and the slower one comes to its lock when the other one is done."""
+    folder, notes = RunFolder(finished), list[str]()
+    request, before = folder.request(), {path: path.stat().st_mtime_ns for path in finished.iterdir()}
+    monkeypatch.setattr(fitting, "train", lambda *_, **__: pytest.fail("trained again"))
+    result = fitting.carry_out(folder, request, load_request(request), observer=Observer(), note=notes.append)
+    assert result == folder.read_result() and "was finished by another process" in notes[0]
+    assert {path: path.stat().st_mtime_ns for path in finished.iterdir()} == before
+
+
+def test_a_run_is_tidied_up_while_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the checkpoints of whoever goes on with it next could be taken away."""
+    data, out, usual, refused = write_npz(tmp_path / "tiny.npz"), tmp_path / "run", RunFolder.tidy, list[Path]()
+
+    def tidy(folder: RunFolder, *, keep_checkpoints: bool) -> None:
+        with pytest.raises(InputError, match="another process"), RunFolder(folder.path).locked():
+            pass
+        refused.append(folder.path)
+        usual(folder, keep_checkpoints=keep_checkpoints)
+
+    monkeypatch.setattr(RunFolder, "tidy", tidy)
+    assert run_cli(capsys, "fit", data, "--prior", 0.5, "--rounds", 0, "--out", out, *TINY)[0] == 0
+    assert run_cli(capsys, "fit", "--resume", out)[0] == 0
+    assert refused == [out, out] and not (out / "checkpoints").exists()
+
+
+def test_a_disk_that_fills_up_before_the_first_checkpoint_leaves_the_run_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        with disk_errors_in_words(out / "checkpoints"):
+            raise OSError(28, "No space left on device")
+
+    data, out = write_npz(tmp_path / "tiny.npz"), tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting, "train", no_room)
+        must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying="disk is full.* resume")
+    assert run_cli(capsys, "fit", "--resume", out, "--quiet")[0] == 0
 
 
 def test_a_torn_last_line_of_the_metrics_does_not_count(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ class ModelFileError(InputError):
     """A model file is cut short, of another version, or not a model file at all."""
 
 
+class DiskError(InputError):
+    """The disk is full or a place may not be written; what is there already stays, to be gone on with."""
+
+
 class MissingExtraError(SplitPUError, ImportError):
     """An optional dependency is needed for this input; the message says which extra to install."""
 

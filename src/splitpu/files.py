@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from splitpu.errors import InputError
+from splitpu.errors import DiskError, InputError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -41,6 +41,15 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
 
 
+def ends_in(path: str | Path, *endings: str) -> bool:
+    """Whether a file is called so, in capitals or not, as cameras and old programs write them.
+
+    >>> ends_in("scan.NII.GZ", ".nii", ".nii.gz"), ends_in(Path("rows.npy"), ".npz")
+    (True, False)
+    """
+    return str(path).lower().endswith(endings)
+
+
 def in_a_command(path: Path) -> str:
     """The path as it has to stand in a command that is to be copied.
 
@@ -70,9 +79,9 @@ def disk_errors_in_words(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         if _means_no_room(error):
-            raise InputError(f"the disk is full: {path} could not be written; free some space and resume.") from error
+            raise DiskError(f"the disk is full: {path} could not be written; free some space and resume.") from error
         if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
-            raise InputError(f"{path} may not be written ({error.strerror}); choose another place.") from error
+            raise DiskError(f"{path} may not be written ({error.strerror}); choose another place.") from error
         raise
 
 

@@ -197,9 +197,14 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
     """Refuse, before anything is trained, a method that lacks its prior or the truth it learns from; gives the prior,
     whatever kind of number it came as, as one that can be reckoned with and saved."""
     check_method(config, data)
-    _check_selection(config, prior)
     if prior is not None:
         return check_prior(prior, data)
+    selection = config.selection
+    if selection.held_out and (selection.calibration != "none" or selection.criterion in ("accuracy", "nnpu")):
+        raise InputError(
+            "selection.held_out needs the prior, without which P and U say nothing of a model: give it, or "
+            "choose by VPU's own loss with selection.criterion=variational"
+        )
     if find_method(config.method).needs_prior:
         raise missing_prior(config.method)
     return None
@@ -220,9 +225,10 @@ def check_method(config: Config, data: PUData) -> None:
             f"members={config.members} is nothing that method '{method.name}' knows: leave it out, or choose split-pu, "
             "nnpu, upu or naive"
         )
+    _check_selection(config)
 
 
-def _check_selection(config: Config, prior: float | None) -> None:
+def _check_selection(config: Config) -> None:
     """Refuse what rows set aside cannot do."""
     selection = config.selection
     if selection.calibration != "none" and selection.held_out == 0:
@@ -230,15 +236,7 @@ def _check_selection(config: Config, prior: float | None) -> None:
             f"selection.calibration={selection.calibration} needs rows that were not trained on: set "
             "selection.held_out, to 0.2 say"
         )
-    if selection.held_out == 0:
-        return
-    needs_prior = selection.calibration != "none" or selection.criterion in ("accuracy", "nnpu")
-    if prior is None and needs_prior:
-        raise InputError(
-            "selection.held_out needs the prior, without which P and U say nothing of a model: give it, or "
-            "choose by VPU's own loss with selection.criterion=variational"
-        )
-    if "selection" not in sections_in_use(config):
+    if selection.held_out and "selection" not in sections_in_use(config):
         raise InputError(
             f"method '{config.method}' does not use held-out rows: leave out selection.held_out, or choose split-pu, "
             "nnpu, upu, vpu or naive"

@@ -7,7 +7,7 @@ from cyclopts import App, Group
 
 from splitpu.cli import looking
 from splitpu.cli.compare import compare
-from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Share, TrainingWords, Whole
+from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Share, TrainingWords, WholeOrNone
 from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
@@ -58,9 +58,9 @@ def fit(
     where: DataWords = NO_WORDS,
     out: Path | None = None,
     how: TrainingWords = AS_USUAL,
-    seed: Whole = None,
+    seed: WholeOrNone = None,
     seeds: str | None = None,
-    side_by_side: Whole = None,
+    side_by_side: WholeOrNone = None,
     resume: str | None = None,
     keep_checkpoints: Flag = False,
     quiet: Flag = False,
@@ -123,7 +123,7 @@ def predict(
     /,
     *,
     out: Path | None = None,
-    top: Whole = None,
+    top: WholeOrNone = None,
     copy_to: Path | None = None,
     link: Flag = False,
     strict: Flag = False,

@@ -15,12 +15,12 @@ from splitpu.cli.fit import FitOptions, begin_with, help_first_process, resolved
 from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import ComparisonStopped, StopRequest
+from splitpu.comma_lists import parse_words
 from splitpu.config import Config, config_hash
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
-from splitpu.experiments.command import parse_words
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.runs.comparison import ComparisonFolder
@@ -34,20 +34,32 @@ from splitpu.side_by_side import all_or_error, run_jobs
 from splitpu.training import check_method, check_needs
 
 
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """What every run learns from, by seed."""
+
+    sources: Mapping[int, Source]
+    draws: Mapping[int, LoadedData]
+
+    @property
+    def first(self) -> LoadedData:
+        """Of the first seed; of the others only the draw of labels differs."""
+        return next(iter(self.draws.values()))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Plan:
     """Everything that is settled before the first run begins."""
 
     folder: ComparisonFolder
     configs: Mapping[str, Config]  # by method
-    sources: Mapping[int, Source]  # by seed, as the next two
-    draws: Mapping[int, LoadedData]
-    priors: Mapping[int, ResolvedPrior | None]
+    rows: _Rows
+    priors: Mapping[int, ResolvedPrior | None]  # by seed
 
     @property
     def runs(self) -> list[tuple[str, int]]:
         """Seed by seed, so that methods can be compared as early as possible."""
-        return [(method, seed) for seed in self.draws for method in self.configs]
+        return [(method, seed) for seed in self.rows.draws for method in self.configs]
 
 
 def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_json: bool) -> int:
@@ -60,10 +72,12 @@ def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_js
     check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
     display = choose_display(quiet=quiet)
-    plan = _planned(asked, methods, seeds, display)
-    with plan.folder.locked():
+    rows = _loaded(asked, seeds, display)
+    asked, folder = _folder_asked(asked, methods, rows)
+    with folder.locked():  # before anything of it is read, as another command may be about to write it
+        plan = _planned(asked, methods, rows, folder, display)
         _train(asked, plan, display, keep_checkpoints=keep_checkpoints)
-    show_comparison(plan.folder, methods, seeds, json=as_json)
+    show_comparison(folder, methods, seeds, json=as_json)
     return 0
 
 
@@ -80,27 +94,34 @@ def parse_methods(text: str) -> tuple[str, ...]:
     return names
 
 
-def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], display: ProgressDisplay) -> _Plan:
-    """Load the data, check everything that can be wrong, and settle what all runs share."""
+def _loaded(asked: FitOptions, seeds: Sequence[int], display: ProgressDisplay) -> _Rows:
     sources = {seed: source_to_fit(asked, seed) for seed in seeds}
     with display.watching() as watch:
-        draws = dict(zip(seeds, load_draws(list(sources.values()), display.say, watch), strict=True))
-    first = draws[seeds[0]]
+        draws = load_draws(list(sources.values()), display.say, watch)
+    return _Rows(sources, dict(zip(seeds, draws, strict=True)))
+
+
+def _folder_asked(asked: FitOptions, methods: Sequence[str], rows: _Rows) -> tuple[FitOptions, ComparisonFolder]:
+    """Check what can be wrong without a prior; gives what is asked for, in full, and the folder for it."""
+    first, (source, *_) = rows.first, rows.sources.values()
     start = check_network(asked.backbone or "auto", asked.weights, first.data.features.shape[1:])
-    plain = {method: resolved_config(dataclasses.replace(asked, method=method), first) for method in methods}
-    for config in plain.values():
+    configs = _configs(asked, methods, first)
+    for config in configs.values():
         check_method(config, first.data)
-    needing = min(plain.values(), key=_need_of_a_prior)
     if asked.prior is None:
         # Estimates without truth rest on the prior, also those of methods that do without.
-        no_use = first.held_out is not None and find_method(needing.method).needs_truth
+        no_use = first.held_out is not None and find_method(_most_in_need(configs).method).needs_truth
         asked = dataclasses.replace(asked, prior="none" if no_use else "auto")
-    shared = {
-        **_identity(asked, sources[seeds[0]], first),
-        "prior": asked.prior,
-        "file of weights": start and start["checksum"],
-    }
-    folder = ComparisonFolder(asked.out or _usual_path(sources[seeds[0]].title, shared), shared)
+    shared = {**_identity(asked, source, first), "prior": asked.prior, "file of weights": start and start["checksum"]}
+    return asked, ComparisonFolder(asked.out or _usual_path(source.title, shared), shared)
+
+
+def _planned(
+    asked: FitOptions, methods: Sequence[str], rows: _Rows, folder: ComparisonFolder, display: ProgressDisplay
+) -> _Plan:
+    """Settle what all runs share, check what depends on it, and write it down."""
+    first, draws, configs = rows.first, rows.draws, _configs(asked, methods, rows.first)
+    needing = _most_in_need(configs)
     display.say(f"data: {first.in_words()}")
     find = partial(prior_asked, asked.prior, needing.method, device=asked.device or "auto", out=folder.path)
     priors = {
@@ -111,12 +132,24 @@ def _planned(asked: FitOptions, methods: Sequence[str], seeds: Sequence[int], di
             "without test rows, figures are estimates that rest on the prior: give one, or rows with --test."
         )
     for seed, prior in priors.items():
-        for config in plain.values():
+        for config in configs.values():
             check_needs(config, draws[seed].data, None if prior is None else prior.value)
     threads = folder.threads(lambda: Hardware.choose(asked.device or "auto", needing.engine).threads)
     folder.save()
-    configs = {method: resolved_config(dataclasses.replace(asked, method=method), first, threads) for method in methods}
-    return _Plan(folder=folder, configs=configs, sources=sources, draws=draws, priors=priors)
+    configs = _configs(asked, methods, first, threads)
+    return _Plan(folder=folder, configs=configs, rows=rows, priors=priors)
+
+
+def _configs(
+    asked: FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int | None = None
+) -> dict[str, Config]:
+    """The configuration of every method."""
+    return {method: resolved_config(dataclasses.replace(asked, method=method), loaded, threads) for method in methods}
+
+
+def _most_in_need(configs: Mapping[str, Config]) -> Config:
+    """Of the method for which the prior is found, for all of them."""
+    return min(configs.values(), key=_need_of_a_prior)
 
 
 def _need_of_a_prior(config: Config) -> tuple[bool, bool]:
@@ -148,21 +181,21 @@ def _usual_path(title: str, shared: Mapping[str, Any]) -> Path:
 
 
 def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_checkpoints: bool) -> None:
-    tell_of_data(plan.draws.values(), display)
+    tell_of_data(plan.rows.draws.values(), display)
     left, shared, done = threading.Event(), SharedRows(), plan.folder.lines()
     missing = [run for run in plan.runs if run not in done]
     if len(missing) < len(plan.runs):
         display.say(f"{len(plan.runs) - len(missing)} of {len(plan.runs)} runs are finished already")
 
     def bring_to_end(method: str, seed: int) -> None:
-        run, draw = plan.folder.run(method, seed), plan.draws[seed]
+        run, draw = plan.folder.run(method, seed), plan.rows.draws[seed]
         if not run.finished:
             if not run.request_file.exists():
                 config, prior = plan.configs[method], plan.priors[seed]
                 begin_with(
                     asked,
                     run.path,
-                    plan.sources[seed],
+                    plan.rows.sources[seed],
                     draw,
                     seed,
                     config=config,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from splitpu.cli.output import print_facts, print_json
 from splitpu.errors import InputError
+from splitpu.files import ends_in
 from splitpu.models import Model
 from splitpu.onnx_export import DECISION, INPUT, PROBABILITY, export_onnx
 from splitpu.runs.folder import RunFolder
@@ -20,7 +21,7 @@ def run_export(run: str, file: Path | None, *, json: bool) -> int:
     """Write the final model of a run in another format."""
     folder = RunFolder.find_trained(run)
     written = folder.path / "model.onnx" if file is None else file
-    if written.suffix.lower() != ".onnx":
+    if not ends_in(written, ".onnx"):
         raise InputError(f"{written} would not hold what its name says: give it the ending .onnx.")
     model = Model.load(folder.path)
     done = export_onnx(model, written)

@@ -1,6 +1,7 @@
 """`splitpu fit` and `splitpu demo`."""
 
 import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from splitpu.runs.request import Request, Source
 from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.runs.starting_weights import weights_file
-from splitpu.training import profile_of, with_calibration
+from splitpu.training import check_method, profile_of, with_calibration
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"
 
@@ -105,6 +106,7 @@ def begin_asked(
         for note in if_settings_do_nothing(config, asked.settings or [], asked.rounds):
             display.note(note)
     # Before the prior, which may take minutes.
+    check_method(config, loaded.data)
     check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
     prior = prior_asked(asked.prior, config.method, loaded, seed, display, device=asked.device or "auto", out=asked.out)
     folder, request = begin_with(
@@ -160,7 +162,8 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
         world.tell("")
         if not quiet:
             display.say(f"{folder.path} is finished already; there is nothing to resume.")
-        folder.tidy(keep_checkpoints=request.keep_checkpoints)
+        with suppress(InputError), folder.locked():  # whoever else holds it does this, too
+            folder.tidy(keep_checkpoints=request.keep_checkpoints)
         show_result(folder, folder.read_result(), json=json)
         return 0
     with display.watching() as watch:

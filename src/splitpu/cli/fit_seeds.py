@@ -13,12 +13,12 @@ from splitpu.cli.fit import FitOptions, begin_asked, source_to_fit
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunStopped, StopRequest
+from splitpu.comma_lists import parse_numbers
 from splitpu.engine.hardware import check_device
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
-from splitpu.experiments.command import parse_numbers
 from splitpu.files import in_a_command
 from splitpu.runs.fitting import carry_out
 from splitpu.runs.folder import RunFolder

@@ -13,6 +13,7 @@ from splitpu.data.named import NAMED_SETS
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.tables import TableSource
 from splitpu.errors import InputError
+from splitpu.files import ends_in
 from splitpu.runs.request import Source
 from splitpu.runs.sources import parse_source
 
@@ -32,7 +33,7 @@ class DataOptions(DataWords):
 def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source:
     """The one source that the options describe together, or a sentence about the one that does not belong."""
     data, number, folders = _number_or_folders(asked)
-    if data is not None and Path(data).suffix.lower() in _SPREADSHEETS:
+    if data is not None and ends_in(data, *_SPREADSHEETS):
         raise InputError(f"{data} is a spreadsheet: save its sheet as CSV in UTF-8, and give that file.")
     if any(_is_array_file(word) for word in [*folders, *(asked.unlabelled or [])]):
         refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
@@ -47,7 +48,7 @@ def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source
             "--positives and --unlabelled."
         )
     refuse(asked, _FOR_FOLDERS, "for folders of images or patients.")
-    if data not in NAMED_SETS and Path(data).suffix.lower() in TABLE_SUFFIXES:
+    if data not in NAMED_SETS and ends_in(data, *TABLE_SUFFIXES):
         if number is not None:
             raise InputError(f"--positives is for named sets and folders; in {data} name the column with --label.")
         return Source(table=_table_source(asked, data), scenario=scenario)
@@ -130,7 +131,7 @@ def _array_source(asked: DataOptions, data: str | None, positives: Sequence[str]
 
 
 def _is_array_file(word: str) -> bool:
-    return Path(word).suffix.lower() in ARRAY_SUFFIXES and not Path(word).is_dir()
+    return ends_in(word, *ARRAY_SUFFIXES) and not Path(word).is_dir()
 
 
 def _table_source(asked: DataOptions, data: str) -> TableSource:

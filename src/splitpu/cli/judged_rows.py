@@ -15,6 +15,7 @@ from splitpu.data.readers import RowSpec, Watch
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.tables import TableRecipe, TableSource, read_table_test
 from splitpu.errors import InputError
+from splitpu.files import ends_in
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.request import Source
@@ -58,7 +59,7 @@ def _found_rows(
 ) -> JudgedRows:
     refuse(asked, ("names", "ignore"), "for training: the model knows which columns it takes.")
     for word in (asked.data, *(asked.test or ()), *(asked.positives or ()), *(asked.unlabelled or ())):
-        if word is not None and word.lower().endswith(ARRAY_SUFFIXES):
+        if word is not None and ends_in(word, *ARRAY_SUFFIXES):
             refuse_arrays_for_a_table(model, word)
     others = [option for option in asked.given() if option in ("DATA", "--positives", "--unlabelled", "--labels")]
     if asked.test is not None:
@@ -67,7 +68,7 @@ def _found_rows(
         return _with_truth(folder, model, asked, list(asked.test), watch)
     if asked.data in NAMED_SETS:
         return _named(str(asked.data))
-    if asked.data is not None and asked.data.endswith(".npz") and not has_only_pu_labels(asked.data):
+    if asked.data is not None and ends_in(asked.data, ".npz") and not has_only_pu_labels(asked.data):
         return JudgedRows(where=asked.data, tested=HeldOut.from_arrays(*read_labelled(asked.data)))
     return _labelled(folder, model, asked, watch, scenario) if asked.given() else _of_run(folder, watch)
 
@@ -115,7 +116,7 @@ def _with_truth(
     folder: RunFolder, model: Model, asked: DataOptions, words: list[str], watch: Watch | None
 ) -> JudgedRows:
     where = " and ".join(words)
-    if len(words) == 1 and words[0].lower().endswith(TABLE_SUFFIXES):
+    if len(words) == 1 and ends_in(words[0], *TABLE_SUFFIXES):
         own = folder.request().source.table
         named = asked if asked.label is not None or own is None else _as_in_training(asked, own)
         if named.label is None:
@@ -128,7 +129,7 @@ def _with_truth(
             f"--test takes one table, or two folders or .npy files (positives, negatives), but got "
             f"{len(words)} word{'' if len(words) == 1 else 's'}."
         )
-    if all(word.lower().endswith(ARRAY_SUFFIXES) for word in words):
+    if all(ends_in(word, *ARRAY_SUFFIXES) for word in words):
         return JudgedRows(where=where, tested=HeldOut.from_arrays(*read_array_test(words)))
     rows, truth = read_test_folders(absolute(words), image_spec(model, where), strict=asked.strict, watch=watch)
     tested = HeldOut.from_arrays(rows.pixels, truth, channels="last")

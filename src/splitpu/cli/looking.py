@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from splitpu.cli.options import NO_WORDS, DataWords, Flag, Seed, Whole
+from splitpu.cli.options import NO_WORDS, DataWords, Flag, Whole, WholeOrNone
 from splitpu.config.schema import Scenario
 
 
@@ -14,7 +14,7 @@ def prior(
     where: DataWords = NO_WORDS,
     scenario: Scenario = "single-training-set",
     scores: Literal["auto", "classical", "network"] = "auto",
-    seed: Seed = 0,
+    seed: Whole = 0,
     device: str = "auto",
     json: Flag = False,
 ) -> int:
@@ -49,7 +49,7 @@ def sensitivity(
     *,
     lowest: float | None = None,
     highest: float | None = None,
-    steps: Seed = 7,
+    steps: Whole = 7,
     refit: Flag = False,
     device: str = "auto",
     json: Flag = False,
@@ -82,7 +82,7 @@ def hard(
     run: str,
     /,
     *,
-    top: Whole = None,
+    top: WholeOrNone = None,
     out: Path | None = None,
     copy_to: Path | None = None,
     link: Flag = False,
@@ -110,7 +110,7 @@ def hard(
     return run_hard(run, HardOptions(top=top, out=out, copy_to=copy_to, link=link, json=json))
 
 
-def export(run: str, file: Path | None = None, /, *, onnx: Flag = False, json: Flag = False) -> int:
+def export(run: str, file: Path | None = None, /, *, json: Flag = False) -> int:
     """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
 
     Parameters
@@ -119,8 +119,6 @@ def export(run: str, file: Path | None = None, /, *, onnx: Flag = False, json: F
         A finished run folder.
     file
         The file to write; model.onnx in the run folder if not given.
-    onnx
-        As ONNX, the only format there is; may be left out.
     json
         Print one JSON object.
     """

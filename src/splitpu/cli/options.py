@@ -31,9 +31,9 @@ def _share_or_word(_: object, tokens: Sequence[Token]) -> float | Literal["auto"
         ) from None
 
 
-Whole = Annotated[int | None, Parameter(converter=_whole_number)]
+Whole = Annotated[int, Parameter(converter=_whole_number)]
+WholeOrNone = Annotated[int | None, Parameter(converter=_whole_number)]
 Share = Annotated[float | Literal["auto", "true", "none"] | None, Parameter(converter=_share_or_word)]
-Seed = Annotated[int, Parameter(converter=_whole_number)]
 Flag = Annotated[bool, Parameter(negative=(), show_default=False)]
 Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)]
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
@@ -84,7 +84,7 @@ class DataWords:
     size: str | None = None
     strict: Flag = False
     series: str | None = None
-    slices: Whole = None
+    slices: WholeOrNone = None
     label: str | None = None
     positive_label: str | None = None
     names: str | None = None
@@ -131,7 +131,7 @@ class TrainingWords:
     preset: str | None = None
     config: Path | None = None
     settings: Settings = None
-    rounds: Whole = None
+    rounds: WholeOrNone = None
     backbone: str | None = None
     weights: Path | None = None
     warmup: str | None = None

@@ -32,7 +32,16 @@ def print_json(content: Mapping[str, Any]) -> None:
 
 def print_note(text: str) -> None:
     """Say something that is not an error, in one line."""
-    print(f"note: {as_options(' '.join(text.split()))}", file=sys.stderr)
+    print(note_line(text), file=sys.stderr)
+
+
+def note_line(text: str) -> str:
+    """A note as it is shown everywhere: one line, in the words of the command line.
+
+    >>> note_line("the prior was not given:\\n  give prior=0.3")
+    'note: the prior was not given: give --prior 0.3'
+    """
+    return f"note: {as_options(' '.join(text.split()))}"
 
 
 _WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken

@@ -18,6 +18,7 @@ from splitpu.data.table_files import read_table
 from splitpu.data.tables import TableRecipe
 from splitpu.data.volumes import VolumeSpec, holds_volumes, is_nifti
 from splitpu.errors import InputError, ModelFileError
+from splitpu.files import ends_in
 from splitpu.models import Model
 
 
@@ -36,13 +37,13 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
     """Read a folder of images, a table or a file of arrays in the way the model was trained on."""
     if path.is_dir():
         return _folder(model, path, strict, watch)
-    if path.suffix.lower() in IMAGE_SUFFIXES:
+    if ends_in(path, *IMAGE_SUFFIXES):
         return _one_image(model, path)
     if is_nifti(str(path)):
         raise InputError(f"{path} is one NIfTI file: give the folder that it lies in.")
-    if path.suffix.lower() in TABLE_SUFFIXES:
+    if ends_in(path, *TABLE_SUFFIXES):
         return _table(model, path)
-    if path.is_file() and path.suffix.lower() not in ARRAY_SUFFIXES:
+    if path.is_file() and not ends_in(path, *ARRAY_SUFFIXES):
         raise InputError(
             f"{path} is of no kind that can be scored: give a folder of images or of patients, one image, a table "
             "(.csv, .parquet) or arrays (.npy, .npz)."

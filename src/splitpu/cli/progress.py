@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from splitpu.cli.output import print_note
+from splitpu.cli.output import note_line, print_note
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 
 Watch = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
@@ -148,7 +148,7 @@ class BarDisplay(ProgressDisplay):
 
     def note(self, text: str) -> None:
         """Above the bars."""
-        self._live.console.print(f"note: {' '.join(text.split())}", markup=False, soft_wrap=True)
+        self._live.console.print(note_line(text), markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Above the bars."""

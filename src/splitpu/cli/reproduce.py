@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import Flag, Seed
+from splitpu.cli.options import Flag, Whole
 
 
 def reproduce(
@@ -24,7 +24,8 @@ def reproduce(
     data_dir: Path | None = None,
     docs: Path = Path("docs"),
     device: str = "auto",
-    side_by_side: Seed = 1,
+    side_by_side: Whole = 1,
+    commit: str | None = None,
     only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
     dry_run: Flag = False,
     choose: Flag = False,
@@ -59,14 +60,16 @@ def reproduce(
     datasets
         The cache of the data sets.
     data_dir
-        The folder of sets that are read from files (busi, adrenal, breastmnist); if not given, $SPLITPU_DATA or
-        ../shared/data.
+        The folder of sets that are read from files (busi, adrenal, breastmnist); if not given, $SPLITPU_DATA or the
+        cache.
     docs
         The folder that --render writes to.
     device
         auto, cpu or cuda.
     side_by_side
         How many units to run at once on one GPU; they share the data there, and stages that several need.
+    commit
+        The commit that results are noted with, where the code is not a git checkout.
     only_list
         List the units of the experiments and whether they are done; without NAME, list the experiments.
     dry_run
@@ -78,8 +81,8 @@ def reproduce(
     render
         Write RESULTS.md and results.html from the lines that are there.
     """
-    from splitpu.cli.signals import StopRequest
-    from splitpu.experiments.command import Order, carry_out, parse_numbers, parse_words
+    from splitpu.comma_lists import parse_numbers, parse_words
+    from splitpu.experiments.command import Order, carry_out_politely
 
     order = Order(
         names=name,
@@ -96,12 +99,11 @@ def reproduce(
         docs=docs,
         device=device,
         side_by_side=side_by_side,
+        commit=commit,
         only_list=only_list,
         dry_run=dry_run,
         choose=choose,
         smoke=smoke,
         render=render,
     )
-    with StopRequest() as stop:
-        code = carry_out(order, stop.wanted)
-        return stop.exit_code if stop.wanted() else code
+    return carry_out_politely(order)

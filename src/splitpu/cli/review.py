@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from splitpu.errors import InputError
-from splitpu.files import disk_errors_in_words
+from splitpu.files import disk_errors_in_words, ends_in
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
 def _missing_ending(sample: ToReview) -> str:
     """Patients that are one file each are called without its ending; programs that show it need one."""
     for ending in (".nii.gz", ".nii"):
-        if sample.path.lower().endswith(ending) and not os.path.isdir(sample.path):
-            return "" if sample.name.lower().endswith(ending) else ending
+        if ends_in(sample.path, ending) and not os.path.isdir(sample.path):
+            return "" if ends_in(sample.name, ending) else ending
     return ""
 
 

@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from splitpu.data.table_files import write_parquet
 from splitpu.errors import InputError
-from splitpu.files import replacing
+from splitpu.files import ends_in, replacing
 from splitpu.runs.folder import belongs_to_a_run
 
 _ENDINGS = (".csv", ".txt", ".parquet", "")
@@ -33,7 +33,7 @@ def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:
 def write_out(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
     """Write the file whole or not at all."""
     with replacing(out) as temporary:
-        if out.suffix.lower() == ".parquet":
+        if ends_in(out, ".parquet"):
             write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(columns)})
             return
         with temporary.open("w", encoding="utf-8", newline="") as file:

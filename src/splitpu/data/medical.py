@@ -18,9 +18,6 @@ from splitpu.data.npz import read_arrays
 from splitpu.errors import InputError
 
 _DRAW_SEED = 20221010
-# Beside a checkout of this repository, or in it.
-_REPOSITORY = Path(__file__).resolve().parents[3]
-_USUAL_PLACES = (_REPOSITORY / "shared" / "data", _REPOSITORY.parent / "shared" / "data")
 
 # Benign 433 and malignant 145 of BUSI are the same picture, so one of the two labels is wrong.
 _SAME_PICTURE = ("benign (433).png", "malignant (145).png")
@@ -44,11 +41,11 @@ class LocalSet:
 
 
 def local_file(name: str, folder: str | Path | None = None, cache: str | Path | None = None) -> Path | None:
-    """The set's file in the folder given, else in $SPLITPU_DATA, the cache or ../shared/data; None if it is nowhere."""
+    """The set's file in the folder given, else in $SPLITPU_DATA or the cache; None if it is nowhere."""
     if folder is not None:
         places = [Path(folder).expanduser()]
     else:
-        places = [*reversed(data_folders(cache_folder(cache))), *_USUAL_PLACES]
+        places = data_folders(cache_folder(cache))[::-1]
     file = LOCAL_SETS[name].file
     candidates = (place / path for place in places for path in (file, Path(file).name))
     return next((path for path in candidates if path.is_file()), None)
@@ -59,7 +56,7 @@ def why_missing(name: str, folder: str | Path | None = None, cache: str | Path |
     if name not in LOCAL_SETS or local_file(name, folder, cache) is not None:
         return None
     file = LOCAL_SETS[name].file
-    where = f"in {folder}" if folder is not None else "in $SPLITPU_DATA, the cache or ../shared/data"
+    where = f"in {folder}" if folder is not None else "in $SPLITPU_DATA or the cache"
     return f"the set '{name}' needs the file {file}, which is not {where}; give its folder with --data-dir"
 
 

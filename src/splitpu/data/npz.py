@@ -10,6 +10,7 @@ import numpy as np
 
 from splitpu.data.chunks import Array
 from splitpu.errors import InputError
+from splitpu.files import ends_in
 
 NEEDED = ("X", "s")
 OPTIONAL = ("X_test", "y_test", "names", "truth")
@@ -43,7 +44,7 @@ def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
 def read_features(path: str | Path) -> Array:
     """Features to predict for: a .npy file (memory-mapped), or the array `X` (or the only array) of a .npz file."""
     path = Path(path)
-    if path.suffix == ".npy":
+    if ends_in(path, ".npy"):
         return _read_npy(path)
     with _open_npz(path) as archive:
         names = archive.files
@@ -55,7 +56,7 @@ def read_features(path: str | Path) -> Array:
 def read_names(path: str | Path) -> list[str] | None:
     """The array `names` of a .npz file, where there is one: what the rows are called."""
     path = Path(path)
-    if path.suffix == ".npy":
+    if ends_in(path, ".npy"):
         return None
     with _open_npz(path) as archive:
         if "names" not in archive.files:

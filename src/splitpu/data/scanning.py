@@ -9,6 +9,7 @@ from pathlib import Path
 
 from splitpu.data.images import SUFFIXES
 from splitpu.errors import InputError
+from splitpu.files import ends_in
 
 _LINK_TROUBLE = {errno.ENOENT: "is a link that leads nowhere", errno.ELOOP: "is a link that leads back to itself"}
 
@@ -140,7 +141,7 @@ def entry(path: str, closed: set[str], unwanted: Unwanted) -> Iterator[Entry]:
 
 
 def _no_image(path: str) -> str:
-    return "" if path.lower().endswith(SUFFIXES) else f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+    return "" if ends_in(path, *SUFFIXES) else f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 
 def readable_name(path: str, begins: int) -> str:

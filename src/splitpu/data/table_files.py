@@ -9,6 +9,7 @@ from typing import Any
 
 from splitpu.config.keys import nearest
 from splitpu.errors import InputError, MissingExtraError
+from splitpu.files import ends_in
 from splitpu.listing import listed
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -45,7 +46,7 @@ def read_table(path: Path) -> Table:
     """The whole table; what a cell means is decided later, by column."""
     if not path.is_file():
         raise InputError(f"{path} does not exist or is not a file: check the path.")
-    columns = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    columns = _read_parquet(path) if ends_in(path, ".parquet") else _read_csv(path)
     table = Table(columns, str(path))
     if len(table) == 0:
         raise InputError(f"{path} has no rows below its heading: give at least one.")

@@ -1,43 +1,33 @@
-"""`python -m splitpu.experiments`: the same as `splitpu reproduce`, for machines without the command-line library."""
+"""`python -m splitpu.experiments`: `splitpu reproduce` on machines that have torch but not the command-line library.
+
+Its options are the parts of an `Order`, so that they are listed once; `splitpu reproduce --help` says what they mean.
+"""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from splitpu.cli import reader_has_gone
+from splitpu.comma_lists import parse_numbers, parse_words
 from splitpu.errors import SplitPUError
-from splitpu.experiments.command import DOCS, RESULTS, Order, carry_out, parse_numbers, parse_words
+from splitpu.experiments.command import Order, carry_out_politely
+
+_SPELLING = {"methods": "--method", "only_list": "--list"}
+_READ: dict[Any, Callable[[str], Any]] = {int: int, float | None: float, Path: Path, Path | None: Path}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the words ask for; what a user did wrong is one sentence and code 2."""
-    given = _parser().parse_args(argv)
+    given = vars(_parser().parse_args(argv))
     try:
-        code = carry_out(
-            Order(
-                names=given.names,
-                recipe=given.recipe,
-                methods=parse_words(given.method) if given.method else None,
-                positives=parse_numbers(given.positives, "--positives") if given.positives else None,
-                seeds=parse_numbers(given.seeds, "--seeds") if given.seeds else None,
-                minutes=given.minutes,
-                fill=given.fill,
-                results=given.results,
-                cache=given.cache,
-                datasets=given.datasets,
-                data_dir=given.data_dir,
-                docs=given.docs,
-                device=given.device,
-                side_by_side=given.side_by_side,
-                commit=given.commit,
-                only_list=given.list,
-                dry_run=given.dry_run,
-                choose=given.choose,
-                smoke=given.smoke,
-                render=given.render,
-            )
-        )
+        if "methods" in given:
+            given["methods"] = parse_words(given["methods"])
+        for name in {"positives", "seeds"} & given.keys():
+            given[name] = parse_numbers(given[name], _spelled(name))
+        code = carry_out_politely(Order(**given))
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -48,29 +38,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m splitpu.experiments", description=__doc__)
-    add = parser.add_argument
-    add("names", nargs="?", metavar="NAME", help="an experiment, several with commas, or all")
-    add("--recipe", help="paper, default or record; all that the experiment declares if not given")
-    add("--method", help="only this method (or teacher), or several with commas; see `splitpu methods`")
-    add("--seeds", help="such as 0,1,2")
-    add("--positives", help="such as 500,1000")
-    add("--minutes", type=float, help="stop cleanly before so many minutes are over")
-    add("--fill", action="store_true", help="use the minutes up, with units that may have to go on later")
-    add("--results", type=Path, default=RESULTS, help="folder of the result lines (default: %(default)s)")
-    add("--cache", type=Path, help="folder of finished stages, shared by all experiments")
-    add("--datasets", type=Path, help="cache of the data sets; $SPLITPU_CACHE if not given")
-    add("--data-dir", type=Path, help="folder of sets that are read from files; $SPLITPU_DATA if not given")
-    add("--docs", type=Path, default=DOCS, help="folder that --render writes to (default: %(default)s)")
-    add("--device", default="auto", help="auto, cpu or cuda")
-    add("--side-by-side", type=int, default=1, metavar="K", help="units to run at once on one GPU (default: 1)")
-    add("--commit", help="noted in the results where the code is not a git checkout")
-    add("--list", action="store_true", help="list the units and whether they are done")
-    add("--dry-run", action="store_true", help="print what would be run and how long it may take on a GPU")
-    add("--choose", action="store_true", help="say which candidate the criterion picks from the lines that are there")
-    add("--smoke", action="store_true", help="run every experiment for one tiny unit a method on the CPU")
-    add("--render", action="store_true", help="write the result pages from the lines that are there")
+    parser = argparse.ArgumentParser(
+        prog="python -m splitpu.experiments", description=__doc__, argument_default=argparse.SUPPRESS
+    )
+    parser.add_argument("names", nargs="?", metavar="NAME")
+    for part in fields(Order):
+        if part.type is bool:
+            parser.add_argument(_spelled(part.name), dest=part.name, action="store_true")
+        elif part.name != "names":
+            parser.add_argument(_spelled(part.name), dest=part.name, type=_READ.get(part.type, str))
     return parser
+
+
+def _spelled(name: str) -> str:
+    return _SPELLING.get(name, f"--{name.replace('_', '-')}")
 
 
 if __name__ == "__main__":

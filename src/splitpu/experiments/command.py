@@ -41,6 +41,15 @@ class Order:
     render: bool = False
 
 
+def carry_out_politely(order: Order) -> int:
+    """The same until Ctrl-C or SIGTERM, which end it after the step it is in; the code is then that of the signal."""
+    from splitpu.cli.signals import StopRequest
+
+    with StopRequest() as stop:
+        code = carry_out(order, stop.wanted)
+        return stop.exit_code if stop.wanted() else code
+
+
 def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say = say) -> int:
     """Run, list or render; 0 if nothing failed."""
     if order.smoke:
@@ -73,30 +82,6 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
     if order.dry_run:
         return _plan(order, tell)
     return _list(order) if order.only_list else _run(order, stop, tell)
-
-
-def parse_numbers(text: str, option: str) -> tuple[int, ...]:
-    """Read whole numbers with commas between them.
-
-    >>> parse_numbers("0,1, 2", "--seeds")
-    (0, 1, 2)
-    """
-    try:
-        numbers = tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        numbers = ()
-    if not numbers or min(numbers) < 0:
-        raise InputError(f"{option} {text!r} cannot be used; give whole numbers with commas, such as 0,1,2")
-    return numbers
-
-
-def parse_words(text: str) -> tuple[str, ...]:
-    """Read names with commas between them.
-
-    >>> parse_words("vpu, dan")
-    ('vpu', 'dan')
-    """
-    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _list_experiments(order: Order) -> int:

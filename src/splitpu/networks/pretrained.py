@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from splitpu.errors import InputError
+from splitpu.files import ends_in
 from splitpu.networks.backbone import Backbone
 from splitpu.networks.resnet import ResNet18
 
@@ -56,7 +57,7 @@ def read_pretrained(path: Path) -> PretrainedWeights:
     try:
         stored: Any = (
             load_file(path)
-            if path.suffix == ".safetensors"
+            if ends_in(path, ".safetensors")
             else torch.load(path, map_location="cpu", weights_only=True)
         )
     except pickle.UnpicklingError as error:  # torch's own words are several lines of advice to trust the file

@@ -4,19 +4,20 @@ import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from splitpu.config import EngineConfig, config_hash
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
-from splitpu.files import remove_leftovers, write_text
+from splitpu.files import disk_errors_in_words, remove_leftovers, write_text
 from splitpu.methods.registry import sections_in_use
 from splitpu.metrics import finite_or_none
 from splitpu.models import Model
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.runs.estimates import estimates_of
-from splitpu.runs.folder import COMPARISON, RunFolder
+from splitpu.runs.folder import COMPARISON, RunFolder, remove_if_empty
 from splitpu.runs.several import final_model, in_words, spread_of
 from splitpu.runs.sources import LoadedData
 
@@ -39,12 +40,6 @@ class ComparisonFolder:
         self.asked: dict[str, Any] = json.loads(json.dumps(asked))  # as it will be read back
         self._threads: int | None = None
         self._priors: dict[str, dict[str, Any] | None] = {}
-        if self.shared_file.exists():
-            self._read_shared()
-        else:
-            for leftover in path.glob(f".{COMPARISON}.*.tmp"):  # of a process that was killed at once
-                leftover.unlink(missing_ok=True)
-            RunFolder.free_path(path, "")  # nothing else may be there
 
     def run(self, method: str, seed: int) -> RunFolder:
         """The run folder of a method and a seed."""
@@ -76,14 +71,20 @@ class ComparisonFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the comparison alone, and clear away what killed processes left half written."""
-        own = RunFolder(self.path)
-        with own.locked():
-            remove_leftovers(self.path)
-            try:
+        """Hold the comparison alone, from before it is read; a folder that never became one is taken away again."""
+        self._refuse_other_things()
+        new = [folder for folder in (self.path, self.path.parent) if not folder.exists()]
+        with disk_errors_in_words(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with RunFolder(self.path).locked():
+                remove_leftovers(self.path)
+                if self.shared_file.exists():
+                    self._read_shared()
                 yield
-            finally:
-                own.lock_file.unlink(missing_ok=True)
+        finally:
+            for folder in new:
+                remove_if_empty(folder)
 
     def lines(self) -> dict[tuple[str, int], Line]:
         """The lines of all finished runs, by method and seed."""
@@ -104,6 +105,15 @@ class ComparisonFolder:
             (line["method"], line["seed"]): {**line, "run": str(folder.path.relative_to(self.path))}
         }
         write_text(self.lines_file, "".join(f"{json.dumps(finite_or_none(one))}\n" for one in lines.values()))
+
+    def _refuse_other_things(self) -> None:
+        """A comparison may be there, or what a process has written that has only begun one, or was killed at once."""
+        begun = (RunFolder(self.path).lock_file.name, f".{COMPARISON}.*.tmp")
+        if self.shared_file.exists():
+            return
+        if self.path.is_dir() and all(any(fnmatch(p.name, name) for name in begun) for p in self.path.iterdir()):
+            return
+        RunFolder.free_path(self.path, "")
 
     def _read_shared(self) -> None:
         try:

@@ -12,7 +12,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import SharedRows
 from splitpu.engine.stage import Observer
 from splitpu.engine.world import World
-from splitpu.errors import InputError
+from splitpu.errors import DiskError, InputError
 from splitpu.evaluation.trained import warn_if_worthless
 from splitpu.files import write_text
 from splitpu.listening import Note, collected_warnings
@@ -96,22 +96,28 @@ def carry_out(
 ) -> dict[str, Any]:
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
 
-    Of several processes the first one does this, and the others `help_out`.
+    Of several processes the first one does this, and the others `help_out`. A run that another command has finished
+    meanwhile is not trained again: its result is given as it is.
     """
     with folder.locked(), collected_warnings(note) as given:
+        if folder.finished:
+            note(f"{folder.path} was finished by another process meanwhile; nothing is trained again")
+            return folder.read_result()
         given += (request.prior_estimate or {}).get("verdicts", [])
         folder.sweep()
         _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)
         try:
             training = _train(folder, request, loaded, Everyone([metrics, observer]), world, shared)
+        except DiskError:  # the run is possible and waits for room
+            raise
         except InputError:
             if metrics.epochs == 0 and not folder.checkpoints.exists():
                 folder.discard()
             raise
         warn_if_worthless(training, loaded.data)
         result = _write_everything(folder, training, loaded, request, given)
-    folder.tidy(keep_checkpoints=request.keep_checkpoints)
+        folder.tidy(keep_checkpoints=request.keep_checkpoints)
     return result
 
 

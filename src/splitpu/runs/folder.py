@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from splitpu.config import Config, config_to_toml, read_config
 from splitpu.errors import InputError
@@ -114,14 +114,14 @@ class RunFolder:
             if not path.exists() or draft.path.exists():
                 shutil.rmtree(draft.path, ignore_errors=True)
                 if parent_is_new:
-                    _remove_if_empty(path.parent)
+                    remove_if_empty(path.parent)
         return cls(path)
 
     def discard(self) -> None:
         """Remove a run that turned out to be impossible before anything was trained."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self.path.parent == RUNS:
-            _remove_if_empty(RUNS)
+            remove_if_empty(RUNS)
 
     # ------------------------------------------------------------------------------------------------------------ state
 
@@ -185,14 +185,22 @@ class RunFolder:
         except ImportError:  # no such locks on Windows
             yield
             return
-        with disk_errors_in_words(self.path):
-            file = self.lock_file.open("w")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None
-            yield
+        while True:
+            with disk_errors_in_words(self.path):
+                file = self.lock_file.open("w")
+            with file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None
+                # Else the last to hold it removed the file after it was opened here: the next one would make a new
+                # file, and both would believe to be alone.
+                if _is_same_file(file, self.lock_file):
+                    try:
+                        yield
+                    finally:
+                        self.lock_file.unlink(missing_ok=True)
+                    return
 
     def sweep(self) -> None:
         """Clear away what killed processes left half written."""
@@ -200,14 +208,22 @@ class RunFolder:
         remove_leftovers(self.checkpoints)
 
     def tidy(self, *, keep_checkpoints: bool) -> None:
-        """Remove what a finished run no longer needs."""
+        """Remove what a finished run no longer needs; for whoever has it `locked`."""
         self.sweep()
-        self.lock_file.unlink(missing_ok=True)
         if not keep_checkpoints:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
 
-def _remove_if_empty(folder: Path) -> None:
+def _is_same_file(file: IO[str], path: Path) -> bool:
+    """Whether what was opened still lies at the path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder that nothing was put into."""
     with suppress(OSError):  # which is what a folder with something in it gives
         folder.rmdir()
 

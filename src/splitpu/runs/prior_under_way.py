@@ -1,13 +1,13 @@
 """An estimate of the prior that takes minutes: what it has is kept, so that the same command goes on with it."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from splitpu.data.pudata import PUData
-from splitpu.errors import InputError
+from splitpu.errors import DiskError, InputError
 from splitpu.prior.scores import needs_networks
-from splitpu.runs.folder import RunFolder
+from splitpu.runs.folder import RunFolder, remove_if_empty
 
 
 @contextmanager
@@ -30,6 +30,8 @@ def kept_until_known(data: PUData, seed: int, beside: Path) -> Iterator[Path | N
         folder.sweep()
         try:
             yield folder.checkpoints
+        except DiskError:  # the estimate is possible and waits for room
+            raise
         except InputError:
             _remove(folder, above_is_new)
             raise
@@ -49,5 +51,4 @@ def _taken(folder: RunFolder, held: ExitStack) -> bool:
 def _remove(folder: RunFolder, above_is_new: bool) -> None:
     folder.discard()
     if above_is_new:
-        with suppress(OSError):  # which is what a folder with something in it gives
-            folder.path.parent.rmdir()
+        remove_if_empty(folder.path.parent)

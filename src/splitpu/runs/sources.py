@@ -20,6 +20,7 @@ from splitpu.data.scanning import Skipped
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.data.volumes import is_nifti
 from splitpu.errors import InputError
+from splitpu.files import ends_in
 from splitpu.runs.request import Request, Source
 
 
@@ -56,16 +57,16 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
             raise InputError(f"{text} is fully labelled; say how many of its positives to label with --positives 50.")
         return Source(named=text, positives=positives, draw_seed=seed, scenario=scenario)
     path = Path(text)
-    if path.suffix != ".npz" and not path.exists():
+    if not ends_in(path, ".npz") and not path.exists():
         raise InputError(
             f"there is no set named {text!r} and no such file; use a .npz, .csv or .parquet file, folders or .npy "
             f"files with --positives and --unlabelled, or {_or(NAMED_SETS)}."
         )
-    if path.suffix == ".npy":
+    if ends_in(path, ".npy"):
         raise InputError(
             f"{text} does not say which rows are labelled: give .npy files as --positives and --unlabelled."
         )
-    if path.suffix.lower() in IMAGE_SUFFIXES:
+    if ends_in(path, *IMAGE_SUFFIXES):
         raise InputError(f"{text} is one image: give folders of images with --positives and --unlabelled.")
     if is_nifti(text):
         raise InputError(f"{text} is one NIfTI file: give folders of them with --positives and --unlabelled.")

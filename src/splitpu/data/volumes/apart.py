@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from splitpu.data.images import BadImage
-from splitpu.data.volumes.spec import Slice as Values
+from splitpu.data.volumes.spec import SliceValues
 
 LONGEST = 60.0  # seconds for the frames of a file
 
@@ -31,7 +31,7 @@ class DecoderApart:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def frames(self, path: str, frames: Sequence[int]) -> dict[int, Values]:
+    def frames(self, path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
         """As `load_frames`, whatever the file does to the decoder."""
         with self._lock:
             answer = self._answer(path, frames)

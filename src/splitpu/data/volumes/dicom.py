@@ -15,7 +15,7 @@ import numpy as np
 from splitpu.data.images import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.apart import DECODER
 from splitpu.data.volumes.series import Slice, Vector
-from splitpu.data.volumes.spec import Slice as Values
+from splitpu.data.volumes.spec import SliceValues
 from splitpu.errors import MissingExtraError
 
 MOST_VALUES = 2**29  # in a file; more is a mistake or meant to do harm
@@ -63,7 +63,7 @@ def read_dicom(path: str, part: int) -> DicomFile:
         return DicomFile(tuple(_slices(stored, part, checksum.hexdigest())), checksum.digest(), who)
 
 
-def load_frames(path: str, frames: Sequence[int]) -> dict[int, Values]:
+def load_frames(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
     """The values of some frames in the unit of the scanner; bright means much, whatever the file's convention.
 
     What only gdcm can decompress is left to a process of its own: damaged bytes make gdcm end the process it works in.
@@ -74,7 +74,7 @@ def load_frames(path: str, frames: Sequence[int]) -> dict[int, Values]:
         return DECODER.frames(path, frames)
 
 
-def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict[int, Values]:
+def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict[int, SliceValues]:
     """The same in this process, by any library but one."""
     import pydicom
     from pydicom.pixels.utils import pixel_array
@@ -196,7 +196,7 @@ def _texts(value: Any) -> list[str]:
 # -------------------------------------------------------------------------------------------------------------- values
 
 
-def _measured(pixels: Any, stored: Any, frame: int) -> Values:
+def _measured(pixels: Any, stored: Any, frame: int) -> SliceValues:
     """Stored numbers -> measured ones: the table or the line of the scanner, padding as dark as the darkest pixel."""
     from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
 

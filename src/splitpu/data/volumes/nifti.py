@@ -12,7 +12,7 @@ import numpy as np
 from splitpu.data.images import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.dicom import MOST_VALUES
 from splitpu.data.volumes.series import Slice
-from splitpu.data.volumes.spec import Slice as Values
+from splitpu.data.volumes.spec import SliceValues
 from splitpu.errors import MissingExtraError
 
 _THICKER = 1.5  # an axis whose voxels are this much longer than all others is the one that was sliced
@@ -41,7 +41,7 @@ def read_nifti(path: str, part: int) -> tuple[tuple[Slice, ...], bytes]:
         return tuple(replace(of_all, frame=frame) for frame in range(image.shape[axis])), checksum
 
 
-def load_nifti(path: str, frames: Sequence[int]) -> dict[int, Values]:
+def load_nifti(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
     """The values of some slices, upright and in the order in which a DICOM series of the same scan would have them."""
     with _nibabel_in_words(path):
         image = _upright(path)

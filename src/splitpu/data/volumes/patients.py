@@ -10,6 +10,7 @@ from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.readers import FoundRows
 from splitpu.data.scanning import Entry, Skipped, contents, entry, given_folders, readable_name
 from splitpu.errors import InputError
+from splitpu.files import ends_in
 
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
 _MAGIC, _MAGIC_AT = b"DICM", 128
@@ -101,7 +102,7 @@ def holds_volumes(folders: Sequence[str | Path]) -> bool:
             directly = os.path.dirname(one.path) == root
             if is_nifti(one.path):
                 return True
-            if not one.path.lower().endswith(IMAGE_SUFFIXES) and is_dicom(one.path):
+            if not ends_in(one.path, *IMAGE_SUFFIXES) and is_dicom(one.path):
                 if directly:
                     raise InputError(
                         f"DICOM files lie directly in {root}: give each patient a folder of its own in there, as "
@@ -113,7 +114,7 @@ def holds_volumes(folders: Sequence[str | Path]) -> bool:
 
 def is_nifti(path: str) -> bool:
     """By the name, as other programs do it."""
-    return path.lower().endswith(NIFTI_SUFFIXES)
+    return ends_in(path, *NIFTI_SUFFIXES)
 
 
 def is_dicom(path: str) -> bool:

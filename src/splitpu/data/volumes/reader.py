@@ -15,8 +15,7 @@ from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom, requi
 from splitpu.data.volumes.nifti import load_nifti, read_nifti, require_nibabel
 from splitpu.data.volumes.patients import Patient, PatientFiles, find_patients, is_nifti
 from splitpu.data.volumes.series import Slice, chosen_series, ordered
-from splitpu.data.volumes.spec import Slice as Values
-from splitpu.data.volumes.spec import VolumeSpec, as_bytes, evenly_chosen, resized
+from splitpu.data.volumes.spec import SliceValues, VolumeSpec, as_bytes, evenly_chosen, resized
 
 HIDDEN = "(a text that names the patient)"
 
@@ -62,7 +61,7 @@ class VolumeReader:
         slices = planned(source, spec.series).slices
         kept = [slices[at] for at in evenly_chosen(len(slices), spec.slices)]
         remarks: list[Remark] = []
-        found: dict[Slice, Values] = {}
+        found: dict[Slice, SliceValues] = {}
         for part in sorted({one.part for one in kept}):
             wanted = [one for one in kept if one.part == part]
             load = load_nifti if is_nifti(source.paths[part]) else load_frames

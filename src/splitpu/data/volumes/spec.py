@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from splitpu.data.chunks import Array
 
-Slice = npt.NDArray[np.float32]
+SliceValues = npt.NDArray[np.float32]
 
 DARKEST, BRIGHTEST = 0.5, 99.5  # percentiles of a volume's values that become 1 and 255
 
@@ -56,7 +56,7 @@ def evenly_chosen(count: int, most: int) -> list[int]:
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
 
 
-def resized(values: Slice, height: int, width: int) -> Slice:
+def resized(values: SliceValues, height: int, width: int) -> SliceValues:
     """One slice in another size; each new pixel is the mean of what it covers, so that nothing flickers."""
     from PIL import Image
 
@@ -66,7 +66,7 @@ def resized(values: Slice, height: int, width: int) -> Slice:
     return np.asarray(Image.fromarray(finite).resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32)
 
 
-def as_bytes(slices: Sequence[Slice], spec: VolumeSpec) -> Array:
+def as_bytes(slices: Sequence[SliceValues], spec: VolumeSpec) -> Array:
     """A volume of bytes from 1 to 255, filled up with slices of zeros.
 
     The values between the 0.5th and the 99.5th percentile of the whole volume are spread over the bytes and the others
