@@ -125,7 +125,7 @@ def test_config_may_be_an_object_a_dict_or_a_file(vectors, tmp_path):
     [
         ({"config": {"student.epoch": 2}}, "did you mean 'student.epochs'"),
         ({"config": 3}, "give a Config, a dict or the path"),
-        ({"config": {"rounds": 4}}, "rounds=None"),
+        ({"config": {"rounds": 4}, "rounds": 2}, "rounds=None"),
         ({"rounds": -1}, "rounds = -1"),
         ({"preset": "papr"}, "did you mean 'paper'"),
         ({"prior": 1.5}, "prior=1.5"),
@@ -141,7 +141,7 @@ def test_parameters_that_make_no_sense_are_refused_by_fit(vectors, parameters, m
         estimator.fit(*vectors[:2])
 
 
-def test_rounds_none_takes_what_the_config_says(vectors):
+def test_the_config_may_set_the_rounds(vectors):
     fitted = tiny(rounds=None).set_params(config=TINY | {"rounds": 3}).fit(*vectors[:2])
     assert len(fitted.rounds_) == 3
 
@@ -204,6 +204,33 @@ def test_a_prior_is_estimated_with_any_seed(vectors, seed):
     X, s = vectors[:2]
     fitted = tiny(prior="auto", rounds=0, random_state=seed).fit(X, s)
     assert 0 < fitted.prior_ < 1
+
+
+def test_what_a_mask_hides_is_not_learned(vectors):
+    X, s = vectors[:2]
+    with pytest.raises(InputError, match="X has masked entries"):
+        tiny().fit(np.ma.masked_array(X, X > 1), s)
+    with pytest.raises(InputError, match="nothing in 5 rows"):
+        tiny().fit(X, np.ma.masked_array(np.asarray(s, dtype=int), np.arange(len(s)) < 5))
+    with pytest.raises(InputError, match="X has masked entries"):
+        tiny(rounds=0).fit(X, s).predict(np.ma.masked_array(X, X > 1))
+
+
+def test_booleans_among_objects_are_labels(vectors):
+    X, s = vectors[:2]
+    labelled = np.asarray(s) == 1
+    fitted = tiny(rounds=0, random_state=0).fit(X, labelled.astype(object))
+    assert fitted.classes_.tolist() == [False, True]
+    assert np.array_equal(fitted.predict(X), tiny(rounds=0, random_state=0).fit(X, labelled).predict(X))
+
+
+def test_a_memory_mapped_table_is_streamed(vectors, tmp_path):
+    X, s = vectors[:2]
+    np.save(tmp_path / "rows.npy", np.asarray(X, dtype=np.float32))
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    fitted = tiny(rounds=0, random_state=0).fit(mapped, s)
+    assert fitted.engine_.endswith("streamed")
+    assert np.array_equal(fitted.predict(mapped), tiny(rounds=0, random_state=0).fit(np.asarray(mapped), s).predict(X))
 
 
 def test_random_state_object_is_drawn_from(vectors):

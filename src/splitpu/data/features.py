@@ -35,11 +35,16 @@ def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto") 
     return _as_float32(arranged, name)
 
 
+def refuse_masked_entries(X: Any, name: str) -> None:
+    """What a mask hides is no value, though an array made of it would have one there."""
+    if np.ma.is_masked(X):
+        raise InputError(f"{name} has masked entries: fill them in first")
+
+
 def _plain_array(X: Any, name: str) -> Array:
     if hasattr(X, "toarray"):
         raise InputError(f"{name} is a sparse matrix, which is not supported: pass {name}.toarray()")
-    if np.ma.is_masked(X):
-        raise InputError(f"{name} has masked entries: fill them in first")
+    refuse_masked_entries(X, name)
     try:
         array: Array = X if type(X) is np.memmap else np.asarray(X)
     except (ValueError, TypeError) as error:

@@ -15,14 +15,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import Preprocessing, PUData
+from splitpu.data.features import refuse_masked_entries
 from splitpu.errors import InputError
 from splitpu.estimators.inputs import (
     has_image_axes,
     integer_seed,
     labelled_rows,
     laid_over,
+    plain_labels,
     refuse_columns_without_numbers,
     refuse_missing_labels,
+    still_on_disk,
     two_classes,
 )
 from splitpu.methods.registry import find_method
@@ -154,7 +157,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         they tell only of one that says the same of nearly all rows.
         """
         refuse_missing_labels(y)
-        X, labels = self._checked_training_input(X, y)
+        X, labels = self._checked_training_input(X, plain_labels(y))
         classes, positive = two_classes(labels, self.pos_label)
         data = PUData.from_arrays(X, labelled_rows(labels, positive), scenario=self.scenario)
         negative = classes[0] if classes[1] == positive else classes[1]
@@ -187,7 +190,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         """X and the labels in the form scikit-learn promises; images only lightly, `PUData` does the rest."""
         if not has_image_axes(X):
             refuse_columns_without_numbers(X)
-            X, labels = validate_data(self, X, y)
+            refuse_masked_entries(X, "X")  # scikit-learn would take what is behind the mask
+            checked, labels = validate_data(self, X, y)
+            X = still_on_disk(X, checked)
         else:
             if hasattr(self, "feature_names_in_"):  # from an earlier fit
                 del self.feature_names_in_
@@ -255,7 +260,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
             return X
         refuse_columns_without_numbers(X)
-        return validate_data(self, X, reset=False)
+        refuse_masked_entries(X, "X")
+        return still_on_disk(X, validate_data(self, X, reset=False))
 
     # --- keeping ---
 

@@ -36,7 +36,9 @@ def refuse_missing_labels(y: Any) -> None:
         values = np.asarray(y)
     except ValueError:  # rows of different lengths: scikit-learn will say so
         return
-    if values.dtype.kind == "f":
+    if np.ma.is_masked(y):
+        missing = int(np.ma.getmaskarray(y).sum())
+    elif values.dtype.kind == "f":
         missing = int(np.isnan(values).sum())
     else:
         missing = sum(map(_is_missing, values.flat)) if values.dtype.kind == "O" else 0
@@ -45,6 +47,22 @@ def refuse_missing_labels(y: Any) -> None:
             f"Input y contains NaN or nothing in {missing} rows: write 0 for unlabelled rows and 1 for labelled "
             "positives, as y.fillna(0) does to a column that holds 1 or nothing"
         )
+
+
+def plain_labels(y: Any) -> Any:
+    """Labels as they are, but True and False in a column of objects, which scikit-learn does not know, as booleans."""
+    values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list | tuple) else y
+    if getattr(values, "dtype", None) == np.dtype(object) and all(
+        isinstance(value, bool | np.bool_) for value in values.flat
+    ):
+        return values.astype(np.bool_)
+    return y
+
+
+def still_on_disk(given: Any, checked: Any) -> Any:
+    """A memory-mapped array as it was given, where checking it made a plain one of the same memory: to be streamed."""
+    same = isinstance(given, np.memmap) and given.dtype == checked.dtype and np.may_share_memory(given, checked)
+    return given if same else checked
 
 
 def _is_missing(value: Any) -> bool:

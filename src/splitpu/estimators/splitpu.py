@@ -9,7 +9,6 @@ from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import PUData
 from splitpu.errors import InputError
 from splitpu.estimators.base import PUEstimator
-from splitpu.estimators.inputs import laid_over
 from splitpu.methods.split import SplitResult
 from splitpu.methods.splitpu import Round
 from splitpu.models import Model
@@ -38,7 +37,8 @@ class SplitPUClassifier(PUEstimator):
     Parameters
     ----------
     rounds : int or None
-        Rounds of split and student; 0 keeps the base model alone, None takes what the configuration says.
+        Rounds of split and student; 0 keeps the base model alone, None takes what the configuration says: 2 unless
+        `config` sets another number.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class SplitPUClassifier(PUEstimator):
         backbone: Backbone = "auto",
         preset: str = "default",
         config: Config | Mapping[str, Any] | str | Path | None = None,
-        rounds: int | None = 2,
+        rounds: int | None = None,
         warmup: str | None = None,
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
@@ -99,10 +99,10 @@ class SplitPUClassifier(PUEstimator):
         self.rounds = rounds
 
     def _whole_config(self, data: PUData) -> Config:
-        start = preset(self.preset, profile_of(data))
-        config = laid_over(start, self.config)
+        config = super()._whole_config(data)
         if self.rounds is None:
             return config
+        start = preset(self.preset, profile_of(data))
         if config.rounds not in (start.rounds, self.rounds):
             raise InputError(
                 f"config sets rounds = {config.rounds} but rounds={self.rounds} was given as well: pass "
