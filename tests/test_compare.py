@@ -187,9 +187,9 @@ def test_without_truth_figures_are_what_evaluate_gives(tmp_path: Path, capsys: C
 
 def test_without_truth_and_prior_there_is_nothing_to_compare_by(tmp_path: Path, capsys: Capture) -> None:
     data = write_npz(tmp_path / "pu.npz", X_test=None, y_test=None, truth=None)
-    words = ["compare", data, "--method", "naive,vpu", "--seeds", "0", "--prior", "none", "--out", tmp_path / "all"]
+    words = ["compare", data, "--method", "naive,vpu", "--seeds", "0", "--prior", "none", "--out", tmp_path / "new/all"]
     code, _, err = run_cli(capsys, *words)
-    assert code == 2 and "without test rows, figures are estimates" in err and not (tmp_path / "all").exists()
+    assert code == 2 and "without test rows, figures are estimates" in err and not (tmp_path / "new").exists()
 
 
 def test_tables_are_compared_as_well(tmp_path: Path, capsys: Capture) -> None:

@@ -1,5 +1,6 @@
 """Networks of one's own, and classifiers that are pickled, saved and loaded again."""
 
+import json
 import pickle
 
 import numpy as np
@@ -125,6 +126,28 @@ def test_files_cut_short_or_missing_are_reported_as_such(fitted, tmp_path, name)
             SplitPUClassifier.load(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ModelFileError, match=name):
+        SplitPUClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": [0, 1, 2]},
+        {"classes": 1},
+        {"calibration": [1.0, 0.0]},
+        {"calibration": {"curve": 3}},
+        {"threshold": {"final": "high", "base": 0.0}},
+        {"threshold": [0.0, 0.0]},
+        {"config": []},
+        {"config": {"base.epochs": "many"}},
+        {"preprocessing": None},
+    ],
+)
+def test_a_garbled_description_is_reported_as_such(fitted, tmp_path, change):
+    fitted.save(tmp_path)
+    described = json.loads((tmp_path / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps(described | change))
+    with pytest.raises(ModelFileError, match=r"model\.json lacks or garbles a part of the model"):
         SplitPUClassifier.load(tmp_path)
 
 

@@ -101,21 +101,26 @@ class Model:
         tensors = _read_weights(folder / WEIGHTS)
         try:
             preprocessing = Preprocessing.from_dict(description["preprocessing"])
-            name = description["network"]
-            final, base = (
-                ScoringNetwork(_filled(name, preprocessing, tensors, part, folder, own), description["threshold"][part])
-                for part in ("final", "base")
-            )
+            name = str(description["network"])
+            thresholds = {part: float(description["threshold"][part]) for part in ("final", "base")}
             config = config_from_dict(description["config"])
             first, second = description["classes"]
             prior, inputs = description["prior"], description.get("inputs")
             stored = description.get("calibration")
             calibration = None if stored is None else PUCalibrator.from_dict(stored)
             scenario = description.get("scenario")
-            return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration, scenario)
-        except (KeyError, TypeError, IndexError) as error:
-            message = f"{folder / DESCRIPTION} lacks or garbles {error}: copy the run folder again or train anew."
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+            message = (
+                f"{folder / DESCRIPTION} lacks or garbles a part of the model ({error}): copy the run folder again or "
+                "train anew."
+            )
             raise ModelFileError(message) from error
+        # Not in the block above: what goes wrong in the user's own network is no fault of the file.
+        final, base = (
+            ScoringNetwork(_filled(name, preprocessing, tensors, part, folder, own), threshold)
+            for part, threshold in thresholds.items()
+        )
+        return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration, scenario)
 
 
 def _filled(

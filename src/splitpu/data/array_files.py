@@ -80,7 +80,11 @@ def _together(files: Sequence[str], parts: Sequence[Array]) -> Array:
 
 
 def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
-    """The joined rows, memory-mapped; kept in the cache until one of the files changes."""
+    """The joined rows, memory-mapped, from the cache if it has them.
+
+    Files that have changed are joined anew. What they were before stays in the cache, as a run that is under way may
+    still be reading it.
+    """
     store = cache_folder() / "arrays"
     target = store / f"{_key_of(files, parts)}.npy"
     if not target.exists():

@@ -2,7 +2,8 @@
 
 A set is kept under the checksum of its files' contents and the form they were brought into; neither names nor paths are
 written. A second, small entry remembers under which contents a list of paths, sizes and times was last found, so that
-files which have not been touched need not be read again.
+files which have not been touched need not be read again. Sets of files that have changed since stay: nobody knows
+whether a run under way still reads them.
 """
 
 import hashlib

@@ -73,7 +73,7 @@ class ComparisonFolder:
     def locked(self) -> Iterator[None]:
         """Hold the comparison alone, from before it is read; a folder that never became one is taken away again."""
         self._refuse_other_things()
-        new = [folder for folder in (self.path, self.path.parent) if not folder.exists()]
+        new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with disk_errors_in_words(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         try:
