@@ -133,13 +133,14 @@ def idx(array):
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("where", ["", "MNIST/raw"])
-def test_idx_files(tmp_path, cache, tiny_mnist, compressed, where):
+def test_idx_files(tmp_path, cache, monkeypatch, tiny_mnist, compressed, where):
     folder = tmp_path / "mine" / where
     folder.mkdir(parents=True)
     for name, file in mnist.FILES.items():
         content = idx(tiny_mnist[name])
         (folder / (f"{file}.gz" if compressed else file)).write_bytes(gzip.compress(content) if compressed else content)
-    assert_same(mnist.get_mnist(folder=tmp_path / "mine"), tiny_mnist)
+    monkeypatch.setenv("SPLITPU_DATA", str(tmp_path / "mine"))
+    assert_same(mnist.get_mnist(), tiny_mnist)
     named = load_named("mnist")
     np.testing.assert_array_equal(named.truth_train, tiny_mnist["y_train"] % 2 == 0)
     assert named.features_train.shape == (5, 28, 28, 1)
@@ -161,12 +162,11 @@ def test_damaged_idx_files(tmp_path, content, said):
         mnist.read_idx(tmp_path / "a")
 
 
-def test_idx_folders_that_are_not_whole(tmp_path, tiny_mnist):
-    with pytest.raises(InputError, match="does not hold train-images-idx3-ubyte"):
-        mnist.get_mnist(folder=tmp_path)
+def test_idx_folders_that_are_not_whole(tmp_path, monkeypatch, tiny_mnist):
+    monkeypatch.setenv("SPLITPU_DATA", str(tmp_path))
     (tmp_path / mnist.FILES["x_train"]).write_bytes(idx(tiny_mnist["x_train"]))
     with pytest.raises(InputError, match=r"has neither train-labels-idx1-ubyte nor train-labels-idx1-ubyte.gz"):
-        mnist.get_mnist(folder=tmp_path)
+        mnist.get_mnist()
     (tmp_path / mnist.FILES["x_train"]).rename(tmp_path / "short.gz")
     (tmp_path / "short.gz").write_bytes(gzip.compress(b"abc" * 99)[:-9])
     with pytest.raises(InputError, match=r"short.gz cannot be read"):
