@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from source_tools import assert_same, pinned_to
 
 from splitpu.config.keys import quoted_list
 from splitpu.data import NAMED_SETS, Preprocessing, cache_folder, cifar10, load_named, make_pu, mnist, true_prior
-from splitpu.data.cache import PARTIAL, PinnedSet, Way, _owner_tag, obtain
+from splitpu.data.cache import PARTIAL, PinnedSet, Way, _owner_tag, obtain, working_folder
 from splitpu.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -222,3 +223,12 @@ def test_drawing_more_than_there_are():
         make_pu(named, 0, seed=0)
     with pytest.raises(InputError, match="fewer positives than a batch can use"):
         make_pu(named, 1, seed=0)
+
+
+def test_a_cache_that_cannot_be_written_is_said_without_numbers(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(InputError, match=r"cannot be written \(Not a directory\)"),
+        working_folder(tmp_path / "file" / "c"),
+    ):
+        pass

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_tools import run_cli
 from experiment_tools import NAMES, units_of
 
 from splitpu.cli import main
@@ -126,3 +127,9 @@ def test_both_commands(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
 def run_words(run: Any, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     code = run([*(["reproduce"] if run is main else []), *words])
     return code, capsys.readouterr().out
+
+
+def test_experiments_are_listed_without_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run_cli(capsys, "reproduce", "--list", "--results", tmp_path)
+    assert code == 0 and "main " in out and "of   6 units done  Number of rounds" in out
+    assert "--list alone" in run_cli(capsys, "reproduce", "--dry-run")[2]

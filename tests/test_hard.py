@@ -13,6 +13,7 @@ from image_tools import small_folders
 from splitpu.cli import main
 from splitpu.cli.review import ToReview, lay_out
 from splitpu.errors import InputError
+from splitpu.runs.folder import RunFolder
 from splitpu.runs.page import SHOWN as IN_THE_REPORT
 
 ASKED = ["--prior", "0.6", "--quiet", *TINY]
@@ -169,3 +170,10 @@ def test_a_patient_in_one_file_keeps_its_ending(tmp_path: Path) -> None:
     samples = [ToReview(str(tmp_path / "one.nii.gz"), "one", 0.9), ToReview(str(tmp_path / "two.nii"), "two.nii", 0.5)]
     lay_out(tmp_path / "look", samples, link=False)
     assert sorted(path.name for path in (tmp_path / "look").iterdir()) == ["1_0.900_one.nii.gz", "2_0.500_two.nii"]
+
+
+def test_a_finished_run_says_where_the_hard_samples_are(place: Path, capsys: Capture) -> None:
+    run = RunFolder(place / "arrays")
+    hard = run.read_result()["rounds"][-1]["hard"]
+    _, out, _ = run_cli(capsys, "info", run.path)
+    assert hard > 0 and f"{hard} unlabelled samples, named in {run.split} and shown in the report" in out
