@@ -67,7 +67,7 @@ def write_pickles(folder, batches, write=python_2_pickle):
         (folder / name).write_bytes(write(pixels, labels))
 
 
-@pytest.mark.parametrize("given_as", ["path", "parent", "cache", "environment"])
+@pytest.mark.parametrize("given_as", ["path", "parent", "cache"])
 @pytest.mark.parametrize("kind", ["bin", "py", "py3"])
 def test_official_folders(tmp_path, cache, monkeypatch, tiny_cifar, given_as, kind):
     batches, arrays = tiny_cifar
@@ -76,31 +76,29 @@ def test_official_folders(tmp_path, cache, monkeypatch, tiny_cifar, given_as, ki
         write_binary(parent / "cifar-10-batches-bin", batches)
     else:
         write_pickles(parent / "cifar-10-batches-py", batches, python_2_pickle if kind == "py" else python_3_pickle)
-    if given_as == "environment":
-        monkeypatch.setenv("SPLITPU_DATA", str(parent))
-    folder = {"path": next(parent.iterdir()), "parent": parent}.get(given_as)
-    found = cifar10.get_cifar10(folder=folder)
+    if given_as != "cache":
+        monkeypatch.setenv("SPLITPU_DATA", str(parent if given_as == "parent" else next(parent.iterdir())))
+    found = cifar10.get_cifar10()
     assert_same(found, arrays)
     assert isinstance(found["x_train"], np.memmap)
     assert_same(cifar10.get_cifar10(), arrays)  # now from the cache
 
 
-def test_folders_that_are_not_whole(tmp_path, cache, tiny_cifar):
+def test_folders_that_are_not_whole(tmp_path, cache, monkeypatch, tiny_cifar):
     batches, _ = tiny_cifar
     folder = tmp_path / "cifar-10-batches-bin"
-    with pytest.raises(InputError, match="neither is nor holds a folder"):
-        cifar10.get_cifar10(folder=folder)
+    monkeypatch.setenv("SPLITPU_DATA", str(tmp_path))
     write_binary(folder, batches)
     whole = (folder / "data_batch_2.bin").read_bytes()
     (folder / "data_batch_2.bin").write_bytes(whole[:-1])
     with pytest.raises(InputError, match=r"data_batch_2.bin is cut short \(9218 bytes\)"):
-        cifar10.get_cifar10(folder=folder)
+        cifar10.get_cifar10()
     (folder / "data_batch_2.bin").write_bytes(whole[:3073])
     with pytest.raises(InputError, match="x_train is not that of the published CIFAR-10"):
-        cifar10.get_cifar10(folder=folder)
+        cifar10.get_cifar10()
     (folder / "data_batch_2.bin").unlink()
     with pytest.raises(InputError, match=r"data_batch_2.bin is missing.*unpack the CIFAR-10 archive again"):
-        cifar10.get_cifar10(folder=folder)
+        cifar10.get_cifar10()
     assert os.listdir(cache) == []
 
 

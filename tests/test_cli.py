@@ -1,5 +1,6 @@
 """The command line: every mistake is one sentence and code 2, and leaves nothing behind."""
 
+import errno
 import json
 import os
 import pty
@@ -211,3 +212,22 @@ def _until_closed(descriptor: int) -> Iterator[bytes]:
             os.close(descriptor)
             return
         yield block
+
+
+def test_a_place_that_may_not_be_written_is_noticed_before_the_prior(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file system is stood in for: those who may do everything, as in containers, are refused by none."""
+    data, mkdir = write_npz(tmp_path / "a.npz", X_test=None, y_test=None, truth=None), Path.mkdir
+
+    def refused(path: Path, *args: object, **options: object) -> None:
+        if tmp_path in path.parents:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        mkdir(path, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    for command in (["fit"], ["fit", "--seeds", "0,1"], ["compare"]):
+        out = tmp_path / "deep" / "run"
+        code, _, err = run_cli(capsys, *command, data, "--out", out)
+        assert code == 2 and "run may not be written (Read-only file system); choose another place" in err
+        assert "prior" not in err

@@ -281,3 +281,25 @@ def test_a_file_that_may_not_grow_further(tmp_path: Path) -> None:
     limited = f"ulimit -f 64; exec {sys.executable} -m splitpu {words}"
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "disk is full" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_scores_are_not_written_under_a_wrong_ending(run: Path, capsys: Capture, tmp_path: Path) -> None:
+    np.save(tmp_path / "new.npy", tiny_arrays()["X"])
+    code, _, err = run_cli(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "s.xlsx")
+    assert code == 2 and ".csv or .parquet" in err and not (tmp_path / "s.xlsx").exists()
+
+
+def test_what_cannot_be_scored_is_not_called_a_broken_npz(run: Path, capsys: Capture, tmp_path: Path) -> None:
+    (tmp_path / "0.dcm").write_bytes(b"DICM")
+    _, _, err = run_cli(capsys, "predict", run, tmp_path / "0.dcm")
+    assert "of no kind that can be scored" in err and "npz file" not in err
+
+
+def test_rows_of_the_training_flatter_under_any_name(run: Path, tmp_path: Path, capsys: Capture) -> None:
+    without_truth = {"X_test": None, "y_test": None, "truth": None, "names": None}
+    same = write_npz(tmp_path / "a.npz", **without_truth)
+    _, _, err = run_cli(capsys, "evaluate", run, same)
+    assert "trained on, which flatters it" in err
+    other = write_npz(tmp_path / "b.npz", X=tiny_arrays(seed=1)["X"], **without_truth)
+    _, _, err = run_cli(capsys, "evaluate", run, other)
+    assert "flatters" not in err

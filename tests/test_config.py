@@ -330,3 +330,16 @@ def test_config_is_frozen() -> None:
 def test_importing_the_configuration_does_not_import_torch() -> None:
     code = "import sys, splitpu.config; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("split.epochs", r"'split\.max_epochs'\?"),
+        ("epochs", r"one of 'base\.epochs', 'student\.epochs'"),
+        ("student.epoch", r"'student\.epochs'\?"),
+    ],
+)
+def test_a_key_is_looked_for_where_it_was_said_to_be(key: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"unknown key '{key}'; did you mean {meant}"):
+        config_from_dict({key: 5})

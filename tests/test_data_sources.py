@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from source_tools import assert_same, pinned_to
 
 from splitpu.config.keys import quoted_list
 from splitpu.data import NAMED_SETS, Preprocessing, cache_folder, cifar10, load_named, make_pu, mnist, true_prior
-from splitpu.data.cache import PARTIAL, PinnedSet, Way, _owner_tag, obtain
+from splitpu.data.cache import PARTIAL, PinnedSet, Way, _owner_tag, obtain, working_folder
 from splitpu.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("offline")
@@ -133,13 +134,14 @@ def idx(array):
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("where", ["", "MNIST/raw"])
-def test_idx_files(tmp_path, cache, tiny_mnist, compressed, where):
+def test_idx_files(tmp_path, cache, monkeypatch, tiny_mnist, compressed, where):
     folder = tmp_path / "mine" / where
     folder.mkdir(parents=True)
     for name, file in mnist.FILES.items():
         content = idx(tiny_mnist[name])
         (folder / (f"{file}.gz" if compressed else file)).write_bytes(gzip.compress(content) if compressed else content)
-    assert_same(mnist.get_mnist(folder=tmp_path / "mine"), tiny_mnist)
+    monkeypatch.setenv("SPLITPU_DATA", str(tmp_path / "mine"))
+    assert_same(mnist.get_mnist(), tiny_mnist)
     named = load_named("mnist")
     np.testing.assert_array_equal(named.truth_train, tiny_mnist["y_train"] % 2 == 0)
     assert named.features_train.shape == (5, 28, 28, 1)
@@ -161,12 +163,11 @@ def test_damaged_idx_files(tmp_path, content, said):
         mnist.read_idx(tmp_path / "a")
 
 
-def test_idx_folders_that_are_not_whole(tmp_path, tiny_mnist):
-    with pytest.raises(InputError, match="does not hold train-images-idx3-ubyte"):
-        mnist.get_mnist(folder=tmp_path)
+def test_idx_folders_that_are_not_whole(tmp_path, monkeypatch, tiny_mnist):
+    monkeypatch.setenv("SPLITPU_DATA", str(tmp_path))
     (tmp_path / mnist.FILES["x_train"]).write_bytes(idx(tiny_mnist["x_train"]))
     with pytest.raises(InputError, match=r"has neither train-labels-idx1-ubyte nor train-labels-idx1-ubyte.gz"):
-        mnist.get_mnist(folder=tmp_path)
+        mnist.get_mnist()
     (tmp_path / mnist.FILES["x_train"]).rename(tmp_path / "short.gz")
     (tmp_path / "short.gz").write_bytes(gzip.compress(b"abc" * 99)[:-9])
     with pytest.raises(InputError, match=r"short.gz cannot be read"):
@@ -222,3 +223,12 @@ def test_drawing_more_than_there_are():
         make_pu(named, 0, seed=0)
     with pytest.raises(InputError, match="fewer positives than a batch can use"):
         make_pu(named, 1, seed=0)
+
+
+def test_a_cache_that_cannot_be_written_is_said_without_numbers(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(InputError, match=r"cannot be written \(Not a directory\)"),
+        working_folder(tmp_path / "file" / "c"),
+    ):
+        pass

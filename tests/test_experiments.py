@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_tools import run_cli
 from experiment_tools import NAMES, units_of
 
 from splitpu.cli import main
@@ -58,12 +59,16 @@ def test_names_that_do_not_exist() -> None:
 # ---------------------------------------------------------------------------------------------------------------- units
 
 
-def test_keys_are_the_same_on_every_machine() -> None:
+def test_a_unit_is_written_as_what_it_is() -> None:
     (unit,) = [u for u in units_of("rho", recipe="paper", positives=[500], seeds=[3]) if "0.4" in str(u)]
-    assert unit.key == (
-        '{"experiment": "rho", "method": "split-pu", "positives": 500, "recipe": "paper", "seed": 3, '
-        '"setting": {"rounds": 1, "student.rho": 0.4}}'
-    )
+    assert unit.identity == {
+        "experiment": "rho",
+        "recipe": "paper",
+        "method": "split-pu",
+        "positives": 500,
+        "setting": {"rounds": 1, "student.rho": 0.4},
+        "seed": 3,
+    }
 
 
 def test_rows_that_repeat_the_recipe_are_one_run() -> None:
@@ -153,3 +158,9 @@ def test_both_commands_stop_politely(words: list[str], monkeypatch: pytest.Monke
 def run_words(run: Any, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     code = run([*(["reproduce"] if run is main else []), *words])
     return code, capsys.readouterr().out
+
+
+def test_experiments_are_listed_without_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run_cli(capsys, "reproduce", "--list", "--results", tmp_path)
+    assert code == 0 and "main " in out and "of   6 units done  Number of rounds" in out
+    assert "--list alone" in run_cli(capsys, "reproduce", "--dry-run")[2]

@@ -134,3 +134,13 @@ def test_what_is_missing_is_said(
     model: Any = type("Fake", (), {"preprocessing": preprocessing})()
     with pytest.raises(MissingExtraError, match=r"splitpu\[onnx\]"):
         export_onnx(model, tmp_path / "model.onnx")
+
+
+def test_an_exported_table_is_not_said_to_take_its_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    rows = [f"{row % 7},{'abc'[row % 3]},{int(row % 6 == 0)}" for row in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,kind,s", *rows]))
+    asked = ["fit", tmp_path / "t.csv", "--label", "s", "--prior", 0.5, "--quiet", "--out", tmp_path / "run", *TINY]
+    assert main([str(word) for word in [*asked, "--rounds", 1]]) == 0
+    code, out, _ = run_cli(capsys, "export", tmp_path / "run")
+    assert code == 0 and "(count, 4), the table's columns as numbers, made as `inputs` in model.json says" in out

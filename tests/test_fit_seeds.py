@@ -164,3 +164,13 @@ def test_threads_are_chosen_once_for_all(data: Path, tmp_path: Path, monkeypatch
     words = ["fit", str(data), "--seeds", "0,1", "--out", str(tmp_path / "run"), "--prior", "0.5", "--quiet"]
     assert main([*words, "--method", "nnpu", "--set", "base.epochs=1"]) == 0
     assert {SeedsFolder(tmp_path / "run").run(seed).config().engine.threads for seed in (0, 1)} == {1}
+
+
+def test_the_folder_of_several_seeds_is_not_called_unfinished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "seed3").mkdir()
+    (tmp_path / "seeds.json").write_text('{"seeds": [3]}')
+    for words in (("predict", tmp_path, "a.npy"), ("info", tmp_path), ("export", tmp_path, "m.onnx")):
+        code, _, err = run_cli(capsys, *words)
+        assert code == 2 and "several seeds: name one of them" in err and "seed3" in err

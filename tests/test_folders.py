@@ -179,3 +179,27 @@ def test_files_of_other_kinds_are_told(tmp_path: Path, capsys: Capture) -> None:
         path.unlink()
     with pytest.raises(InputError, match=r"only 3 \.bmp, 1 without ending: give the folders"):
         read_images([tmp_path / "unl"])
+
+
+@pytest.mark.parametrize("content", ["name;label\na, b.png;1\nc.png;\n", '"a, b.png",1\nc.png,0\n'])
+def test_names_of_images_from_any_spreadsheet(tmp_path: Path, content: str) -> None:
+    (tmp_path / "names.csv").write_text(content)
+    assert read_labels(tmp_path / "names.csv") == [("a, b.png", True), ("c.png", False)]
+
+
+def test_names_that_no_file_has_come_with_the_form_they_should_have(tmp_path: Path, capsys: Capture) -> None:
+    write_pictures(tmp_path / "all", 4, 0.5)
+    for content, form in (("file|positive\n0000.png|1\n", "every line is"), ("file;positive\n0000.png;1\n", "write")):
+        (tmp_path / "names.csv").write_text(content)
+        _, _, err = run_cli(capsys, "fit", tmp_path / "all", "--labels", tmp_path / "names.csv", "--prior", 0.5)
+        assert f"{form} name,label" in err
+
+
+def test_files_to_judge_by_are_not_called_training_files(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "known", 4, 1.0)
+    write_pictures(tmp_path / "others", 16, 0.5, seed=100)
+    (tmp_path / "others" / "broken.png").write_bytes(b"")
+    source = FolderSource(positives=(str(tmp_path / "known"),), unlabelled=(str(tmp_path / "others"),))
+    trained = read_folders(source)
+    judged = read_folders(source, spec=trained.train.spec)
+    assert "1 training file was skipped" in trained.warnings[0] and "1 given file was skipped" in judged.warnings[0]

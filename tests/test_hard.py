@@ -13,6 +13,7 @@ from image_tools import small_folders
 from splitpu.cli import main
 from splitpu.cli.review import ToReview, lay_out
 from splitpu.errors import InputError
+from splitpu.runs.folder import RunFolder
 from splitpu.runs.page import SHOWN as IN_THE_REPORT
 
 ASKED = ["--prior", "0.6", "--quiet", *TINY]
@@ -212,3 +213,10 @@ def test_a_calibrated_probability_is_the_same_everywhere(place: Path, capsys: Ca
         [float(scores[line["index"]]) for line in last],
     )
     assert shown == pytest.approx(known, abs=1e-4) and len(shown) > 10
+
+
+def test_a_finished_run_says_where_the_hard_samples_are(place: Path, capsys: Capture) -> None:
+    run = RunFolder(place / "arrays")
+    hard = run.read_result()["rounds"][-1]["hard"]
+    _, out, _ = run_cli(capsys, "info", run.path)
+    assert hard > 0 and f"{hard} unlabelled samples, named in {run.split} and shown in the report" in out

@@ -1,5 +1,7 @@
 """What importing costs: nothing before something is asked for, and little beside torch and scikit-learn after that."""
 
+import ast
+import importlib
 import json
 import os
 import re
@@ -83,7 +85,18 @@ def test_work_done_at_import_would_be_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", splitpu.__all__)
 def test_every_public_name_is_there(name):
     assert name in dir(splitpu)
-    assert getattr(splitpu, name) is getattr(splitpu, name)
+    home = splitpu._HOMES.get(name)
+    assert getattr(splitpu, name) is getattr(importlib.import_module(home) if home else splitpu, name)
+
+
+def test_type_checkers_are_told_of_the_same_names_from_the_same_places() -> None:
+    tree = ast.parse(Path(splitpu.__file__).read_text(encoding="utf-8"))
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    told = {
+        alias.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert told == splitpu._HOMES
+    assert sorted([*told, "__version__"]) == sorted(splitpu.__all__)
 
 
 def test_version_is_that_of_the_package():

@@ -12,12 +12,14 @@ from test_splitpu import QUICK, mixture
 
 from splitpu import SplitPUClassifier, SplitPUWarning
 from splitpu.cli import main
+from splitpu.cli.fit import show_result
 from splitpu.engine.stage import Observer
 from splitpu.experiments.declared import experiments
 from splitpu.experiments.running import Workplace, run_unit
 from splitpu.experiments.summary import reading
 from splitpu.experiments.units import smoke_units
 from splitpu.methods import student
+from splitpu.runs.folder import RunFolder
 from splitpu.runs.several import mean_rows, seed_rows, summary_of
 
 ALL_POSITIVE = ("student.optimiser.rate=0.1", "student.positive_weight=100", "student.positives_per_batch=16")
@@ -117,3 +119,14 @@ def test_seeds_that_end_with_different_models_are_summed_up_by_their_final_ones(
     assert [row["positive_rate_unlabelled"] for row in seed_rows(summary)] == [0.2, 0.4]
     alike = summary_of({seed: taken | {"seconds_total": 1.0} for seed in (0, 1)})
     assert [row["model"] for row in mean_rows(alike)] == ["base", "round 1 student"]
+
+
+def test_a_model_not_to_be_relied_on_is_named_at_the_end(run: Path, capsys: Capture) -> None:
+    folder = RunFolder(run)
+    result = folder.read_result()
+    show_result(
+        folder, {**result, "warnings": ["column 'a' is empty.", student._never_learned("round1.student")]}, json=False
+    )
+    out, err = capsys.readouterr()
+    assert "notes   2, all in the report" in out
+    assert err.startswith("note: round1.student: after 3 attempts") and err.count("\n") == 1

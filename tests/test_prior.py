@@ -16,7 +16,7 @@ from splitpu.networks import build_network
 from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_share, resolve_prior, tice
 from splitpu.prior.estimate import QUICK
 from splitpu.prior.learners import KernelLogistic
-from splitpu.prior.network_scores import Mirrored, network_scores
+from splitpu.prior.network_scores import Mirrored, _made_small, network_scores
 from splitpu.prior.scores import classical_scores, pu_scores
 from splitpu.prior.tedn import APART, CrossFitted, without_likely_positives
 
@@ -355,3 +355,16 @@ def test_few_rows_that_are_kept_need_not_be_in_every_part() -> None:
     kept[20] = True
     judged = learner.judge(rows, kept, rows[:5], seed=0)
     assert np.isfinite(judged.own).all() and np.isfinite(judged.asked).all()
+
+
+def test_rows_that_cannot_be_written_to_are_made_small_without_a_warning() -> None:
+    rows = np.arange(2 * 40 * 40, dtype=np.float32).reshape(2, 40, 40, 1)
+    rows.setflags(write=False)
+    torch.set_warn_always(True)  # torch would say it once a process only, perhaps in another test
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            small = _made_small(PUData(rows, np.array([True, False]), "single-training-set"), np.array([0, 1]))
+    finally:
+        torch.set_warn_always(False)
+    assert small.features.shape == (2, 32, 32, 1)

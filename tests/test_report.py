@@ -206,12 +206,12 @@ def test_broken_numbers_are_not_reported_as_figures() -> None:
 
 def test_only_the_best_of_a_column_is_bold() -> None:
     rows = [
-        {"model": "base", "accuracy": 0.9, "f1": 0.8, "brier": 0.2, "positive_rate": 0.4},
-        {"model": "student", "accuracy": 0.91, "f1": 0.8, "brier": 0.1, "positive_rate": 0.5},
+        {"model": "base", "accuracy": 0.9, "f1": 0.8, "roc_auc": 0.2, "positive_rate": 0.4},
+        {"model": "student", "accuracy": 0.91, "f1": 0.8, "roc_auc": 0.1, "positive_rate": 0.5},
         {"model": "broken", "accuracy": math.nan},
     ]
     bold = re.findall(r"<strong>(.*?)</strong>", figures(rows))
-    assert [plain(value) for value in bold] == ["91.00 %", "0.1"]  # equal figures and rates have no best
+    assert [plain(value) for value in bold] == ["0.2", "91.00 %"]  # equal figures and rates have no best
 
 
 def test_a_round_that_never_reached_tau_says_so() -> None:

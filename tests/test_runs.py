@@ -331,3 +331,17 @@ def test_result_of_an_unfinished_run_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         folder.read_result()
     assert json.loads(folder.request_file.read_text())["prior"] == 0.5
+
+
+def test_looking_at_a_place_leaves_nothing_there(tmp_path: Path) -> None:
+    assert RunFolder.free_path(tmp_path / "a" / "b", "x") == tmp_path / "a" / "b"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_another_run_took_meanwhile(finished: Path, tmp_path: Path) -> None:
+    run = RunFolder(finished)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "request.json").touch()
+    with pytest.raises(InputError, match="another run has taken it meanwhile"):
+        RunFolder.create(tmp_path / "taken", run.request(), run.config())
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]

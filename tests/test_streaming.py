@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -159,10 +160,13 @@ def test_joined_rows_are_copied_only_where_they_lie_apart() -> None:
 
 
 def test_an_epoch_may_be_left_early() -> None:
-    store = RowStore(np.zeros((20, 2), np.float32), CPU, "host")
-    stream = store.stream({"rows": torch.zeros(100, 3, dtype=torch.int64)})
-    next(stream)
+    features = np.arange(40, dtype=np.float32).reshape(20, 2)
+    numbers = torch.arange(300).view(100, 3) % 20
+    stream = RowStore(features, CPU, "host").stream({"rows": numbers})
+    assert torch.equal(next(stream)["rows"], torch.from_numpy(features[:3]))
+    assert any(thread.name.startswith("rows") for thread in threading.enumerate())
     stream.close()
+    assert not any(thread.name.startswith("rows") for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize(

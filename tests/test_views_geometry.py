@@ -12,7 +12,7 @@ from torch.nn import functional
 from view_tools import CALM, image_preprocessing, random_images, seeded, unnormalised
 
 from splitpu.data.preprocess import Preprocessing
-from splitpu.effects import blurred, cropping, moved, one_after_the_other, turn_and_zoom, turning
+from splitpu.effects import blurred, cropping, moved, one_after_the_other, turning
 from splitpu.views import Views
 
 
@@ -23,9 +23,8 @@ class TestTurning:
 
     def turned(self, degrees: float, factor: float = 1.0, images: Tensor | None = None) -> Tensor:
         images = self.IMAGES if images is None else images
-        return turn_and_zoom(
-            images, torch.full((len(images),), math.radians(degrees)), torch.full((len(images),), factor)
-        )
+        angles, factors = (torch.full((len(images),), value) for value in (math.radians(degrees), factor))
+        return moved(images, turning(angles, factors, *images.shape[1:3]))
 
     def test_nothing_asked_nothing_done(self) -> None:
         assert torch.allclose(self.turned(0), self.IMAGES, atol=1e-6)

@@ -66,11 +66,6 @@ def moved(image: Tensor, motion: Tensor, *, beyond: str = "zeros") -> Tensor:
     return sampled.permute(0, 2, 3, 1)
 
 
-def turn_and_zoom(image: Tensor, angle: Tensor, factor: Tensor) -> Tensor:
-    """Turn and enlarge images about their centre; what comes in from outside is 0."""
-    return moved(image, turning(angle, factor, *image.shape[1:3]))
-
-
 def blurred(image: Tensor, spread: Tensor, largest: float) -> Tensor:
     """Put images out of focus by a Gaussian of so many pixels' standard `spread` (B,), none above `largest`."""
     radius = math.ceil(3 * largest)

@@ -1,4 +1,4 @@
-"""The sections of the methods beside Split-PU, and which sections a method reads.
+"""The sections of the methods beside Split-PU.
 
 Settings are the published ones but for what is said beside a line.
 `upu`, `nnpu`, `naive` and `supervised` have none of their own: they are trained as `base` says.

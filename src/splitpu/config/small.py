@@ -31,7 +31,6 @@ def methods_fitted_to(config: Config, rows: int, labelled: int) -> Config:
         "dan.positives_per_batch": 0,
         "dan.optimiser.weight_decay": 0.0,
         "dan.optimiser.average": 0.0,
-        "pubn.score_epochs": 60,
         "p3mix.positives_per_batch": 0,
         "p3mix.optimiser.weight_decay": 5e-4,
         "puupl.epochs": 40,

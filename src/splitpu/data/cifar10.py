@@ -50,17 +50,13 @@ def cifar10_set(cache: str | Path | None = None, progress: Progress | None = Non
     )
 
 
-def get_cifar10(
-    cache: str | Path | None = None, *, folder: str | Path | None = None, progress: Progress | None = None
-) -> Arrays:
+def get_cifar10(cache: str | Path | None = None, *, progress: Progress | None = None) -> Arrays:
     """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache.
 
-    `folder` is an official folder (or one that holds it) and is then the only source besides the cache.
+    An official folder in the cache or in $SPLITPU_DATA is read instead of downloading anything.
     """
     kept_in = cache_folder(cache)
-    local = _official_folder([Path(folder)]) if folder is not None else _official_folder(data_folders(kept_in))
-    if folder is not None and local is None:
-        raise InputError(f"{folder} neither is nor holds a folder {BINARY_FOLDER} or {PICKLE_FOLDER}: check the path")
+    local = _official_folder(data_folders(kept_in))
     if local is not None:
         ways = [Way(f"reading {local}", lambda work: read_official_folder(local))]
         advice = f"unpack the CIFAR-10 archive again into {local}, or remove that folder"

@@ -50,17 +50,13 @@ def mnist_set(cache: str | Path | None = None, progress: Progress | None = None)
     )
 
 
-def get_mnist(
-    cache: str | Path | None = None, *, folder: str | Path | None = None, progress: Progress | None = None
-) -> Arrays:
+def get_mnist(cache: str | Path | None = None, *, progress: Progress | None = None) -> Arrays:
     """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 28, 28, 1) uint8, memory-mapped from the cache.
 
-    `folder` holds the official idx files, compressed or not, and is then the only source besides the cache.
+    Official idx files, compressed or not, in the cache or in $SPLITPU_DATA are read instead of downloading anything.
     """
     kept_in = cache_folder(cache)
-    local = _idx_folder([Path(folder)] if folder is not None else data_folders(kept_in))
-    if folder is not None and local is None:
-        raise InputError(f"{folder} does not hold {FILES['x_train']} or {FILES['x_train']}.gz: check the path")
+    local = _idx_folder(data_folders(kept_in))
     if local is not None:
         ways = [Way(f"reading {local}", lambda work: read_idx_folder(local))]
         advice = f"put the four MNIST files into {local} again, or remove them from there"

@@ -88,6 +88,15 @@ class Preprocessing:
                 f"{trained_on}: rescale the images"
             )
 
+    def pixels(self, image: Array) -> npt.NDArray[np.uint8]:
+        """An image, or a slice of a volume, as it is shown to people.
+
+        >>> Preprocessing("images", (1, 2, 1), 0.0, 0.5, (0.5,), (1.0,)).pixels(np.array([[[1.0], [2.0]]])).ravel()
+        array([128, 255], dtype=uint8)
+        """
+        unit = (np.asarray(image, dtype=np.float64) - self.offset) * self.scale
+        return (np.clip(unit, 0, 1) * 255).round().astype(np.uint8)
+
     def to_dict(self) -> dict[str, Any]:
         """Only lists, numbers and strings, ready for JSON."""
         plain = asdict(self)

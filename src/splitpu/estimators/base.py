@@ -1,4 +1,4 @@
-"""What all classifiers share: checking, fitting, predicting, saving and loading. A method adds its name."""
+"""What all classifiers share: checking, fitting, saving and loading. A method adds its name."""
 
 import inspect
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -17,6 +16,7 @@ from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import Preprocessing, PUData
 from splitpu.data.features import refuse_masked_entries
 from splitpu.errors import InputError
+from splitpu.estimators.fitted import FittedClassifier
 from splitpu.estimators.inputs import (
     has_image_axes,
     integer_seed,
@@ -31,7 +31,7 @@ from splitpu.estimators.inputs import (
 from splitpu.methods.registry import find_method
 from splitpu.models import Model
 from splitpu.networks import Backbone as OwnNetwork
-from splitpu.predictor import Array, Predictor, Scores
+from splitpu.predictor import Array
 from splitpu.progress import ProgressLines
 from splitpu.training import Backbone, Training, network_recipe, profile_of, train, with_calibration
 
@@ -43,7 +43,7 @@ WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, se
 FRAME = "frame"  # the kind of inputs of a model that was trained on a data frame in Python
 
 
-class PUEstimator(ClassifierMixin, BaseEstimator):
+class PUEstimator(FittedClassifier):
     """A binary classifier from some known positives and many unlabelled rows; a method adds its name.
 
     Parameters
@@ -233,36 +233,6 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         self.history_ = [record.to_dict() for record in training.result.history]
         self.engine_ = training.engine
 
-    # --- predicting ---
-
-    def decision_function(self, X: Any) -> Scores:
-        """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold.
-
-        As everywhere in scikit-learn, this is the label later in sorted order. Where `pos_label_` is the other one,
-        turn the sign for `evaluate_pu`, which wants decisions above 0 to mean positive.
-        """
-        return self._predictor().decision_function(self._checked_input(X))
-
-    def predict(self, X: Any) -> Array:
-        """The member of `classes_` each row is thought to belong to."""
-        return self._predictor().predict(self._checked_input(X))
-
-    def predict_proba(self, X: Any) -> Scores:
-        """Probabilities of the two `classes_`, one row a sample; the sigmoid of the decision."""
-        return self._predictor().predict_proba(self._checked_input(X))
-
-    def _predictor(self) -> Predictor:
-        check_is_fitted(self, "model_")
-        return Predictor(self.model_, "final", self.classes_, self.device)
-
-    def _checked_input(self, X: Any) -> Any:
-        # Images, wanted or given, are left to the model, which knows the shape it was trained on.
-        if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
-            return X
-        refuse_columns_without_numbers(X)
-        refuse_masked_entries(X, "X")
-        return still_on_disk(X, validate_data(self, X, reset=False))
-
     # --- keeping ---
 
     def save(self, path: str | Path) -> None:
@@ -310,19 +280,6 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     def _parameters_of(cls, model: Model) -> dict[str, Any]:
         """Parameters beyond the shared ones, as the model was trained with."""
         return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        if hasattr(self, "model_"):  # a pickle made on a GPU must open where there is none
-            for scorer in (self.model_.final, self.model_.base):
-                scorer.network.cpu()
-        state: dict[str, Any] = super().__getstate__()
-        return state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.three_d_array = True
-        return tags
 
 
 def network_of_ones_own(backbone: Backbone, preprocessing: Preprocessing, layers: tuple[str, str] | None) -> OwnNetwork:

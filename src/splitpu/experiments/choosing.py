@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from splitpu.experiments.declared import Experiment, Row
 from splitpu.experiments.store import Line, ResultStore
@@ -19,7 +19,6 @@ class Candidate:
     estimates: Mapping[Pair, float]
     reference: Mapping[Pair, float]
     chosen: bool = False
-    lines: list[Line] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -101,23 +100,19 @@ def print_choices(experiments: Iterable[Experiment], store: ResultStore) -> int:
 
 
 def _compared(experiment: Experiment, recipe: str, store: ResultStore, rows: list[Row], smoke: bool) -> list[Candidate]:
-    lines = [
-        [
-            line
-            for size in sizes_of(experiment, store, smoke)
-            for line in found_lines(experiment, recipe, row, size, store, smoke=smoke)
-        ]
+    sizes = sizes_of(experiment, store, smoke)
+    estimates = [
+        _estimates(
+            row, [line for size in sizes for line in found_lines(experiment, recipe, row, size, store, smoke=smoke)]
+        )
         for row in rows
     ]
-    estimates = [_estimates(row, found) for row, found in zip(rows, lines, strict=True)]
-    group = [
-        Candidate(row, own, estimates[0], lines=found) for row, own, found in zip(rows, estimates, lines, strict=True)
-    ]
+    group = [Candidate(row, own, estimates[0]) for row, own in zip(rows, estimates, strict=True)]
     gains = [one.gain for one in group if one.complete and one.gain is not None]
     # One alone is not chosen, and of equals the first is kept: a setting is not changed for nothing.
     best = max(gains) if len(gains) > 1 else None
     winner = next((one for one in group if one.complete and one.gain == best), None) if best is not None else None
-    return [Candidate(one.row, one.estimates, one.reference, one is winner, one.lines) for one in group]
+    return [replace(one, chosen=one is winner) for one in group]
 
 
 def _estimates(row: Row, lines: list[Line]) -> dict[Pair, float]:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from splitpu.data.preprocess import Preprocessing
 from splitpu.engine.inference import training_logits
 from splitpu.experiments.noise_detection import (
     coherence,
@@ -129,7 +128,7 @@ def gallery(context: Context, engine: WatchingEngine) -> Found:
         group: [
             {
                 "row": int(split.rows[i]),
-                "png": png_address(_pixels(context, int(split.rows[i]))),
+                "png": png_address(context.preprocessing.pixels(context.data.features[split.rows[i]])),
                 "teacher": round(float(split.teacher_probability[i]), 4),
                 "student": round(float(said[i]), 4),
             }
@@ -266,12 +265,3 @@ def _statistics(values: Tensor) -> dict[str, float]:
 
 def _columns(names: tuple[str, ...], rows: list[list[float]]) -> Series:
     return {name: [row[number] for row in rows] for number, name in enumerate(names)}
-
-
-def _pixels(context: Context, row: int) -> npt.NDArray[np.uint8]:
-    raw = np.asarray(context.data.features[row])
-    if raw.dtype == np.uint8:
-        return raw
-    preprocessing = Preprocessing.fit(context.data.features)
-    unit = (raw.astype(np.float64) - preprocessing.offset) * preprocessing.scale
-    return (np.clip(unit, 0, 1) * 255).round().astype(np.uint8)

@@ -107,11 +107,6 @@ class Unit:
         }
 
     @property
-    def key(self) -> str:
-        """The unit as text, the same on every machine."""
-        return json.dumps(self.identity, sort_keys=True)
-
-    @property
     def work_key(self) -> str:
         """What finds the result: experiments that need the same training share it."""
         return work_key(

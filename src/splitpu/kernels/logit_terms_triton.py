@@ -55,7 +55,7 @@ def _times_log(value):
 
 
 @triton.jit
-def _jensen_shannon(logit, target, log_p, log_not_p, rho, log_rho, log_rest, scale):
+def _jensen_shannon(target, log_p, log_not_p, rho, log_rho, log_rest, scale):
     """The divergence and its slope, which is (1 - rho) p (1 - p) (logit of p - logit of the mixture)."""
     log_m = _log_of_sum(log_rho + _log_or_nothing(target), log_rest + log_p)
     log_not_m = _log_of_sum(log_rho + _log_or_nothing(1.0 - target), log_rest + log_not_p)
@@ -91,7 +91,7 @@ def _label_terms(
     slope = (1.0 - target) * p - target * not_p
     tl.store(positive_term, _mean_where(is_positive, loss, positives))
     slope_of_all = tl.where(is_positive, slope / tl.maximum(positives, 1).to(tl.float32), 0.0)
-    divergence, its_slope = _jensen_shannon(logit, target, log_p, log_not_p, rho, log_rho, log_rest, scale)
+    divergence, its_slope = _jensen_shannon(target, log_p, log_not_p, rho, log_rho, log_rest, scale)
     loss, slope = tl.where(jensen_shannon != 0, divergence, loss), tl.where(jensen_shannon != 0, its_slope, slope)
     tl.store(easy_term, _mean_where(is_easy, loss, easy))
     slope_of_all += tl.where(is_easy, slope / tl.maximum(easy, 1).to(tl.float32), 0.0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from splitpu.config.keys import unknown_name
 from splitpu.errors import InputError
-from splitpu.networks.backbone import Backbone, Outputs, parameter_count
+from splitpu.networks.backbone import Backbone, Outputs
 from splitpu.networks.cnn import CNN13, SmallCNN
 from splitpu.networks.custom import LayerTap, as_backbone
 from splitpu.networks.mlp import MLP
@@ -23,7 +23,6 @@ __all__ = [
     "build_network",
     "choose_network",
     "network_names",
-    "parameter_count",
 ]
 
 FEW_IMAGES = 2_000  # fewer than that are few

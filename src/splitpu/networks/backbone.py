@@ -52,12 +52,3 @@ def network_input_shape(input_shape: tuple[int, ...]) -> tuple[int, ...]:
     if len(input_shape) == 4:
         return input_shape[0], channels + 1, height, width
     return channels, height, width
-
-
-def parameter_count(module: nn.Module) -> int:
-    """Return how many weights a network has, for summaries and reports.
-
-    >>> parameter_count(nn.Linear(3, 2))
-    8
-    """
-    return sum(parameter.numel() for parameter in module.parameters())

@@ -14,11 +14,8 @@ class ResNet18(Backbone):
     low_gradient_is_own = True
     reads_weights_when_called = True
 
-    def __init__(self, input_shape: tuple[int, ...], *, quiet_blocks: bool = False) -> None:
-        """Build for images of shape (H, W, C); small ones keep their resolution through the stem.
-
-        `quiet_blocks` starts every block as the identity, by a zero weight in its last batch normalisation.
-        """
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        """Build for images of shape (H, W, C); small ones keep their resolution through the stem."""
         super().__init__()
         height, width, channels = input_shape
         self.feature_dim = 512
@@ -33,7 +30,7 @@ class ResNet18(Backbone):
         self.layer3 = _layer(128, 256, stride=2)
         self.layer4 = _layer(256, 512, stride=2)
         self.fc = nn.Linear(self.feature_dim, 1)
-        self._initialise(quiet_blocks)
+        self._initialise()
 
     def low_features(self, batch: Tensor) -> Tensor:
         """The first convolution's block alone."""
@@ -51,12 +48,10 @@ class ResNet18(Backbone):
         low, high = self.features(batch)
         return Outputs(low, high, self.fc(high).squeeze(1))
 
-    def _initialise(self, quiet_blocks: bool) -> None:
+    def _initialise(self) -> None:
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif quiet_blocks and isinstance(module, BasicBlock):
-                nn.init.zeros_(module.bn2.weight)
 
 
 class BasicBlock(nn.Module):

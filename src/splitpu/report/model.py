@@ -27,7 +27,7 @@ class RoundReport:
     tau: float
     agreement: tuple[float, ...]  # with the teacher, after each epoch of the temporary network
     stopped_epoch: int
-    reached: bool  # False: tau was never reached and the last epoch had to do
+    reached: bool  # False: tau was never reached and the best epoch had to do
     easy: int
     hard: int
     noise: Mapping[str, float] | None = None  # share of wrong teacher labels in "easy", "hard", "all"; needs the truth

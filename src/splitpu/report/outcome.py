@@ -11,7 +11,6 @@ from splitpu.report.text import MISSING, count, decimal, escape, facts, name, pe
 
 _LABELS = {
     "accuracy": "Accuracy",
-    "balanced_accuracy": "Balanced accuracy",
     "f1": "F1",
     "precision": "Precision",
     "recall": "Recall",
@@ -19,21 +18,9 @@ _LABELS = {
     "average_precision": "Average precision",
     "positive_rate": "Called positive (of the test rows)",
     "positive_rate_on_the_unlabelled": "Called positive (of the unlabelled)",
-    "error": "Error",
-    "brier": "Brier score",
-    "log_loss": "Log loss",
 }
-_PERCENTAGES = {
-    "accuracy",
-    "balanced_accuracy",
-    "precision",
-    "recall",
-    "positive_rate",
-    "error",
-    "positive_rate_on_the_unlabelled",
-}
-_MORE_IS_BETTER = {"accuracy", "balanced_accuracy", "f1", "precision", "recall", "roc_auc", "average_precision"}
-_LESS_IS_BETTER = {"error", "brier", "log_loss"}
+_PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "positive_rate_on_the_unlabelled"}
+_MORE_IS_BETTER = {"accuracy", "f1", "precision", "recall", "roc_auc", "average_precision"}
 _HEADLINE_FIGURES = ("accuracy", "f1", "roc_auc", "average_precision")
 
 
@@ -99,7 +86,7 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> str:
     head = "".join(f'<th scope="col" class="number">{escape(_label(column))}</th>' for column in columns)
     body = "".join(_row(row, columns, best) for row in rows)
     notes = ["Bold: best of its column."] if any(best.values()) else []
-    if not any(column in _MORE_IS_BETTER | _LESS_IS_BETTER for column in columns):
+    if not any(column in _MORE_IS_BETTER for column in columns):
         notes.append(
             "Without a test set there are no figures of correctness; <code>splitpu evaluate</code> estimates them (see "
             "what to do next)."
@@ -127,9 +114,9 @@ def _best(column: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Give the best value of a column as it is written, so that rows that read the same are all in bold."""
     numbers = [float(row[column]) for row in rows if _is_number(row.get(column))]
     worded = {_value(column, number) for number in numbers}
-    if len(worded) < 2 or column not in _MORE_IS_BETTER | _LESS_IS_BETTER:
+    if len(worded) < 2 or column not in _MORE_IS_BETTER:
         return ""
-    return _value(column, min(numbers) if column in _LESS_IS_BETTER else max(numbers))
+    return _value(column, max(numbers))
 
 
 def _value(column: str, value: Any) -> str:

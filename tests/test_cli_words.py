@@ -1,0 +1,152 @@
+"""Words on the command line: wrong ones are answered with the right ones, and things are called the same everywhere."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_tools import TINY, must_refuse, run_cli, write_npz
+
+from splitpu.cli import main
+from splitpu.cli.output import print_table
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over arrays without test rows, and these arrays beside it."""
+    folder = tmp_path_factory.mktemp("words")
+    data = write_npz(folder / "a.npz", X_test=None, y_test=None, truth=None, names=None)
+    asked = ["fit", data, "--prior", 0.5, "--quiet", "--out", folder / "first", "--rounds", 1, *TINY]
+    assert main([str(word) for word in asked]) == 0
+    return folder / "first"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--prior", "30%"), "'30%' is no share; give a number between 0 and 1, such as 0.3, or auto"),
+        (("--prior", "0,3"), "'0,3' is no share"),
+        (("--seed", "x"), "'x' is no whole number"),
+        (("--rounds", "1.5"), "'1.5' is no whole number"),
+        (("other.npz",), "other.npz is one word too many: splitpu fit --help"),
+        (("--epochs", "3"), "--set base.epochs=20"),
+        (("--members", "3"), "--members is a setting: give it as --set members=..."),
+        (("--student.epochs=3",), "--student.epochs is a setting: give it as --set student.epochs=..."),
+    ],
+)
+def test_wrong_words_are_answered_with_the_right_ones(
+    capsys: Capture, words: tuple[str, ...], sentence: str, run: Path
+) -> None:
+    code, _, err = run_cli(capsys, "fit", run.parent / "a.npz", *words)
+    assert code == 2 and sentence in err and err.count("\n") == 1
+    assert "Literal" not in err and "literal" not in err
+
+
+def test_a_command_without_settings_does_not_speak_of_them(capsys: Capture) -> None:
+    for words in (("predict", "run", "rows.npy", "--epochs", "3"), ("hard", "run", "--members", "3")):
+        code, _, err = run_cli(capsys, *words)
+        assert code == 2 and f"splitpu {words[0]} --help" in err and "--set" not in err
+
+
+def test_two_folders_are_answered_with_the_options_for_them(tmp_path: Path, capsys: Capture) -> None:
+    for name in ("confirmed", "scans", "more"):
+        (tmp_path / name).mkdir()
+    sides = "give folders as --positives FOLDER --unlabelled FOLDER"
+    folders = [tmp_path / name for name in ("confirmed", "scans", "more")]
+    must_refuse(capsys, "fit", *folders[:2], saying=f"scans is one word too many: {sides}")
+    must_refuse(capsys, "prior", *folders, saying=f"more are words too many: {sides}")
+
+
+def test_settings_in_a_row_are_told_apart(run: Path, capsys: Capture) -> None:
+    words = ("fit", run.parent / "a.npz", "--set", "base.epochs=5", "base.batch_size=8")
+    must_refuse(capsys, *words, saying="base.batch_size=8 is one word too many: write --set before every single")
+
+
+def test_settings_that_do_nothing_are_told(run: Path, capsys: Capture, tmp_path: Path) -> None:
+    words = ["fit", run.parent / "a.npz", "--prior", 0.5, "--quiet", *TINY]
+    _, _, err = run_cli(capsys, *words, "--out", tmp_path / "n", "--method", "nnpu", "--rounds", 3)
+    (said,) = [line for line in err.splitlines() if "has no effect" in line]
+    assert "--set student.epochs=2" in said and "--rounds 3" in said and "base.epochs" not in said
+    _, _, err = run_cli(capsys, *words, "--out", tmp_path / "s", "--rounds", 1)
+    assert "has no effect" not in err
+
+
+def test_a_bound_that_is_no_share_is_called_by_its_option(run: Path, capsys: Capture) -> None:
+    must_refuse(capsys, "sensitivity", run, "--highest", 30, saying="--highest 30 is not a share")
+
+
+def test_one_word_is_not_words(run: Path, capsys: Capture) -> None:
+    must_refuse(capsys, "evaluate", run, "--test", "a.npy", saying=r"but got 1 word\.")
+
+
+def test_a_device_that_is_not_there_is_noticed_first(run: Path, capsys: Capture) -> None:
+    for words in ((), ("--seeds", "0,1")):
+        _, _, err = run_cli(capsys, "fit", run.parent / "a.npz", "--device", "gpu", *words)
+        assert err.startswith("splitpu: device 'gpu'") and "prior" not in err
+
+
+def test_a_table_that_is_not_there_is_not_asked_for_its_columns(tmp_path: Path, capsys: Capture) -> None:
+    must_refuse(capsys, "fit", tmp_path / "patient.csv", saying="patient.csv does not exist: check the path")
+
+
+def test_a_spreadsheet_is_to_be_saved_as_csv(tmp_path: Path, capsys: Capture) -> None:
+    for words in (("fit", tmp_path / "a.xlsx", "--label", "s"), ("prior", tmp_path / "a.XLS")):
+        must_refuse(capsys, *words, saying="is a spreadsheet: save its sheet as CSV in UTF-8")
+
+
+def test_a_folder_of_runs_says_which_there_are(run: Path, capsys: Capture) -> None:
+    must_refuse(
+        capsys, "info", run.parent, saying=r"is not a run folder: .*; name one of the runs in it, such as .*first\."
+    )
+
+
+def test_every_command_has_its_place_in_the_help(capsys: Capture) -> None:
+    _, out, _ = run_cli(capsys, "--help")
+    assert out.index("demo") < out.index(" fit ") < out.index("predict") < out.index("compare") < out.index("reproduce")
+    assert "Commands" not in out  # which is where those go that nobody thought of
+
+
+def test_the_help_says_where_a_run_goes(capsys: Capture) -> None:
+    _, out, _ = run_cli(capsys, "fit", "--help")
+    assert "runs/DATA-DATE-TIME" in out
+
+
+def test_figures_are_called_the_same_in_every_table(run: Path, capsys: Capture) -> None:
+    _, estimated, _ = run_cli(capsys, "evaluate", run)
+    assert "ROC AUC" in estimated and "F1" in estimated and "95 % interval" in estimated and " to 1" in estimated
+    _, shown, _ = run_cli(capsys, "info", run)
+    assert "called positive (of the unlabelled)" in shown
+    assert [line.split()[0] for line in shown.splitlines()].count("prior") == 1
+
+
+def test_words_stand_to_the_left_and_figures_to_the_right(capsys: Capture) -> None:
+    rows = [{"name": "a", "what": "3 measurements of tumours"}, {"name": "b", "what": "8 x 8 images of digits"}]
+    print_table(rows, ("name", "what"))
+    assert "│ 8 x 8 images of digits    │" in capsys.readouterr().out
+    print_table([{"figure": "F1", "wide interval of it": "0.7362 to 1.0000"}], ("figure", "wide interval of it"))
+    assert "│    0.7362 to 1.0000 │" in capsys.readouterr().out
+
+
+def test_a_table_of_long_paths_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    path = "scans/2023/Station Süd/Käthe Groß_270_a_second_time.png"
+    why = "taught positive, learned negative; now negative"
+    row = {"name": path, "probability": 0.9662, "teacher_probability": 0.5116, "rounds": "1 2", "why": why}
+    print_table([row], list(row))
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80 and "…" not in out
+    for whole in ("probability", "teacher", "0.9662", "0.5116", "negative"):
+        assert whole in out
+    letters = "".join(line[1:].split("│")[0].strip() for line in out.splitlines() if line.startswith("│"))
+    assert letters.replace(" ", "") == path.replace(" ", "")
+
+
+def test_names_that_the_terminal_cannot_show(run: Path, tmp_path: Path) -> None:
+    link = tmp_path / "läuft"
+    link.symlink_to(run)
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-m", "splitpu", "info", link], capture_output=True, env=plain, check=False)
+    assert done.returncode == 0 and rb"l\xe4uft" in done.stdout and b"Traceback" not in done.stderr

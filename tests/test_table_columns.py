@@ -1,0 +1,141 @@
+"""Columns of tables as users have them: labels in their own words, and features that are not what they seem."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from cli_tools import TINY, run_cli, tiny_arrays
+
+from splitpu.cli import main
+from splitpu.data.tables import TableSource, read_table_data
+from splitpu.errors import InputError
+
+Capture = pytest.CaptureFixture[str]
+
+
+def write_table(path: Path, positive: str, other: str, *, truth: bool = False, extra: bool = False) -> Path:
+    """Tiny rows with labels in the user's own words; `extra` is filled in for labelled rows only."""
+    arrays = tiny_arrays()
+    rows, labels = (arrays["X_test"], arrays["y_test"]) if truth else (arrays["X"], arrays["s"])
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["x0", "x1", "x2", "x3", *(["biopsy"] if extra else []), "state"])
+        for number, (row, label) in enumerate(zip(rows, labels, strict=True)):
+            biopsy = [str(2010 + number % 7) if label else ""] if extra else []
+            writer.writerow([*row.tolist(), *biopsy, positive if label else other])
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over a table whose labels are yes and no, and test rows whose labels are 1 and 0."""
+    folder = tmp_path_factory.mktemp("labels")
+    table = write_table(folder / "yes no.csv", "yes", "no")
+    write_table(folder / "test 1 0.csv", "1", "0", truth=True)
+    asked = ["fit", table, "--label", "state", "--positive-label", "yes", "--prior", 0.5, "--quiet", "--rounds", 1]
+    assert main([str(word) for word in [*asked, "--out", folder / "table", *TINY]]) == 0
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------------------ labels
+
+
+def test_a_test_table_in_other_words_is_no_table_of_negatives(place: Path, capsys: Capture) -> None:
+    asked = ["evaluate", place / "table", "--test", place / "test 1 0.csv"]
+    code, out, err = run_cli(capsys, *asked)
+    assert (code, out) == (2, "") and "never holds 'yes' but '0', '1'" in err and "--positive-label" in err
+    code, out, _ = run_cli(capsys, *asked, "--positive-label", "1")
+    assert code == 0 and "50.0 % of the test rows are positive" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("yes", "no"), "such as --positive-label yes"),
+        (("ill", "healthy"), "such as --positive-label ill"),
+        (("a b", ""), "such as --positive-label 'a b'"),
+        (("0.7", "0.2"), "holds '0.2', '0.7'"),
+        (("gut", "schlecht"), "--positive-label which of them means positive."),
+    ],
+)
+def test_labels_in_words_are_never_turned_round(tmp_path: Path, words: tuple[str, str], advice: str) -> None:
+    path = write_table(tmp_path / "t.csv", *words)
+    with pytest.raises(InputError, match="--positive-label") as raised:
+        read_table_data(TableSource(path=str(path), label="state"))
+    assert advice in str(raised.value) and f"such as --positive-label {words[1] or '0'}" not in str(raised.value)
+
+
+def test_misspelt_labels_and_columns(place: Path, capsys: Capture) -> None:
+    table = place / "yes no.csv"
+    _, _, err = run_cli(capsys, "fit", table, "--label", "state", "--positive-label", "Yes")
+    assert "never holds 'Yes' but 'no', 'yes'" in err
+    _, _, err = run_cli(capsys, "fit", table, "--label", "stat")
+    assert "did you mean 'state'?" in err
+
+
+# ---------------------------------------------------------------------------------------------------------- features
+
+
+def test_a_column_that_only_labelled_rows_have_is_named(tmp_path: Path, capsys: Capture) -> None:
+    leaking = write_table(tmp_path / "t.csv", "1", "0", extra=True)
+    plain = write_table(tmp_path / "u.csv", "1", "0")
+    said = {
+        path.name: read_table_data(TableSource(path=str(path), label="state")).warnings for path in (leaking, plain)
+    }
+    assert said["u.csv"] == () and len(said["t.csv"]) == 1
+    assert "column 'biopsy' alone tells every labelled row" in said["t.csv"][0]
+    code, _, err = run_cli(capsys, "fit", leaking, "--label", "state", "--quiet", "--out", tmp_path / "run")
+    assert code == 2 and "column 'biopsy' alone" in err  # before the sentence about the prior it makes impossible
+
+
+def read_notes(path: Path, content: str) -> tuple[str, ...]:
+    path.write_text(content)
+    return read_table_data(TableSource(path=str(path), label="s")).warnings
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_decimal_commas_are_numbers(tmp_path: Path, delimiter: str) -> None:
+    lines = [f"{number},5{delimiter}a,{number % 2}{delimiter}{number % 3 // 2}" for number in range(12)]
+    (tmp_path / "t.csv").write_text("\n".join([delimiter.join(("x", "kind", "s")), *lines]))
+    found = read_table_data(TableSource(path=str(tmp_path / "t.csv"), label="s"))
+    assert found.recipe.feature_names == ("x", "kind = a,0", "kind = a,1")
+    assert found.features[:3, 0].tolist() == [0.5, 1.5, 2.5]
+
+
+def test_numbers_spoilt_by_a_word_are_told(tmp_path: Path) -> None:
+    lines = [f"{number / 4},{int(number < 3)}" for number in range(12)]
+    assert read_notes(tmp_path / "a.csv", "\n".join(["x,s", *lines])) == ()
+    (note,) = read_notes(tmp_path / "b.csv", "\n".join(["x,s", *lines, "<5,0"]))
+    assert "column 'x' holds numbers but also '<5'" in note
+
+
+def test_a_numbering_of_the_rows_is_told(tmp_path: Path) -> None:
+    lines = [f"{100 + number},{number % 7},{int(number % 5 == 0)}" for number in range(30)]
+    (note,) = read_notes(tmp_path / "t.csv", "\n".join(["nr,x,s", *lines]))
+    assert "column 'nr' looks like a numbering of the rows" in note
+
+
+def read_export(path: Path, rows: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Notes and names of features of a table as a hospital's system writes it."""
+    path.write_text("\n".join(["nr;value;seen;s", *rows]))
+    found = read_table_data(TableSource(path=str(path), label="s"))
+    return found.warnings, found.recipe.feature_names
+
+
+def test_decimal_commas_spoilt_by_a_word_are_told(tmp_path: Path) -> None:
+    rows = [f"P{row};{row},5;{1 + row % 9}.3.2023;{int(row < 3)}" for row in range(30)]
+    notes, _ = read_export(tmp_path / "a.csv", [*rows, "P99;n.b.;1.1.2023;0"])
+    assert any("column 'value' holds numbers but also 'n.b.'" in note for note in notes), notes
+
+
+def test_a_new_table_without_the_word_has_the_same_categories(tmp_path: Path) -> None:
+    rows = [f"P{row};{row % 3},5;{1 + row % 9}.3.2023;{int(row < 3)}" for row in range(30)]
+    _, spoilt = read_export(tmp_path / "a.csv", [*rows, "P99;n.b.;1.1.2023;0"])
+    assert {"value = 0.5", "value = 1.5", "value = n.b."} <= set(spoilt)
+
+
+@pytest.mark.parametrize("date", ["{0}.03.2023", "2023-03-{0:02}", "3/{0}/23", "2023-03-{0:02} 08:15:00"])
+def test_dates_are_told_to_be_taken_for_categories(tmp_path: Path, date: str) -> None:
+    rows = [f"P{row};{row % 5};{date.format(1 + row % 9)};{int(row < 3)}" for row in range(30)]
+    notes, _ = read_export(tmp_path / "a.csv", rows)
+    assert any("column 'seen' holds dates" in note for note in notes), notes
