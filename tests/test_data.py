@@ -14,7 +14,7 @@ from splitpu.data import (
     read_npz,
 )
 from splitpu.data.npz import read_names
-from splitpu.errors import InputError, ModelFileError
+from splitpu.errors import InputError, ModelFileError, SplitPUWarning
 
 NOISE = np.random.default_rng(0)
 
@@ -94,6 +94,30 @@ def test_rows_that_are_not_finite_are_named(tiny_chunks, dtype, value):
 def test_values_beyond_float32_are_refused():
     with pytest.raises(InputError, match=r"in 1 of 2 rows \(row 1\)"):
         canonical_features(np.array([[1.0], [1e300]]))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, ">f8"])
+def test_numbers_far_from_nought_keep_their_differences(tiny_chunks, dtype):
+    times = (1.7e9 + NOISE.normal(size=(100, 1)) * 3600).astype(dtype)
+    features = canonical_features(np.hstack([NOISE.integers(0, 9, (100, 2)).astype(dtype), times]))
+    assert features.dtype == np.float64 and np.array_equal(features[:, 2:], times)
+    assert canonical_features(times - times.mean().astype(dtype)).dtype == np.float32
+    assert canonical_features(np.repeat(times[:1], 5, axis=0)).dtype == np.float32  # no differences to keep
+    assert canonical_features(times[:1], double=True).dtype == np.float64
+    assert canonical_features(times.astype(np.float32), double=True).dtype == np.float32
+
+
+def test_a_memory_map_of_such_numbers_is_not_copied(tmp_path):
+    np.save(tmp_path / "times.npy", 1.7e9 + NOISE.normal(size=(50, 2)))
+    mapped = np.load(tmp_path / "times.npy", mmap_mode="r")
+    assert canonical_features(mapped) is mapped
+
+
+def test_rows_without_the_digits_the_model_needs_are_warned_of():
+    precise = Preprocessing.fit(1e9 + NOISE.random((30, 2)))
+    precise.check(np.full((1, 2), 1e9))
+    with pytest.warns(SplitPUWarning, match="X comes as float32.*float64"):
+        precise.check(np.full((1, 2), 1e9, np.float32))
 
 
 class Sparse:
@@ -253,9 +277,19 @@ def test_what_never_varies_is_not_divided_by_nothing():
     assert (constant.offset, constant.scale, constant.mean, constant.std) == (7, 1, (0,), (1,))
 
 
+def test_what_varies_less_than_float32_can_divide_by_counts_as_constant():
+    features = np.zeros((9, 2), np.float32)
+    features[0] = 1e-40, 1e-30
+    fitted = Preprocessing.fit(features)
+    assert fitted.std[0] == 1 and fitted.std[1] == pytest.approx(features[:, 1].std(dtype=np.float64))
+
+
 def test_preprocessing_survives_json():
     fitted = Preprocessing.fit(NOISE.integers(0, 255, (30, 4, 5, 3)).astype(np.uint8))
     assert Preprocessing.from_dict(json.loads(json.dumps(fitted.to_dict()))) == fitted
+    assert "double" not in fitted.to_dict()  # so that files of the usual kind stay as they were
+    precise = Preprocessing.fit(1e9 + NOISE.random((30, 2)))
+    assert Preprocessing.from_dict(json.loads(json.dumps(precise.to_dict()))) == precise and precise.double
 
 
 @pytest.mark.parametrize(

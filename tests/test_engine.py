@@ -4,6 +4,7 @@ import gc
 import platform
 import resource
 import weakref
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -95,6 +96,15 @@ class TestLoop:
         outcome = engine(tmp_path, StopAt(0)).run(stage(untrained))  # one step would raise
         assert same(weights(first), weights(untrained))
         assert len(outcome.history) == 4
+
+    def test_a_loss_that_is_no_number_ends_the_stage_in_words(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"stage plain .* epoch \d of 4 \(nan\): lower .*optimiser.rate, look"):
+            engine(tmp_path).run(stage(network(), rate=1e30))
+        assert len(list(tmp_path.iterdir())) <= 1  # epochs before it may be saved, this one is not
+
+    def test_a_student_that_went_wrong_is_left_to_those_who_train_it_again(self) -> None:
+        wild = replace(stage(network(), rate=1e30), name="round1.student")
+        assert not np.isfinite(engine().run(wild).history[-1].terms["loss"])
 
     def test_another_setting_finds_no_old_result(self, tmp_path: Path) -> None:
         engine(tmp_path).run(stage(network()))

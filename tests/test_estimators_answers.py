@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from cli_tools import TINY as TINY_CLI
 from cli_tools import run_cli
 from estimator_tools import quick, tiny
@@ -32,6 +33,33 @@ def test_learns_and_gives_probabilities(fitted, vectors):
 def test_extreme_inputs_still_give_probabilities(fitted):
     probabilities = fitted.predict_proba(np.array([[1e30] * 4, [-1e30] * 4], np.float32))
     assert np.isfinite(probabilities).all() and probabilities.min() >= 0 and probabilities.max() <= 1
+
+
+@pytest.mark.parametrize("question", ["decision_function", "predict", "predict_proba"])
+def test_rows_without_a_finite_answer_are_not_called_negative(vectors, question):
+    X, s, _ = vectors
+    hardly_varies = np.zeros((len(X), 1), np.float32)
+    hardly_varies[0] = 1e-30
+    classifier = tiny(rounds=0).fit(np.hstack([X, hardly_varies]), s)
+    ask = getattr(classifier, question)
+    far = np.hstack([X, np.where(np.arange(len(X))[:, None] == 7, np.float32(1e10), hardly_varies)])
+    with pytest.raises(InputError, match=r"1 of 200 rows \(row 7\).*look at these rows"):
+        ask(far)
+    with torch.no_grad():
+        next(classifier.model_.final.network.parameters()).fill_(float("nan"))
+    with pytest.raises(InputError, match=r"200 of 200 rows.*may be damaged"):
+        ask(np.hstack([X, hardly_varies]))
+
+
+def test_numbers_far_from_nought_are_told_apart_and_saved_so(vectors, tmp_path):
+    X, s, _ = vectors
+    far = X.astype(np.float64) + 1e8
+    usual, classifier = tiny(rounds=0).fit(X, s), tiny(rounds=0).fit(far, s)
+    decision = classifier.decision_function(far)
+    assert np.allclose(decision, usual.decision_function(X), atol=1e-4)
+    assert np.allclose([classifier.decision_function(row[None])[0] for row in far[:5]], decision[:5], atol=1e-12)
+    classifier.save(tmp_path)
+    assert np.array_equal(SplitPUClassifier.load(tmp_path).decision_function(far), decision)
 
 
 def test_fitted_attributes_tell_what_happened(fitted, vectors):

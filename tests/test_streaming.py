@@ -254,3 +254,12 @@ def test_joined_arrays_are_written_once_and_anew_when_a_file_changes(
     np.save(files[1], images[:1] + 1)
     again, lengths = array_files.join_arrays(files)
     assert lengths == [2, 1] and np.array_equal(again[2, ..., 0], images[0] + 1)
+
+
+def test_files_of_numbers_that_float32_cannot_tell_apart_are_joined_as_they_are(tmp_path: Path) -> None:
+    spread, one_moment = 1.7e9 + np.arange(40.0).reshape(20, 2), np.full((3, 2), 1.7e9 + 5)
+    files = [str(tmp_path / "spread.npy"), str(tmp_path / "moment.npy")]
+    for path, rows in zip(files, (spread, one_moment), strict=True):
+        np.save(path, rows)
+    joined, _ = array_files.join_arrays(files)
+    assert joined.dtype == np.float64 and np.array_equal(joined, np.concatenate([spread, one_moment]))

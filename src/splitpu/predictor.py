@@ -7,7 +7,10 @@ import numpy.typing as npt
 import torch
 
 from splitpu.data import canonical_features
+from splitpu.data.features import rows_in_words
+from splitpu.engine.ambient import usual_torch
 from splitpu.engine.hardware import Hardware
+from splitpu.errors import InputError
 from splitpu.models import Model
 
 Array = npt.NDArray[Any]
@@ -25,10 +28,13 @@ class Predictor:
 
     def decision_function(self, X: Any) -> Scores:
         """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold."""
-        features = canonical_features(X, "X")
+        features = canonical_features(X, "X", double=self._model.preprocessing.double)
         self._model.preprocessing.check(features)
         hardware = Hardware.choose(self._device, self._model.config.engine)
-        return self._sign * self._model.decision(features, hardware, which=self._which)
+        with usual_torch():
+            decision = self._model.decision(features, hardware, which=self._which)
+        _refuse_no_numbers(decision)
+        return self._sign * decision
 
     def predict(self, X: Any) -> Array:
         """The member of `classes_` each row is thought to belong to."""
@@ -40,3 +46,15 @@ class Predictor:
         decision = torch.from_numpy(self.decision_function(X))
         probabilities: Scores = torch.sigmoid(torch.stack([-decision, decision], dim=1)).numpy()
         return probabilities
+
+
+def _refuse_no_numbers(decision: Scores) -> None:
+    """What is no number is above no threshold, and would pass for a clear negative."""
+    bad = np.flatnonzero(~np.isfinite(decision))
+    if not len(bad):
+        return
+    if len(bad) == len(decision):
+        advice = "the model may be damaged, or all rows lie too far from those it was trained on: train it again"
+    else:
+        advice = "their values lie too far from those the model was trained on: look at these rows"
+    raise InputError(f"the model's decision is no finite number for {rows_in_words(bad, len(decision))}; {advice}")

@@ -70,6 +70,7 @@ class Views:
         self._scale = preprocessing.scale
         self._mean = self._constant(preprocessing.mean)
         self._inverse_std = self._constant(tuple(1.0 / std for std in preprocessing.std))
+        self._exact_mean = torch.tensor(preprocessing.mean, dtype=torch.float64, device=self._device)
         if self._is_image:
             height, width, channels = preprocessing.shape[-3:]
             self._prepare_image_constants(height, width, channels)
@@ -77,7 +78,7 @@ class Views:
     def plain(self, raw: Tensor) -> Tensor:
         """Return the batch as it is, scaled and normalised: what inference sees."""
         if not self._is_image:
-            return self._normalised(raw.to(torch.float32))
+            return self._standardised(raw)
         if self._fuses(raw):
             return self._fused(raw, {})
         return self._finished(self._unit(self._images(raw)), None, raw)
@@ -246,8 +247,14 @@ class Views:
 
     # --- vectors ---
 
+    def _standardised(self, raw: Tensor) -> Tensor:
+        """Rows in double precision keep it until the mean is off: only then does float32 tell them apart."""
+        if raw.dtype == torch.float64:
+            return (raw - self._exact_mean).to(torch.float32) * self._inverse_std
+        return self._normalised(raw.to(torch.float32))
+
     def _noisy(self, raw: Tensor, generator: Generator) -> Tensor:
-        standardised = self._normalised(raw.to(torch.float32))
+        standardised = self._standardised(raw)
         if self._config.noise == 0:
             return standardised
         noise = torch.randn(raw.shape, generator=generator, device=raw.device, dtype=torch.float32)

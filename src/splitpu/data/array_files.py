@@ -59,7 +59,9 @@ def read_array_test(files: Sequence[str]) -> tuple[Array, Mask]:
 
 def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
     """All rows one after the other, and how many come from each file."""
-    parts = [canonical_features(read_features(path), Path(path).name) for path in files]
+    parts = _canonical(files)
+    if any(part.dtype == np.float64 for part in parts):  # numbers that float32 cannot tell apart in one of them
+        parts = _canonical(files, double=True)
     for path, part in zip(files, parts, strict=True):
         if part.shape[1:] != parts[0].shape[1:] or part.dtype != parts[0].dtype:
             raise InputError(
@@ -67,6 +69,10 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
                 f"{parts[0].shape[1:]} and {parts[0].dtype}: make all files in the same way."
             )
     return _together(files, parts), [len(part) for part in parts]
+
+
+def _canonical(files: Sequence[str], *, double: bool = False) -> list[Array]:
+    return [canonical_features(read_features(path), Path(path).name, double=double) for path in files]
 
 
 def _together(files: Sequence[str], parts: Sequence[Array]) -> Array:

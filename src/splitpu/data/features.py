@@ -1,4 +1,4 @@
-"""Whatever array the user has -> the one form the rest of the package knows: float32 rows, images, stacks of them."""
+"""Whatever array the user has -> the one form the rest of the package knows: rows, images, stacks of them."""
 
 from typing import Any, Literal
 
@@ -11,10 +11,14 @@ from splitpu.listing import listed
 Channels = Literal["auto", "first", "last"]
 
 USUAL_CHANNEL_COUNTS = (1, 3, 4)
+LARGEST_SHIFT = 2**-12  # how far float32 may move a value, as a share of all its column spans
 
 
-def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto") -> Array:
+def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto", double: bool = False) -> Array:
     """Features as (n, d) float32, or as (n, H, W, C) or (n, S, H, W, C) uint8 or float32; all values finite.
+
+    Vectors stay float64 where a column lies so far from nought (times in seconds do) that float32 would make the same
+    of many of its values, or where a model asks for it with `double`, since its training rows did.
 
     Five axes are volumes, stacks of S slices. A volume with fewer slices than others is filled up with slices of zeros:
     a slice in which every value is 0 is not there, neither for statistics nor for networks.
@@ -32,7 +36,7 @@ def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto") 
         bad_rows = [_rows_not_finite(arranged[rows], rows.start) for rows in row_slices(arranged)]
         _refuse_rows(bad_rows, len(arranged), name)
         return _contiguous(arranged)
-    return _as_float32(arranged, name)
+    return _from_other_kinds(arranged, name, double)
 
 
 def refuse_masked_entries(X: Any, name: str) -> None:
@@ -45,6 +49,8 @@ def _plain_array(X: Any, name: str) -> Array:
     if hasattr(X, "toarray"):
         raise InputError(f"{name} is a sparse matrix, which is not supported: pass {name}.toarray()")
     refuse_masked_entries(X, name)
+    if getattr(X, "requires_grad", False) is True:
+        raise InputError(f"{name} is a tensor that requires gradients: pass {name}.detach()")
     try:
         array: Array = X if type(X) is np.memmap else np.asarray(X)
     except (ValueError, TypeError) as error:
@@ -102,15 +108,36 @@ def _contiguous(array: Array) -> Array:
     return array if isinstance(array, np.memmap) else np.ascontiguousarray(array)
 
 
-def _as_float32(array: Array, name: str) -> Array:
+def _from_other_kinds(array: Array, name: str, double: bool) -> Array:
     converted = np.empty(array.shape, np.float32)
-    bad_rows = []
-    with np.errstate(over="ignore"):  # values beyond float32 become infinite and are refused as such
+    loses = array.ndim == 2 and not np.can_cast(array.dtype, np.float32)
+    shifts, bad_rows = _Shifts(), []
+    with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32 become infinite and are refused as such
         for rows in row_slices(array):
             converted[rows] = array[rows]
             bad_rows.append(_rows_not_finite(converted[rows], rows.start))
+            if loses and not double:
+                shifts.add(np.asarray(array[rows], np.float64), converted[rows])
     _refuse_rows(bad_rows, len(array), name)
+    if loses and (double or shifts.too_far()):
+        return _contiguous(array) if array.dtype == np.float64 else array.astype(np.float64)
     return converted
+
+
+class _Shifts:
+    """How far values are moved where they become float32, column by column, against what the column spans."""
+
+    def __init__(self) -> None:
+        self._low, self._high, self._shift = (np.array(start) for start in (np.inf, -np.inf, 0.0))
+
+    def add(self, exact: Array, rounded: Array) -> None:
+        self._low = np.minimum(self._low, exact.min(axis=0))
+        self._high = np.maximum(self._high, exact.max(axis=0))
+        self._shift = np.maximum(self._shift, np.abs(exact - rounded).max(axis=0))
+
+    def too_far(self) -> bool:
+        span = self._high - self._low  # nought where a column never varies, which has no differences to lose
+        return bool(((span > 0) & (self._shift > LARGEST_SHIFT * span)).any())
 
 
 def _rows_not_finite(chunk: Array, first_row: int) -> Array:
@@ -123,6 +150,15 @@ def _refuse_rows(bad_rows: list[Array], rows: int, name: str) -> None:
     if len(bad) == 0:
         return
     raise InputError(
-        f"{name} holds NaN, infinite or too large (beyond float32) values in {len(bad)} of {rows} rows "
-        f"(row {listed(bad.tolist())}): drop or fill these rows"
+        f"{name} holds NaN, infinite or too large (beyond float32) values in {rows_in_words(bad, rows)}: drop or fill "
+        "these rows"
     )
+
+
+def rows_in_words(chosen: Array, rows: int) -> str:
+    """How many rows a message is about, and the first few of them.
+
+    >>> rows_in_words(np.array([3, 5]), 9)
+    '2 of 9 rows (row 3, 5)'
+    """
+    return f"{len(chosen)} of {rows} rows (row {listed(chosen.tolist())})"

@@ -1,5 +1,6 @@
 """What a model file remembers of its training data: kind, shape, and how raw values become network input."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -9,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.data.chunks import Array, row_slices
-from splitpu.errors import InputError, ModelFileError
+from splitpu.errors import InputError, ModelFileError, SplitPUWarning
 
 Kind = Literal["vectors", "images", "volumes"]
 Floats = npt.NDArray[np.float64]
 
 BYTE_SCALE = 1 / 255
+SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)  # what varies less never varies: float32 could not divide by it
 _LINES_ADDED_EXACTLY = 256  # so many squares of bytes add up to less than 2**24, up to where float32 counts by ones
 _VALUES_AT_ONCE = 2**18  # in float32 they stay in the processor's cache
 _KINDS: dict[int, Kind] = {2: "vectors", 4: "images", 5: "volumes"}  # by the number of axes of canonical features
@@ -44,6 +46,7 @@ class Preprocessing:
     scale: float
     mean: tuple[float, ...]
     std: tuple[float, ...]  # 1 where a feature never varies
+    double: bool = False  # whether the rows were float64, because float32 would have lost what tells them apart
 
     @classmethod
     def fit(cls, features: Array) -> "Preprocessing":
@@ -60,8 +63,9 @@ class Preprocessing:
             low, high, mean = _range_and_mean(features)
             std = np.where(low == high, 0.0, _deviation(features, mean))
             offset, scale = (0.0, 1.0) if kind == "vectors" else _to_unit(float(low.min()), float(high.max()))
-        spread = np.where(std == 0, 1.0, std * scale)
-        return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread))
+        spread = np.where(std * scale < SMALLEST_SPREAD, 1.0, std * scale)
+        double = features.dtype == np.float64
+        return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread), double)
 
     def check(self, features: Array, name: str = "X") -> None:
         """Refuse features that the fitted model cannot have been made for, before the network gives nonsense."""
@@ -73,6 +77,13 @@ class Preprocessing:
             )
         if self.kind != "vectors":
             self._check_value_range(features, name)
+        if self.double and features.dtype == np.float32:
+            warnings.warn(
+                f"{name} comes as float32, but the model was trained on numbers that float32 cannot tell apart: give "
+                "the rows as float64, several different ones at a time",
+                SplitPUWarning,
+                stacklevel=3,
+            )
 
     def _check_value_range(self, features: Array, name: str) -> None:
         """Images on the wrong one of the two usual scales would all look black (or white) to the network."""
@@ -100,6 +111,8 @@ class Preprocessing:
     def to_dict(self) -> dict[str, Any]:
         """Only lists, numbers and strings, ready for JSON."""
         plain = asdict(self)
+        if not self.double:
+            del plain["double"]  # the rule, which files of earlier versions do not mention either
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
     @classmethod
@@ -113,6 +126,7 @@ class Preprocessing:
                 scale=float(stored["scale"]),
                 mean=tuple(float(value) for value in stored["mean"]),
                 std=tuple(float(value) for value in stored["std"]),
+                double=bool(stored.get("double", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(

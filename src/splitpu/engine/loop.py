@@ -17,6 +17,7 @@ from splitpu.engine.checkpoint import (
     module_tensors,
     restore_in_place,
 )
+from splitpu.engine.divergence import stop_if_diverged
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import runs_at_once
 from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
@@ -140,6 +141,7 @@ class Engine:
         stopped = False
         for epoch in range(len(outcome.history), stage.epochs):
             record = self._epoch_that_fits(stage, step, epoch)
+            stop_if_diverged(stage, record, self.hardware.world)
             if stage.after_epoch is not None:
                 module.eval()
                 stopped = stage.after_epoch(record, outcome.memory)

@@ -71,6 +71,7 @@ class Stage:
     optimiser: OptimiserConfig
     identity: Mapping[str, Any]  # everything the outcome depends on; names the checkpoint
     after_epoch: AfterEpoch | None = None
+    keeps_best_epoch: bool = False  # whether `after_epoch` does, so that a later one that went wrong does no harm
 
     @property
     def key(self) -> str:

@@ -56,6 +56,7 @@ class EpochChoice:
         self.stage = dataclasses.replace(
             stage,
             after_epoch=self._after_epoch,
+            keeps_best_epoch=True,
             # The cut is part of it: by some figures another one may choose another epoch.
             identity={
                 **stage.identity,

@@ -138,6 +138,7 @@ def _early_stopped(
         optimiser=optimiser,
         identity=context.identity(name, "split", "views", "threshold", teacher=teacher.key, **again),
         after_epoch=after_epoch,
+        keeps_best_epoch=True,
     )
     outcome = engine.run(stage)
     agrees, logits = (outcome.memory[name].cpu() for name in ("agrees", "logits"))
