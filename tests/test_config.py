@@ -155,7 +155,7 @@ class TestRanges:
             ("rounds", -1, "at least 0"),
             ("base.batch_size", 1, "at least 2"),
             ("split.tau", 0, "above 0 and at most 1"),
-            ("student.rho", 1.0, "above 0 and below 1"),
+            ("student.rho", 0.999, "at least 0.01 and at most 0.99"),
             ("student.beta", -0.1, "at least 0"),
             ("split.optimiser.rate", 0.0, "above 0"),
             ("student.optimiser.average", 1, "at least 0 and below 1"),

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from splitpu.data import (
     HeldOut,
@@ -118,6 +119,13 @@ def test_rows_without_the_digits_the_model_needs_are_warned_of():
     precise.check(np.full((1, 2), 1e9))
     with pytest.warns(SplitPUWarning, match="X comes as float32.*float64"):
         precise.check(np.full((1, 2), 1e9, np.float32))
+
+
+def test_tensors_may_not_wait_for_gradients():
+    rows = torch.zeros(3, 2, requires_grad=True)
+    with pytest.raises(InputError, match=r"X is a tensor that requires gradients: pass X.detach\(\)"):
+        canonical_features(rows)
+    assert canonical_features(rows.detach()).shape == (3, 2)
 
 
 class Sparse:

@@ -219,6 +219,9 @@ def test_drawing_more_than_there_are():
         InputError, match="positives=160 is too many: breast-cancer has only 159 positive training rows"
     ):
         make_pu(named, 160, seed=0)
+    for seed in (-1, "one"):
+        with pytest.raises(InputError, match=f"seed={seed!r} is no seed: give a whole number from 0 on"):
+            make_pu(named, 40, seed=seed)
     with pytest.raises(InputError, match="positives=0 leaves nothing"):
         make_pu(named, 0, seed=0)
     with pytest.raises(InputError, match="fewer positives than a batch can use"):

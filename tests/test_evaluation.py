@@ -257,6 +257,11 @@ def test_train_test_split_keeps_the_labelled_share():
     assert s_train.sum() == 15 and s_test.sum() == 5 and set(X_train) | set(X_test) == set(range(100))
     with pytest.raises(InputError, match="leaves none"):
         pu_train_test_split(np.arange(100), s=labels, test_size=0.01)
+    for size in (np.float32(0.25), np.int64(25)):
+        assert len(pu_train_test_split(np.arange(100), s=labels, test_size=size)[1]) == 25
+    for size in (float("nan"), float("inf"), np.complex64(0.25), True):
+        with pytest.raises(InputError, match=r"test_size=.* is not a number: give a share"):
+            pu_train_test_split(np.arange(100), s=labels, test_size=size)
 
 
 def pu_rows(seed: int = 0, rows: int = 600, labelled: int = 120) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

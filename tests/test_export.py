@@ -9,18 +9,21 @@ import numpy as np
 import pytest
 import torch
 from cli_tools import TINY, run_cli, write_npz
-from torch import nn
+from estimator_tools import TINY as TINY_SETTINGS
+from estimator_tools import tiny
+from torch import Tensor, nn
 
+from splitpu.calibration import PUCalibrator
 from splitpu.cli import main
 from splitpu.config import EngineConfig
 from splitpu.data import Preprocessing
 from splitpu.engine.hardware import Hardware
-from splitpu.errors import MissingExtraError
+from splitpu.errors import InputError, MissingExtraError
 from splitpu.models import Model
-from splitpu.networks import build_network
+from splitpu.networks import as_backbone, build_network
 from splitpu.networks.ensemble import Ensemble
 from splitpu.networks.fold import folded
-from splitpu.onnx_export import export_onnx
+from splitpu.onnx_export import RawToProbability, export_onnx
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -123,6 +126,93 @@ def test_vectors_and_ensembles_can_be_written(tmp_path: Path) -> None:
         rows = np.load(data)["X"].astype(np.float32)
         found = onnxruntime.InferenceSession(str(done.path)).run(["probability"], {"rows": rows})[0]
         assert np.abs(found - scores(one, rows)).max() < 1e-4
+
+
+class OwnTuple(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 6), nn.Linear(6, 1)
+
+    def forward(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low = self.first(batch).relu()
+        return low, low, self.head(low)
+
+
+TAPPED = {"backbone": lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1)), "layers": ("0", "1")}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        TAPPED,
+        TAPPED | {"config": TINY_SETTINGS | {"members": 2}},
+        {"backbone": OwnTuple},
+        {"calibration": "platt"},
+        {"calibration": "isotonic"},
+    ],
+)
+def test_networks_of_ones_own_and_calibrated_ones_can_be_written(
+    tmp_path: Path, vectors: Any, how: dict[str, Any]
+) -> None:
+    X, s, _ = vectors
+    fitted = tiny(rounds=0, **how).fit(X, s)
+    done = export_onnx(fitted.model_, tmp_path / "own.onnx")
+    probability, decision = asked(done.path, X)
+    assert np.abs(probability - fitted.predict_proba(X)[:, 1]).max() < 1e-4
+    clear = np.abs(fitted.decision_function(X)) > 1e-4
+    assert np.array_equal(decision[clear], fitted.predict(X)[clear] == 1)
+    assert np.isfinite(fitted.decision_function(X)).all()  # the model itself still has its features
+
+
+def test_numbers_far_from_nought_are_taken_as_float64(tmp_path: Path, vectors: Any) -> None:
+    X, s, _ = vectors
+    far = X.astype(np.float64) + 1e8
+    fitted = tiny(rounds=0).fit(far, s)
+    done = export_onnx(fitted.model_, tmp_path / "far.onnx")
+    assert done.dtype == "float64"
+    assert np.abs(asked(done.path, far)[0] - fitted.predict_proba(far)[:, 1]).max() < 1e-4
+
+
+def test_decisions_next_to_the_threshold_are_those_of_the_model() -> None:
+    preprocessing = Preprocessing.fit(np.array([[-1.0], [1.0]], np.float32))
+    whole = RawToProbability(as_backbone(OneNumber(), (1,)), preprocessing, 0.0, None)
+    probability, decision = whole(torch.tensor([[1e-9], [-1e-9]]))
+    assert probability.tolist() == [0.5, 0.5] and decision.tolist() == [True, False]
+    platt = RawToProbability(as_backbone(OneNumber(), (1,)), preprocessing, 0.0, PUCalibrator("platt", 2.0, 1e-12))
+    assert platt(torch.tensor([[0.0]]))[1].tolist() == [True]
+
+
+class OneNumber(nn.Module):
+    """Its logit is the row itself."""
+
+    def forward(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return batch, batch, batch[:, 0]
+
+
+class CountsRows(OwnTuple):
+    def forward(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low, high, logit = super().forward(batch)
+        return low, high, logit.reshape(len(batch), 1)
+
+
+class AsksForValues(OwnTuple):
+    def forward(self, batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return super().forward(batch if float(batch.detach().sum()) > 0 else batch + 1)
+
+
+@pytest.mark.parametrize("backbone", [CountsRows, AsksForValues])
+def test_what_cannot_be_written_is_said_in_plain_words(
+    tmp_path: Path, vectors: Any, backbone: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fitted = tiny(rounds=0, backbone=backbone).fit(*vectors[:2])
+    with pytest.raises(InputError, match="this network cannot be written as ONNX") as raised:
+        export_onnx(fitted.model_, tmp_path / "own.onnx")
+    assert "\x1b" not in str(raised.value) and not list(tmp_path.iterdir())
+
+
+def asked(path: Path, rows: Any) -> Any:
+    session = onnxruntime.InferenceSession(str(path))
+    return session.run(["probability", "decision"], {"rows": rows})
 
 
 def test_what_is_missing_is_said(

@@ -123,6 +123,19 @@ def test_js_gradient_keeps_its_digits_in_float32(rho: float, q: float) -> None:
     np.testing.assert_allclose(by_z, exact, rtol=1e-4)
 
 
+@pytest.mark.parametrize("rho", [1e-6, 1e-3, 0.01, 0.99, 1 - 1e-3, 1 - 1e-6])
+@pytest.mark.parametrize("q", [1e-7, 0.3, 1.0])
+def test_js_keeps_its_digits_in_float32_for_extreme_weights(rho: float, q: float) -> None:
+    for point in (-50.0, -3.0, 0.0, 2.0):
+        z, exact_z = leaf([point], torch.float32), leaf([point], torch.float64)
+        loss = generalised_jensen_shannon(z, torch.full_like(z, q), rho)
+        target = torch.full_like(z, q).double()  # the same label, and not one that float32 rounds
+        exact = generalised_jensen_shannon(exact_z, target, rho)
+        assert loss.dtype == torch.float32 and loss.item() == pytest.approx(exact.item(), rel=1e-3, abs=1e-5)
+        (by_z,), (exact_by_z,) = gradient(loss, z), gradient(exact, exact_z)
+        assert by_z.item() == pytest.approx(exact_by_z.item(), rel=1e-3)
+
+
 @pytest.mark.parametrize("rho", [0.0, 1.0, -0.5, 2.0, math.nan])
 def test_js_refuses_a_weight_that_leaves_one_side_out(rho: float) -> None:
     with pytest.raises(InputError, match="rho"):

@@ -15,6 +15,7 @@ from splitpu.networks import (
     build_network,
     choose_network,
 )
+from splitpu.networks.custom import without_features
 
 IMAGE_NETWORKS = ("cnn-small", "cnn13", "resnet18")
 FLAT_NETWORKS = ("mlp", *IMAGE_NETWORKS)  # the one for volumes has tests of its own
@@ -348,6 +349,41 @@ def test_a_wrong_layer_name_is_answered_with_the_nearest():
 def test_wrong_outputs_are_refused(function, message):
     with pytest.raises(InputError, match=message):
         as_backbone(Returns(function), (6,))
+
+
+def test_one_layer_under_two_names_is_low_at_first_and_high_at_last():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.head = nn.Linear(6, 6), nn.Linear(6, 1)
+            self.b = self.a
+
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return self.head(self.b(self.a(batch)))
+
+    own, batch = Tied(), batch_for((6,))
+    outputs = as_backbone(own, (6,), low="a", high="b")(batch)
+    assert torch.equal(outputs.low, own.a(batch)) and torch.equal(outputs.high, own.a(own.a(batch)))
+
+
+@pytest.mark.parametrize(("change", "kind"), [(nn.Module.double, "float64"), (nn.Module.half, "float16")])
+def test_another_precision_is_not_taken_for_another_shape(change, kind):
+    with pytest.raises(InputError, match=rf"its weights are {kind}.*call .float\(\) on it"):
+        as_backbone(change(OwnTuple()), (6,))
+
+
+def test_what_is_no_module_is_said_to_be_none():
+    with pytest.raises(InputError, match=r"your network is a int: give a torch\.nn\.Module"):
+        as_backbone(3, (6,))
+
+
+def test_the_logit_alone_is_the_same_logit():
+    batch = batch_for((6,))
+    tapped = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 1))
+    for backbone in (as_backbone(OwnTuple(), (6,)), as_backbone(tapped, (6,), low="0", high="0")):
+        before = backbone(batch).logit
+        without_features(backbone)
+        assert torch.equal(backbone(batch).logit, before)
 
 
 def test_taps_are_refused_when_they_cannot_work():

@@ -274,7 +274,8 @@ def test_exported_map_is_the_calibrator(method):
     known, others = rng.normal(2, 1, 80), np.r_[rng.normal(2, 1, 100), rng.normal(-2, 1, 200)]
     calibrator = PUCalibrator.fit(known, others, 0.4, method=method)
     asked = np.r_[np.linspace(-8, 8, 101), known[:5]]
-    exported = CalibrationMap(calibrator)(torch.tensor(asked, dtype=torch.float32)).numpy()
+    exported, answers = (one.numpy() for one in CalibrationMap(calibrator)(torch.tensor(asked)))
+    assert np.array_equal(answers, calibrator.decision(asked) > 0)
     assert np.allclose(exported, calibrator.probability(asked), atol=1e-4)
     assert np.allclose(sigmoid(calibrator.decision(asked)), calibrator.probability(asked), atol=2e-6)
     again = PUCalibrator.from_dict(json.loads(json.dumps(calibrator.to_dict())))

@@ -22,6 +22,9 @@ from splitpu.errors import InputError
 # What one sample costs under a risk, given its logit and the sign of its class.
 Surrogate = Callable[[Tensor, int], Tensor]
 
+# Nearer to 0 or 1 the Jensen-Shannon divergence is a small difference over a small number, beyond float32's digits.
+_EXTREME_RHO = 0.01
+
 # A feature vector no longer than the square root of this has no direction worth comparing.
 _SMALLEST_SQUARED_LENGTH = 1e-12
 
@@ -126,6 +129,9 @@ def generalised_jensen_shannon(logit: Tensor, target: Tensor, rho: float, *, wei
     if not 0 < rho < 1:
         raise InputError(f"The Jensen-Shannon weight rho is {rho}; give a number strictly between 0 and 1.")
     logit = _as_logit(logit, "logit")
+    kind = logit.dtype
+    if not _EXTREME_RHO <= rho <= 1 - _EXTREME_RHO:
+        logit = logit.double()
     target = _as_target(target, logit)
     # The mixture is formed from log-probabilities: a saturated sigmoid is exactly 0, and its logarithm would be -inf.
     log_p, log_not_p = functional.logsigmoid(logit), functional.logsigmoid(-logit)
@@ -137,7 +143,7 @@ def generalised_jensen_shannon(logit: Tensor, target: Tensor, rho: float, *, wei
     # `exp` and not `sigmoid`, whose gradient y (1 - y) is lost once y rounds to 1.
     prediction_to_mixture = log_p.exp() * (log_p - log_m) + log_not_p.exp() * (log_not_p - log_not_m)
     divergence = rho * label_to_mixture + (1 - rho) * prediction_to_mixture
-    return _mean(divergence, weight) / (-(1 - rho) * math.log1p(-rho))
+    return (_mean(divergence, weight) / (-(1 - rho) * math.log1p(-rho))).to(kind)
 
 
 def soft_cross_entropy(logit: Tensor, target: Tensor, *, weight: Tensor | None = None) -> Tensor:

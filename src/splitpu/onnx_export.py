@@ -5,6 +5,7 @@ The file holds preprocessing and threshold as well, so that nothing is left to g
 
 import importlib
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -20,15 +21,18 @@ from torch import Tensor, nn
 
 from splitpu.calibration import PUCalibrator
 from splitpu.data.preprocess import Preprocessing
+from splitpu.engine.ambient import usual_torch
 from splitpu.errors import InputError, MissingExtraError, SplitPUError
 from splitpu.files import replacing
 from splitpu.models import Model
+from splitpu.networks.custom import without_features
 from splitpu.networks.fold import folded
 from splitpu.views import slices_there, with_presence
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
 INPUT, PROBABILITY, DECISION = "rows", "probability", "decision"
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # for a terminal, in what the exporter says
 _CHECKED_BATCHES = (1, 2, 33)  # the number of rows is free, and not only the one that was traced
 
 
@@ -49,56 +53,69 @@ class RawToProbability(nn.Module):
         self, network: nn.Module, preprocessing: Preprocessing, threshold: float, calibration: PUCalibrator | None
     ) -> None:
         super().__init__()
-        self.calibrated = nn.Sigmoid() if calibration is None else CalibrationMap(calibration)
+        self.calibrated = CalibrationMap(calibration or PUCalibrator("temperature"))
         self.network, self.threshold = network, threshold
         self.is_image, self.is_volume = preprocessing.kind != "vectors", preprocessing.kind == "volumes"
         offset, scale = (preprocessing.offset, preprocessing.scale) if self.is_image else (0.0, 1.0)
         self.offset, self.scale = offset, scale
-        self.register_buffer("mean", torch.tensor(preprocessing.mean))
-        self.register_buffer("inverse_std", torch.tensor([1.0 / std for std in preprocessing.std]))
+        self.register_buffer("mean", torch.tensor(preprocessing.mean, dtype=torch.float32))
+        self.register_buffer("exact_mean", torch.tensor(preprocessing.mean, dtype=torch.float64))
+        inverse_std = [1.0 / std for std in preprocessing.std]
+        self.register_buffer("inverse_std", torch.tensor(inverse_std, dtype=torch.float32))
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the probability of being positive and whether it is above 1/2."""
-        values = (rows.to(torch.float32) - self.offset) * self.scale
-        inputs = (values - self.get_buffer("mean")) * self.get_buffer("inverse_std")
+        """Return the probability of being positive, and whether the model says so."""
+        inputs = self._centred(rows) * self.get_buffer("inverse_std")
         if self.is_volume:
             inputs = with_presence(inputs, slices_there(rows))
         if self.is_image:
             inputs = inputs.movedim(-1, -3)
-        probability = self.calibrated(self.network(inputs).logit - self.threshold)
-        return probability, probability > 0.5
+        return self.calibrated(self.network(inputs).logit.double() - self.threshold)  # type: ignore[no-any-return]
+
+    def _centred(self, rows: Tensor) -> Tensor:
+        if rows.dtype == torch.float64:  # of numbers that float32 tells apart only when their mean is off
+            return (rows - self.get_buffer("exact_mean")).to(torch.float32)
+        return (rows.to(torch.float32) - self.offset) * self.scale - self.get_buffer("mean")
 
 
 class CalibrationMap(nn.Module):
-    """A calibrator as tensors: from decisions to probabilities."""
+    """A calibrator as tensors: from decisions in double precision to probabilities and answers.
+
+    The answer does not come from the probability, which is exactly 1/2 for decisions next to the threshold, too.
+    """
 
     def __init__(self, calibration: PUCalibrator) -> None:
         super().__init__()
         self.slope, self.offset = calibration.slope, calibration.offset
         self.isotonic = calibration.knots is not None and calibration.heights is not None
         for name, values in (("knots", calibration.knots), ("heights", calibration.heights)):
-            self.register_buffer(name, torch.tensor([] if values is None else values, dtype=torch.float32))
+            self.register_buffer(name, torch.tensor([] if values is None else values, dtype=torch.float64))
 
-    def forward(self, decision: Tensor) -> Tensor:
-        """Probabilities of being positive."""
+    def forward(self, decision: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities of being positive, and who is called so."""
         if not self.isotonic:
-            return torch.sigmoid(self.slope * decision + self.offset)
+            odds = self.slope * decision + self.offset
+            return torch.sigmoid(odds.float()), odds > 0
         knots, heights = self.get_buffer("knots"), self.get_buffer("heights")
         last = len(knots) - 1
         left = (decision[:, None] >= knots).sum(1).sub(1).clamp(0, max(last - 1, 0))
         right = (left + 1).clamp(max=last)
         way = ((decision - knots[left]) / (knots[right] - knots[left]).clamp(min=1e-12)).clamp(0, 1)
-        return heights[left] + way * (heights[right] - heights[left])
+        probability = heights[left] + way * (heights[right] - heights[left])
+        return probability.float(), probability > 0.5
 
 
+@usual_torch()
 def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Exported:
     """Write the final network to an ONNX file, then run the file and compare: a file that differs is not kept.
 
-    `raw_dtype` is that of the rows the file takes; bytes for images whose scaling says they were bytes, else float32.
+    `raw_dtype` is that of the rows the file takes; bytes for images whose scaling says they were bytes, else float32,
+    or float64 if the model was trained on numbers that float32 cannot tell apart.
     """
     _require_extra()
     dtype = raw_dtype or _stored_dtype(model.preprocessing)
-    network = folded(model.final.network).cpu().float()
+    network = folded(model.final.network).cpu().float()  # a copy
+    without_features(network)
     whole = RawToProbability(network, model.preprocessing, model.final.threshold, model.calibration).eval()
     # The exact answer comes from the network as it was trained: folding is checked along with everything else.
     exact = RawToProbability(
@@ -144,14 +161,18 @@ def _write(whole: nn.Module, example: Tensor, path: Path) -> None:
     except OSError:  # a full disk, say, which is put into words by those who lent the file
         raise
     except Exception as error:  # the exporter raises anything at all for what it cannot translate
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"this network cannot be written as ONNX ({type(error).__name__}: {reason}).") from error
+        raise InputError(f"this network cannot be written as ONNX ({_in_short(error)}).") from error
+
+
+def _in_short(error: Exception) -> str:
+    reason = " ".join(_COLOURS.sub("", str(error)).split())[:200]
+    return f"{type(error).__name__}: {reason}"
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     try:
         with warnings.catch_warnings(), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")
@@ -167,7 +188,13 @@ def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessi
     worst = 0.0
     for count in _CHECKED_BATCHES:
         rows = _some_rows(preprocessing, dtype, count)
-        found = session.run([PROBABILITY], {INPUT: rows})[0]
+        try:
+            found = session.run([PROBABILITY], {INPUT: rows})[0]
+        except Exception as error:  # onnxruntime has classes of its own for them
+            raise InputError(
+                f"this network cannot be written as ONNX for any number of rows ({_in_short(error)}): take the number "
+                "from batch.shape[0] wherever it counts"
+            ) from error
         with torch.no_grad():
             probability, _ = exact(torch.from_numpy(rows))
         worst = max(worst, float(np.abs(found - probability.numpy()).max()))
@@ -175,6 +202,8 @@ def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessi
 
 
 def _stored_dtype(preprocessing: Preprocessing) -> str:
+    if preprocessing.double:
+        return "float64"
     from_bytes = preprocessing.offset == 0 and abs(preprocessing.scale * 255 - 1) < 1e-6
     return "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"
 

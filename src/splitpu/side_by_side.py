@@ -27,7 +27,7 @@ def train_side_by_side(
     config: Config | Sequence[Config],
     backbone: Backbone = "auto",
     device: str = "auto",
-    checkpoints: Path | None = None,
+    checkpoints: str | Path | None = None,
     observers: Sequence[Observer] | None = None,
     classes: tuple[Any, Any] = (0, 1),
     at_once: int | None = None,

@@ -1,22 +1,18 @@
 """From data and a configuration to a trained model: the one way in, for Python and the command line alike."""
 
-import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from splitpu.calibration import CalibrationMethod, PUCalibrator
 from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
 from splitpu.config.schema import Config, Scenario
-from splitpu.data.preprocess import Preprocessing
 from splitpu.data.pudata import PUData, check_prior, check_pudata
+from splitpu.engine.ambient import usual_torch
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import SharedRows
@@ -26,19 +22,18 @@ from splitpu.engine.world import World
 from splitpu.errors import InputError
 from splitpu.kernels import prepare
 from splitpu.methods.choosing import RowsAside, put_aside
-from splitpu.methods.context import Context, NetworkRecipe, Teacher, WarmStart
+from splitpu.methods.context import Context, Teacher, WarmStart
+from splitpu.methods.recipe import Backbone as Backbone
+from splitpu.methods.recipe import network_recipe as network_recipe
 from splitpu.methods.registry import find_method, missing_prior, sections_in_use
 from splitpu.methods.result import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
-from splitpu.networks import FEW_IMAGES, as_backbone, build_network, choose_network
-from splitpu.networks import Backbone as BackboneNetwork
-from splitpu.networks.pretrained import PretrainedWeights, pretrainable, resnet_inside, transfer
+from splitpu.networks.pretrained import PretrainedWeights
 from splitpu.views import Views
 
 Floats = npt.NDArray[np.float64]
 FOR_CALIBRATION = 0.2  # share of the rows, if nothing else was said
-Backbone = str | nn.Module | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,7 @@ def profile_of(data: PUData) -> DataProfile:
     return DataProfile(kind=data.kind, rows=len(data), labelled=len(data.positives))
 
 
+@usual_torch()
 def train(
     data: PUData,
     *,
@@ -73,7 +69,7 @@ def train(
     backbone: Backbone = "auto",
     seed: int = 0,
     device: str = "auto",
-    checkpoints: Path | None = None,
+    checkpoints: str | Path | None = None,
     observer: Observer | None = None,
     layers: tuple[str, str] | None = None,
     classes: tuple[Any, Any] = (0, 1),
@@ -138,7 +134,7 @@ def open_context(
     backbone: Backbone = "auto",
     seed: int = 0,
     device: str = "auto",
-    checkpoints: Path | None = None,
+    checkpoints: str | Path | None = None,
     observer: Observer | None = None,
     layers: tuple[str, str] | None = None,
     engine_type: type[Engine] = Engine,
@@ -158,7 +154,7 @@ def open_context(
         Views(preprocessing, config.views, hardware.device, kernels=hardware.kernels),
         hardware,
         seed=seed,
-        store=CheckpointStore(checkpoints, writes=hardware.world.writes),
+        store=CheckpointStore(None if checkpoints is None else Path(checkpoints), writes=hardware.world.writes),
         observer=observer or Observer(),
         checkpoint_every=config.engine.checkpoint_every,
         pieces=config.engine.pieces,
@@ -254,41 +250,3 @@ def with_calibration(config: Config, method: str | None) -> Config:
     if config.selection.held_out == 0 and method != "none":
         settings |= {"selection.held_out": FOR_CALIBRATION, "selection.criterion": "none"}
     return config_from_dict(settings, config)
-
-
-def network_recipe(
-    backbone: Backbone,
-    preprocessing: Preprocessing,
-    layers: tuple[str, str] | None = None,
-    weights: PretrainedWeights | None = None,
-    *,
-    rows: int = FEW_IMAGES,
-) -> NetworkRecipe:
-    """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
-
-    A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
-    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18, be it a whole
-    network or the part of one that looks at slices.
-    """
-    shape = preprocessing.shape
-    if weights is not None:
-        name = pretrainable(shape)
-        return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
-    if isinstance(backbone, str):
-        name = choose_network(shape, rows) if backbone == "auto" else backbone
-        with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
-            build_network(name, shape)
-        return NetworkRecipe(name, lambda: build_network(name, shape))
-    low, high = layers or (None, None)
-    if isinstance(backbone, nn.Module):
-        own = as_backbone(backbone, shape, low=low, high=high)
-        return NetworkRecipe(f"own:{type(backbone).__name__}", lambda: copy.deepcopy(own))
-    make = backbone
-    label = getattr(make, "__name__", type(make).__name__)
-    return NetworkRecipe(f"own:{label}", lambda: as_backbone(make(), shape, low=low, high=high))
-
-
-def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> BackboneNetwork:
-    network = build_network(name, shape)
-    transfer(weights, resnet_inside(network))
-    return network

@@ -129,7 +129,7 @@ RANGES: dict[str, Range] = {
     "student.epochs": _COUNT,
     "student.batch_size": _BATCH,
     "student.positives_per_batch": _COUNT_OR_NONE,
-    "student.rho": Range(low=0, high=1, low_included=False, high_included=False),
+    "student.rho": Range(low=0.01, high=0.99),  # beyond, float32 has no digits left for the divergence
     "student.alpha": _WEIGHT,
     "student.beta": _WEIGHT,
     "student.low_weight": _WEIGHT,

@@ -58,11 +58,18 @@ def make_pu(
             f"positives={positives} is too many: {named.name} has only {len(available)} positive training rows"
         )
     labelled = np.zeros(len(named.truth_train), dtype=np.bool_)
-    labelled[np.random.default_rng(seed).choice(available, size=positives, replace=False)] = True
+    labelled[_generator(seed).choice(available, size=positives, replace=False)] = True
     data = PUData.from_arrays(
         named.features_train, labelled, scenario=scenario, truth=named.truth_train, channels="last"
     )
     return data, HeldOut.from_arrays(named.features_test, named.truth_test, channels="last")
+
+
+def _generator(seed: int) -> np.random.Generator:
+    try:
+        return np.random.default_rng(seed)
+    except (ValueError, TypeError):
+        raise InputError(f"seed={seed!r} is no seed: give a whole number from 0 on") from None
 
 
 def stratified_rows(classes: Array, split_seed: int) -> tuple[Array, Array]:

@@ -22,12 +22,12 @@ def usual_torch() -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         if torch.get_default_device().type != "cpu":  # not always: every call in such a block takes longer
             stack.enter_context(torch.device("cpu"))
-        stack.enter_context(_float32_by_default())
+        stack.enter_context(float32_by_default())
         yield
 
 
 @contextmanager
-def _float32_by_default() -> Iterator[None]:
+def float32_by_default() -> Iterator[None]:
     """The default dtype is the whole process's. Blocks of several threads may overlap: the last puts it back."""
     with _CHANGING:
         _USERS_DTYPE.append(_USERS_DTYPE[0] if _USERS_DTYPE else torch.get_default_dtype())

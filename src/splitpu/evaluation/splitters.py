@@ -1,5 +1,6 @@
 """Splits that keep the share of labelled rows the same in every part, so that each part is a PU sample of its own."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,9 +71,8 @@ def pu_train_test_split(
     labelled = labelled_mask(s, name="s", positive=positive)
     for array in arrays:
         _check_rows(array, labelled, "s")
-    if isinstance(test_size, bool) or not isinstance(test_size, int | float | np.number):
-        raise InputError(f"test_size={test_size!r} is not a number: give a share such as 0.25, or a number of rows")
-    share = test_size / len(labelled) if isinstance(test_size, int | np.integer) else test_size
+    test_size = _plain_number(test_size)
+    share = test_size / len(labelled) if isinstance(test_size, int) else test_size
     kinds = {"labelled positives": int(labelled.sum()), "unlabelled rows": int((~labelled).sum())}
     for kind, count in kinds.items():
         if not 1 <= round(share * count) <= count - 1:
@@ -84,6 +84,15 @@ def pu_train_test_split(
         *arrays, np.asarray(s), test_size=test_size, random_state=random_state, stratify=labelled
     )
     return parts
+
+
+def _plain_number(test_size: object) -> float:
+    """As Python's own number, because scikit-learn takes no other ones of numpy's than float64."""
+    if isinstance(test_size, int | np.integer) and not isinstance(test_size, bool):
+        return int(test_size)
+    if isinstance(test_size, float | np.floating) and math.isfinite(test_size):
+        return float(test_size)
+    raise InputError(f"test_size={test_size!r} is not a number: give a share such as 0.25, or a number of rows")
 
 
 def _check_rows(X: Any, labelled: Mask, name: str) -> None:

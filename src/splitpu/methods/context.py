@@ -17,16 +17,9 @@ from splitpu.engine.seeds import derive_seed, seeded
 from splitpu.engine.stage import Stage, kind_of
 from splitpu.methods import thresholds
 from splitpu.methods.choosing import EpochChoice, OwnThreshold, RowsAside, put_aside
+from splitpu.methods.recipe import NetworkRecipe, refuse_frozen
 from splitpu.methods.registry import missing_prior
 from splitpu.networks import Backbone
-
-
-@dataclass(frozen=True)
-class NetworkRecipe:
-    """How to make a fresh network, and the name that stands for it in files."""
-
-    name: str
-    build: Callable[[], Backbone]
 
 
 @dataclass(frozen=True)
@@ -102,6 +95,7 @@ class Context:
         """A new network whose weights depend only on the seed, the place it is for and what that place starts from."""
         with seeded(self.engine.seed, place, "initial weights"):
             network = self.recipe.build()
+        refuse_frozen(network)
         start = self.start_of(place)
         if start is not None:
             own = network.state_dict()
@@ -146,10 +140,16 @@ class Context:
         return {
             "stage": stage,
             "network": self.recipe.name,
+            **self._own_network(),
             "seed": derive_seed(self.engine.seed, stage),
             "bf16": self.engine.hardware.bf16,
             "device": self.engine.hardware.device.type,
         }
+
+    def _own_network(self) -> dict[str, str]:
+        """What tells a user's own network from others of its name; nothing where no checkpoint is looked for."""
+        mark = self.recipe.mark if self.data_key else None
+        return {} if mark is None else {"own_network": mark()}
 
     @property
     def rows_key(self) -> str:

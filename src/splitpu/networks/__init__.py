@@ -6,6 +6,7 @@ Weights are drawn from torch's global generator when a network is built: seed it
 from collections.abc import Callable
 
 from splitpu.config.keys import unknown_name
+from splitpu.engine.ambient import float32_by_default
 from splitpu.errors import InputError
 from splitpu.networks.backbone import Backbone, Outputs
 from splitpu.networks.cnn import CNN13, SmallCNN
@@ -84,4 +85,5 @@ def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
     if (len(input_shape) == 4) != (name in _VOLUME_NETWORKS):
         needed, given = ("volumes", "no volumes") if name in _VOLUME_NETWORKS else ("single samples", "volumes")
         raise InputError(f"network {name!r} is for {needed}, but the data are {given}: use 'auto'")
-    return _BUILDERS[name](input_shape)
+    with float32_by_default():
+        return _BUILDERS[name](input_shape)

@@ -25,9 +25,11 @@ def as_backbone(
     >>> as_backbone(own, (4,), low="0", high="1").feature_dim
     8
     """
+    if not isinstance(module, nn.Module):
+        raise InputError(f"your network is {_describe(module)}: give a torch.nn.Module, or a function that returns one")
     if isinstance(module, Backbone) and low is None and high is None:
         return module
-    backbone: TupleBackbone | LayerTap
+    backbone: OwnBackbone
     if low is None and high is None:
         backbone = TupleBackbone(module)
     elif low is None or high is None:
@@ -39,7 +41,21 @@ def as_backbone(
     return backbone
 
 
-class TupleBackbone(Backbone):
+class OwnBackbone(Backbone):
+    """A module of the user's inside; when it is traced, checks and hooks are in the way, and the logit is enough."""
+
+    logit_only = False  # see `without_features`
+    module: nn.Module
+
+
+def without_features(network: nn.Module) -> None:
+    """Have users' networks inside give the logit alone, in place: it then stands for the features as well."""
+    for part in network.modules():
+        if isinstance(part, OwnBackbone):
+            part.logit_only = True
+
+
+class TupleBackbone(OwnBackbone):
     """A module that returns (low, high, logit) itself."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -50,6 +66,8 @@ class TupleBackbone(Backbone):
     def forward(self, batch: Tensor) -> Outputs:
         """Return the module's outputs in their agreed shapes."""
         outputs = self.module(batch)
+        if self.logit_only:
+            return Outputs(*[outputs[2].flatten()] * 3)
         if not isinstance(outputs, tuple | list) or len(outputs) != 3:
             raise InputError(
                 f"your network returns {_describe(outputs)}, not (low, high, logit): return these three, or name its "
@@ -58,10 +76,11 @@ class TupleBackbone(Backbone):
         return _checked_outputs(*outputs, rows=len(batch))
 
 
-class LayerTap(Backbone):
+class LayerTap(OwnBackbone):
     """A module that returns the logit alone; low and high features are overheard from two of its layers.
 
     The hooks live only as long as one forward pass. So nothing has to be kept alive through copying or saving.
+    One layer under two names is heard twice: what it gives first is low, what it gives last is high.
     """
 
     def __init__(self, module: nn.Module, low: str, high: str) -> None:
@@ -75,6 +94,8 @@ class LayerTap(Backbone):
 
     def forward(self, batch: Tensor) -> Outputs:
         """Run the module once and return what it and the two layers gave."""
+        if self.logit_only:
+            return Outputs(*[self.module(batch).flatten()] * 3)
         heard: dict[str, Any] = {}
         low_handle = self._listen(self.low_layer, "low", heard)
         high_handle = self._listen(self.high_layer, "high", heard)
@@ -89,10 +110,15 @@ class LayerTap(Backbone):
         return _checked_outputs(heard["low"], heard["high"], logit, rows=len(batch))
 
     def _listen(self, name: str, role: str, heard: dict[str, Any]) -> torch.utils.hooks.RemovableHandle:
-        def remember(layer: nn.Module, inputs: Any, output: Any) -> None:
-            heard[role] = output
+        layer = self.module.get_submodule(name)
+        two_names = self.low_layer != self.high_layer and layer is self.module.get_submodule(self.high_layer)
+        first_only = role == "low" and two_names
 
-        return self.module.get_submodule(name).register_forward_hook(remember)
+        def remember(layer: nn.Module, inputs: Any, output: Any) -> None:
+            if not (first_only and role in heard):
+                heard[role] = output
+
+        return layer.register_forward_hook(remember)
 
 
 def _checked_outputs(low: Any, high: Any, logit: Any, *, rows: int) -> Outputs:
@@ -119,7 +145,7 @@ def _describe(value: Any) -> str:
 
 
 def _check_layer_exists(module: nn.Module, name: str) -> None:
-    names = [known for known, _ in module.named_modules() if known]
+    names = [known for known, _ in module.named_modules(remove_duplicate=False) if known]  # one layer may have two
     if name in names:
         return
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
@@ -141,10 +167,19 @@ def _dry_run(backbone: Backbone, input_shape: tuple[int, ...]) -> Outputs:
         raise
     except Exception as error:
         raise InputError(
-            f"your network cannot process a batch of shape {shape} ({type(error).__name__}: {error}): make it accept "
-            "the shape of your data"
+            f"your network cannot process a batch of shape {shape} ({type(error).__name__}: {error}): "
+            f"{_advice_on(backbone)}"
         ) from error
     finally:
         for part, training in training_flags.items():
             part.training = training
     return outputs
+
+
+def _advice_on(backbone: Backbone) -> str:
+    """What a failed dry run is most probably about."""
+    kinds = {p.dtype for p in backbone.parameters() if p.is_floating_point()} - {torch.float32}
+    if not kinds:
+        return "make it accept the shape of your data"
+    named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+    return f"its weights are {named}, but rows come as float32, so call .float() on it"

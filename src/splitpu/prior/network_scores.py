@@ -12,6 +12,7 @@ from torch.nn.functional import adaptive_avg_pool2d, softplus
 
 from splitpu.config.schema import Config, EngineConfig, OptimiserConfig
 from splitpu.data.pudata import Indices, PUData
+from splitpu.engine.ambient import usual_torch
 from splitpu.engine.batches import Pool
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import joined
@@ -104,6 +105,7 @@ def _made_small(data: PUData, rows: Indices) -> PUData:
     return PUData(small, data.labelled[rows], data.scenario)
 
 
+@usual_torch()
 def network_scores(
     data: PUData,
     *,
