@@ -185,6 +185,28 @@ def test_without_truth_figures_are_what_evaluate_gives(tmp_path: Path, capsys: C
     assert found["low"] <= found["mean"] <= found["high"] and found["sd"] is not None
 
 
+def test_estimates_that_are_not_to_be_believed_are_marked(tmp_path: Path, capsys: Capture) -> None:
+    """Where labelled rows were recorded otherwise than the others, a model that knows no more looks perfect."""
+    labels = (np.arange(200) % 5 == 0).astype(int)
+    rows = np.random.default_rng(0).normal(size=(200, 30)).astype(np.float32) + labels[:, None]
+    data = write_npz(tmp_path / "pu.npz", X=rows, s=labels, X_test=None, y_test=None, truth=None, names=None)
+    words = ["compare", data, "--method", "nnpu,naive", "--seeds", "0,1", "--out", tmp_path / "all", *ASKED]
+    code, out, err = run_cli(capsys, *words)
+    assert code == 0 and "naive (!)" in out and "do not believe the figures of" in out
+    assert err.count("(!) naive, seeds 0, 1; of the first of them: the model ranks labelled positives above") == 1
+    line = lines_of(tmp_path / "all")["naive", 0]
+    found = json.loads(run_cli(capsys, "evaluate", tmp_path / "all/naive/seed0", "--json")[1])["degenerate"]
+    assert line["degenerate"] == found and "memorised positives" in [one["kind"] for one in found]
+    answer = json.loads(run_cli(capsys, *words, "--json")[1])
+    assert answer["methods"][1]["degenerate"][0] == {"seed": 0, **found[0]} and "naive" in answer["notes"]["doubtful"]
+    older = {
+        key: {name: value for name, value in one.items() if name != "degenerate"}
+        for key, one in lines_of(tmp_path / "all").items()
+    }
+    (tmp_path / "all" / "runs.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in older.values()))
+    assert "(!)" not in run_cli(capsys, *words)[1]  # written before it was kept
+
+
 def test_without_truth_and_prior_there_is_nothing_to_compare_by(tmp_path: Path, capsys: Capture) -> None:
     data = write_npz(tmp_path / "pu.npz", X_test=None, y_test=None, truth=None)
     words = ["compare", data, "--method", "naive,vpu", "--seeds", "0", "--prior", "none", "--out", tmp_path / "new/all"]

@@ -119,6 +119,59 @@ def test_test_images_of_another_size_are_brought_into_the_form_of_the_model(
     assert "neg/image0003.png is empty" in err and "1 .txt" in err
 
 
+# ----------------------------------------------------------------------------------------------------- rows seen before
+
+
+def told_of(capsys: Capture, *words: object) -> list[str]:
+    """What is said of rows that the run was trained on."""
+    code, _, err = run_cli(capsys, "evaluate", *words)
+    assert code == 0, err
+    return [line for line in err.splitlines() if "training rows of this model" in line]
+
+
+def test_files_of_the_training_are_not_taken_for_new_ones(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    run, negative = place / "images-run", place / "test-neg"
+    own = json.loads((run / "request.json").read_text())["source"]["folders"]
+    known, others = Path(own["positives"][0]), own["unlabelled"][0]
+    count = len(list(known.iterdir()))
+    (said,) = told_of(capsys, run, "--test", known, negative)
+    assert f"{count} of the {count} images in {known} are training rows" in said and str(negative) not in said
+    shutil.copytree(place / "test-pos", tmp_path / "mixed")
+    for number, path in enumerate(sorted(known.iterdir())[:2]):
+        shutil.copy(path, tmp_path / "mixed" / f"copy{number}.png")
+    (tmp_path / "linked").symlink_to(known)
+    (said,) = told_of(capsys, run, "--positives", tmp_path / "mixed", "--unlabelled", negative)
+    assert f"note: 2 of the 10 images in {tmp_path / 'mixed'} are training rows" in said
+    (said,) = told_of(capsys, run, "--test", tmp_path / "linked", negative)
+    assert f"{count} of the {count} images" in said
+    assert told_of(capsys, run, "--test", place / "test-pos", negative) == []
+    assert told_of(capsys, run, "--positives", known, "--unlabelled", others) == []  # another note says so of them all
+
+
+def test_rows_of_the_training_are_not_taken_for_new_ones(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    arrays = tiny_arrays()
+    half = np.arange(len(arrays["X"])) % 2 == 0
+    write_table(tmp_path / "half.csv", arrays["X"][half], np.where(arrays["s"][half] == 1, "ill", "well"))
+    labelled = int(arrays["s"][half].sum())
+    (said,) = told_of(capsys, place / "table-run", "--test", tmp_path / "half.csv")
+    assert f"{labelled} of the {labelled} given positives and {40 - labelled} of the {40 - labelled} given neg" in said
+    (said,) = told_of(capsys, place / "arrays-run", "--test", place / "p.npy", place / "tn.npy")
+    assert "given positives are training rows" in said and "negatives" not in said
+    np.savez(tmp_path / "new.npz", X=arrays["X"], s=np.roll(arrays["s"], 1))
+    assert "unlabelled rows are training rows" in told_of(capsys, place / "arrays-run", tmp_path / "new.npz")[0]
+    assert told_of(capsys, place / "table-run", "--test", place / "test.csv") == []
+    assert told_of(capsys, place / "arrays-run", "--test", place / "tp.npy", place / "tn.npy") == []
+
+
+def test_runs_whose_training_rows_are_gone_can_be_judged(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    for name in ("images", "arrays"):
+        shutil.copytree(place / f"{name}-run", tmp_path / name)
+        request = (tmp_path / name / "request.json").read_text()
+        (tmp_path / name / "request.json").write_text(request.replace(str(place), str(place / "gone")))
+    assert told_of(capsys, tmp_path / "images", "--test", place / "test-pos", place / "test-neg") == []
+    assert told_of(capsys, tmp_path / "arrays", "--test", place / "p.npy", place / "tn.npy") == []
+
+
 # ---------------------------------------------------------------------------------------------------- without the truth
 
 

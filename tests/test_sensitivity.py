@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 
@@ -58,3 +59,18 @@ def test_a_doubtful_estimate_has_a_range_all_the_same(tmp_path: Path, capsys: Ca
     priors = [row["prior"] for row in json.loads(out)["rows"]]
     lowest = 40 / 240 if scenario == "single-training-set" else 0.0
     assert len(priors) > 5 and lowest < priors[0] < 0.5 < priors[-1] < 1 and priors == sorted(priors)
+
+
+def test_estimates_that_are_not_to_be_believed_are_named(tmp_path: Path, capsys: Capture) -> None:
+    """Labelled rows that were recorded otherwise than the others make every prior look right."""
+    labels = (np.arange(200) % 5 == 0).astype(int)
+    rows = np.random.default_rng(0).normal(size=(200, 30)).astype(np.float32) + labels[:, None]
+    data = write_npz(tmp_path / "pu.npz", **dict.fromkeys(tiny_arrays()) | {"X": rows, "s": labels})
+    words = ["--method", "naive", "--prior", 0.5, "--quiet", "--out", tmp_path / "run", *TINY]
+    assert run_cli(capsys, "fit", data, *words)[0] == 0
+    code, _, err = run_cli(capsys, "sensitivity", tmp_path / "run", "--lowest", 0.45, "--highest", 0.6, "--steps", 3)
+    assert code == 0 and "the run's own prior 0.5: the model ranks labelled positives above nearly everything" in err
+    assert "do not believe the estimated accuracy of these priors" in err and "0.6 (memorised positives" in err
+    own = json.loads(run_cli(capsys, "evaluate", tmp_path / "run", "--json")[1])["degenerate"]
+    found = json.loads(run_cli(capsys, "sensitivity", tmp_path / "run", "--steps", 2, "--json")[1])["rows"]
+    assert own in [row["degenerate"] for row in found if row["prior"] == 0.5]

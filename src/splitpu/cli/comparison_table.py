@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.evaluation.trained import UNRELIABLE
-from splitpu.runs.comparison import ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
+from splitpu.runs.comparison import DOUBTFUL, ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
 from splitpu.runs.estimates import FLATTERED
 
 
@@ -35,8 +35,22 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
     title = f"percent, {spread}, {judged}"
     print_table([{**row, compared: row["difference"]} for row in rows], columns, title=title)
     print_facts({**notes, "folder": folder.path, "lines": folder.lines_file})
-    for warning in unreliable:
+    for warning in [*unreliable, *_doubts(summary)]:
         print_note(warning)
+
+
+def _doubts(summary: Sequence[Line]) -> list[str]:
+    """Why the estimates of a method are not to be believed: each reason once, as the first seed that has it says it."""
+    said = []
+    for method in summary:
+        seeds: dict[str, list[int]] = {}
+        for one in method["degenerate"]:
+            seeds.setdefault(one["kind"], []).append(one["seed"])
+        for kind, found in seeds.items():
+            sentence = next(one["sentence"] for one in method["degenerate"] if one["kind"] == kind)
+            several = f"s {', '.join(map(str, found))}; of the first of them" if len(found) > 1 else f" {found[0]}"
+            said.append(f"{DOUBTFUL} {method['method']}, seed{several}: {sentence}")
+    return said
 
 
 def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
@@ -61,6 +75,9 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
                 f"{FLATTERED}, and some methods more than others; give --test with rows whose truth is known, or keep "
                 "rows out of the training with --set selection.held_out=0.2 --set selection.criterion=none"
             )
+    doubtful = [one["method"] for one in summary if one["degenerate"]]
+    if doubtful:
+        notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
     mixed = [what for what in ("versions", "device") if len({str(line[what]) for line in lines.values()}) > 1]
     if mixed:
         notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"

@@ -1,10 +1,11 @@
 """The rows that `splitpu evaluate` judges a model by: the run's own, or those of other files, folders and tables."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from splitpu.cli.inputs import DataOptions, absolute, refuse, source_asked
 from splitpu.cli.predict_inputs import image_spec, refuse_arrays_for_a_table, table_recipe
+from splitpu.cli.seen_rows import files_seen_in_words, rows_seen_in_words
 from splitpu.config.schema import Scenario
 from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
 from splitpu.data.array_files import SUFFIXES as ARRAY_SUFFIXES
@@ -12,6 +13,7 @@ from splitpu.data.array_files import read_array_test
 from splitpu.data.folders import read_test_folders
 from splitpu.data.npz import has_only_pu_labels, read_labelled
 from splitpu.data.readers import RowSpec, Watch
+from splitpu.data.scanning import Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.tables import TableRecipe, TableSource, read_table_test
 from splitpu.errors import InputError
@@ -31,6 +33,8 @@ class JudgedRows:
     labelled: PUData | None = None
     trained_on: bool = False  # whether the model has seen these rows
     warnings: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # that they were read from, if they were
+    skipped: tuple[Skipped, ...] = ()  # what in the folders gave no row
 
 
 def rows_to_judge_by(
@@ -51,7 +55,19 @@ def rows_to_judge_by(
             f"--scenario {scenario} is for labelled and unlabelled rows that are given here; {found.where} "
             f"{'has its truth' if found.labelled is None else 'was sampled as the run says'}, so leave it out."
         )
-    return found
+    if not asked.given() or found.trained_on:
+        return found
+    return replace(found, warnings=(*found.warnings, *_seen_in_training(folder.request().source, model, found)))
+
+
+def _seen_in_training(own: Source, model: Model, given: JudgedRows) -> list[str]:
+    """What there is to say of given rows that are training rows, where both come from files of one kind."""
+    if own.folders and given.folders:
+        return files_seen_in_words(own.folders, given.folders, image_spec(model, given.where), given.skipped)
+    rows = given.labelled if given.tested is None else given.tested
+    if own.folders or own.named or given.folders or rows is None:
+        return []
+    return rows_seen_in_words(own, rows, table_recipe(model, given.where) if own.table else None)
 
 
 def _found_rows(
@@ -103,7 +119,14 @@ def _labelled(
     source = source_asked(asked, seed=0, scenario=scenario or own.scenario)
     loaded = load_source(source, watch=watch, form=_form(model, source))
     same = loaded.data.fingerprint() == folder.request().fingerprint  # the rows of the training, though named anew
-    return JudgedRows(where=source.where, labelled=loaded.data, trained_on=same, warnings=loaded.warnings)
+    return JudgedRows(
+        where=source.where,
+        labelled=loaded.data,
+        trained_on=same,
+        warnings=loaded.warnings,
+        folders=(*source.folders.positives, *source.folders.unlabelled) if source.folders else (),
+        skipped=loaded.skipped,
+    )
 
 
 def _form(model: Model, source: Source) -> RowSpec | TableRecipe | None:
@@ -131,9 +154,11 @@ def _with_truth(
         )
     if all(ends_in(word, *ARRAY_SUFFIXES) for word in words):
         return JudgedRows(where=where, tested=HeldOut.from_arrays(*read_array_test(words)))
-    rows, truth = read_test_folders(absolute(words), image_spec(model, where), strict=asked.strict, watch=watch)
+    folders = absolute(words)
+    rows, truth = read_test_folders(folders, image_spec(model, where), strict=asked.strict, watch=watch)
     tested = HeldOut.from_arrays(rows.pixels, truth, channels="last")
-    return JudgedRows(where=where, tested=tested, warnings=tuple(rows.in_words("test")))
+    said = tuple(rows.in_words("test"))
+    return JudgedRows(where=where, tested=tested, warnings=said, folders=folders, skipped=rows.skipped)
 
 
 def _as_in_training(asked: DataOptions, table: TableSource) -> DataOptions:

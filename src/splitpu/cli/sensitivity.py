@@ -14,7 +14,7 @@ from splitpu.config import EngineConfig
 from splitpu.data import PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
-from splitpu.evaluation.pu_metrics import evaluate_pu
+from splitpu.evaluation import evaluate_pu, find_degeneracies
 from splitpu.listening import collected_warnings
 from splitpu.methods.choosing import RowsAside
 from splitpu.methods.context import WarmStart
@@ -79,6 +79,8 @@ def run_sensitivity(
         print_note(about_own)
     judged = "training rows" if aside is None else "rows that were kept out of the training"
     print_note(f"the estimated accuracy rests on the {judged} and on the prior of its row being right.")
+    for doubt in _doubts(rows, request.prior):
+        print_note(doubt)
     return 0
 
 
@@ -100,6 +102,21 @@ def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None
             "the count of a model trained with a PU risk; every other row takes its prior as known."
         )
     return None
+
+
+def _doubts(rows: list[dict[str, Any]], own_prior: float) -> list[str]:
+    """Which estimates are not to be believed: the reason in full for the run's own row, in a word for the others."""
+    said, others = [], []
+    for row in rows:
+        if row["prior"] == own_prior:
+            said = [f"the run's own prior {own_prior:.4g}: {one['sentence']}" for one in row["degenerate"]]
+        elif row["degenerate"]:
+            others.append(f"{row['prior']:.4g} ({' and '.join(one['kind'] for one in row['degenerate'])})")
+    if others:
+        said.append(
+            f"do not believe the estimated accuracy of these priors, for what --json says: {', '.join(others)}."
+        )
+    return said
 
 
 def prior_range(
@@ -172,14 +189,15 @@ def _row(
 ) -> dict[str, Any]:
     data, training = loaded.data, scores["training"]
     unlabelled, judged = training[data.unlabelled], data if aside is None else aside
-    estimated = evaluate_pu(
-        training[judged.positives], training[judged.unlabelled], prior, scenario=data.scenario, intervals=False
-    )
+    decisions = training[judged.positives], training[judged.unlabelled]
+    estimated = evaluate_pu(*decisions, prior, scenario=data.scenario, intervals=False)
+    wrong = find_degeneracies(*decisions, prior, scenario=data.scenario)
     row: dict[str, Any] = {
         "prior": prior,
         "positive_rate_unlabelled": float((unlabelled > 0).mean()),
         "changed_decisions": int(((unlabelled > 0) != (own["training"][data.unlabelled] > 0)).sum()),
         "estimated_accuracy": estimated["accuracy"].value,
+        "degenerate": [one.__dict__ for one in wrong],
     }
     if loaded.held_out is not None:
         row["test_accuracy"] = evaluate_scores(loaded.held_out.truth, scores["test"])["accuracy"]

@@ -1,4 +1,4 @@
-"""Models that look good on P and are worth nothing: all positive, all negative, one constant, P learned by heart."""
+"""Models that look good on P and need not be: all positive, all negative, one constant, P learned by heart."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,9 +9,9 @@ import numpy.typing as npt
 from splitpu.config.schema import Scenario
 from splitpu.data.priors import check_share
 from splitpu.errors import InputError
-from splitpu.evaluation.pu_metrics import among_unlabelled, auc_against_unlabelled
+from splitpu.evaluation.pu_metrics import among_unlabelled, auc_against_unlabelled, recall_error, share_error
 
-Kind = Literal["constant", "all positive", "all negative", "memorised positives"]
+Kind = Literal["constant", "all positive", "all negative", "memorised positives", "too few positives"]
 
 NEARLY_ALL = 0.98
 # Where no prior says how many positives there should be, or where it would not matter.
@@ -20,9 +20,10 @@ _WITHOUT_A_PRIOR: dict[Kind, str] = {
     "all positive": "the model calls nearly all unlabelled rows positive, so it tells nothing apart",
     "all negative": "the model calls next to nothing positive, not even labelled rows",
 }
+SAID_OF_ALL = frozenset(_WITHOUT_A_PRIOR)  # what makes a model worth nothing, not only its figures doubtful
 _SIGMAS = 3.0
 _FEWEST_TO_RANK = 10  # labelled rows; the ranks of fewer are anything
-_BY_CHANCE = 2.0  # standard errors above one half that say nothing yet
+_BY_CHANCE = 2.0  # standard errors that say nothing yet
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ def find_degeneracies(
 
     Memorised positives show without held-out ones, too: even a perfect model cannot rank labelled positives above
     unlabelled ones, so its AUC of P against U stays at 1 - s / 2 with s the share of positives among U. A model above
-    that knows which rows were labelled.
+    that knows which rows were labelled. And U has to be called positive at the rate s * recall at least: where it is
+    not, by more than chance explains, the false positive rate that follows from both is below nought, so that figures
+    which count it as nought are too good.
 
     >>> [found.kind for found in find_degeneracies([2.0, 3.0], [1.0, 1.5, 2.5, 3.5], 0.6)]
     ['all positive']
@@ -66,7 +69,10 @@ def find_degeneracies(
     if alike == "all negative":
         sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
         return [Degeneracy(alike, sentence)]
-    return _memorised(positive, unlabelled, prior, scenario, held_out_positive)
+    return [
+        *_memorised(positive, unlabelled, prior, scenario, held_out_positive),
+        *_too_few(positive, unlabelled, prior, scenario),
+    ]
 
 
 def find_worthlessness(
@@ -94,7 +100,7 @@ def find_worthlessness(
         alike = _said_of_all(positive, unlabelled)
         return None if alike is None else _WITHOUT_A_PRIOR[alike]
     found = find_degeneracies(positive, unlabelled, prior, scenario=scenario)
-    useless = [one.sentence for one in found if one.kind != "memorised positives"]
+    useless = [one.sentence for one in found if one.kind in SAID_OF_ALL]
     if useless or len(positive) < _FEWEST_TO_RANK:
         return useless[0] if useless else None
     auc, error = auc_against_unlabelled(positive, unlabelled)
@@ -144,6 +150,36 @@ def _memorised(
         )
         return [Degeneracy("memorised positives", sentence)]
     return []
+
+
+def _too_few(
+    positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64], prior: float, scenario: Scenario
+) -> list[Degeneracy]:
+    """Whether fewer unlabelled rows are called positive than there are positives that the model would find."""
+    share = _expected(prior, positive, unlabelled, scenario)
+    recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
+    necessary, sizes = share * recall, (len(positive), len(unlabelled))
+    errors = (
+        np.sqrt(max(of * (1 - of) for of in (rate, necessary)) / len(unlabelled)),
+        share * recall_error(recall, len(positive)),
+        recall * share_error(prior, share, *sizes, scenario),
+    )
+    if necessary - rate <= _BY_CHANCE * float(np.linalg.norm(errors)):
+        return []
+    fitting = rate / recall if scenario == "case-control" else _of_all(rate / recall, *sizes)
+    sentence = (
+        f"the model calls {100 * rate:.1f} % of the unlabelled rows positive where the prior and its recall of "
+        f"labelled positives make {100 * necessary:.1f} % necessary, more than chance explains: the prior is too high "
+        f"(at most {fitting:.3f} would fit), or labelled positives are easier to find than others; the figures are an "
+        f"upper limit, as with that prior at least {100 * (share - rate):.1f} % of the unlabelled rows are called "
+        "wrongly"
+    )
+    return [Degeneracy("too few positives", sentence)]
+
+
+def _of_all(share: float, positives: int, unlabelled: int) -> float:
+    """The share of positives in a single training set with that share among its unlabelled rows."""
+    return (positives + share * unlabelled) / (positives + unlabelled)
 
 
 def _expected(

@@ -149,6 +149,19 @@ def among_unlabelled(prior: npt.ArrayLike, positives: int, unlabelled: int, scen
     return (prior * (positives + unlabelled) - positives) / unlabelled
 
 
+def share_error(prior: float, share: float, positives: int, unlabelled: int, scenario: Scenario) -> float:
+    """The standard error of the share of positives among U, beyond that of a draw of U alone.
+
+    In a single training set the number of positives varies as in a draw of all rows, but U is what is left after a
+    fixed number of them were labelled, so it varies by more.
+    """
+    if scenario == "case-control":
+        return 0.0
+    rows = positives + unlabelled
+    surplus = rows * prior * (1 - prior) - unlabelled * share * (1 - share)
+    return float(np.sqrt(max(surplus, 0.0)) / unlabelled)
+
+
 def _two_readings(
     positive: Floats, unlabelled: Floats, shares: Floats, draws: int, rng: np.random.Generator
 ) -> tuple[Readings, Readings, list[Spread]]:
@@ -176,12 +189,16 @@ def _two_readings(
 def _contradict(counted: Readings, rising: Readings, positive: Floats, unlabelled: Floats, share: float) -> bool:
     """Whether the counts rule out that a higher score is no worse: a model may rank upside down."""
     recall = float(rising.recall[0])
-    recall_error = np.sqrt(max(recall * (1 - recall), 1 / len(positive)) / len(positive))
     auc_error = max(auc_against_unlabelled(positive, unlabelled)[1], 1e-9) / max(1 - share, 1e-9)
     return bool(
-        abs(counted.recall[0] - recall) > _CLEAR_SIGMAS * recall_error
+        abs(counted.recall[0] - recall) > _CLEAR_SIGMAS * recall_error(recall, len(positive))
         or abs(counted.auc[0] - rising.auc[0]) > _CLEAR_SIGMAS * auc_error
     )
+
+
+def recall_error(recall: float, positives: int) -> float:
+    """Its standard error, which is not nought because all of a few positives were found."""
+    return float(np.sqrt(max(recall * (1 - recall), 1 / positives) / positives))
 
 
 def auc_against_unlabelled(positive: Floats, unlabelled: Floats) -> tuple[float, float]:
@@ -245,16 +262,10 @@ def _share_draws(
     scenario: Scenario,
     rng: np.random.Generator,
 ) -> Floats:
-    """The share of positives among U, with the doubt that the rate at which U is called positive does not hold.
-
-    In a single training set the number of positives varies as in a draw of all rows, but U is what is left after a
-    fixed number of them were labelled, so it varies by more than a draw of U alone would.
-    """
+    """The share of positives among U, with the doubt that the rate at which U is called positive does not hold."""
     shares = among_unlabelled(priors, positives, unlabelled, scenario)
     if scenario == "single-training-set":
-        rows = positives + unlabelled
-        surplus = rows * prior * (1 - prior) - unlabelled * share * (1 - share)
-        shares = shares + rng.normal(0.0, np.sqrt(max(surplus, 0.0)) / unlabelled, len(shares))
+        shares = shares + rng.normal(0.0, share_error(prior, share, positives, unlabelled, scenario), len(shares))
     clipped: Floats = np.clip(shares, 0.0, 1.0)
     return clipped
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from splitpu.config.schema import Scenario
 from splitpu.data.priors import check_scenario, check_share
 from splitpu.errors import InputError
-from splitpu.evaluation.degenerate import find_degeneracies
+from splitpu.evaluation.degenerate import SAID_OF_ALL, find_degeneracies
 from splitpu.evaluation.pu_metrics import evaluate_pu
 from splitpu.evaluation.splitters import PUStratifiedKFold
 from splitpu.labels import labelled_mask
@@ -123,7 +123,7 @@ def _says_the_same_of_all(
     positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64], prior: float, scenario: Scenario
 ) -> bool:
     found = find_degeneracies(positive, unlabelled, prior, scenario=scenario)
-    return any(one.kind != "memorised positives" for one in found)
+    return any(one.kind in SAID_OF_ALL for one in found)
 
 
 def _positive_label(estimator: Any, positive: object) -> object:

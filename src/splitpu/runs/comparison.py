@@ -22,6 +22,7 @@ from splitpu.runs.several import final_model, in_words, spread_of
 from splitpu.runs.sources import LoadedData
 
 COMPARED = ("accuracy", "f1", "roc_auc")
+DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
 
 Line = dict[str, Any]
 
@@ -142,7 +143,11 @@ def _line_of(folder: RunFolder, loaded: LoadedData) -> Line:
     if loaded.held_out is None:
         hardware = Hardware.choose(request.device, EngineConfig())
         estimates = estimates_of(folder, Model.load(folder.path), loaded.data, hardware)
-        line |= {"estimates": estimates.found.to_dict(), "estimates_note": estimates.note}
+        line |= {
+            "estimates": estimates.found.to_dict(),
+            "estimates_note": estimates.note,
+            "degenerate": [one.__dict__ for one in estimates.wrong],
+        }
     kept = ("prior", "prior_source", "network", "rows", "labelled", "unlabelled", "test_rows", "scenario", "preset")
     ran = ("device", "engine", "warnings", "versions", "commit", "finished")
     return line | {name: result[name] for name in (*kept, *ran)}
@@ -168,6 +173,7 @@ def summary_of_methods(
                 for figure in COMPARED
                 if own is not first and (difference := paired_difference(_tested(figure, own), _tested(figure, first)))
             },
+            "degenerate": _degenerate(own),
         }
         for method, own in by_method.items()
     ]
@@ -197,7 +203,7 @@ def method_rows(summary: Sequence[Line]) -> list[dict[str, Any]]:
     """One row a method, for tables; figures in percent, and the difference is that of the accuracy."""
     return [
         {
-            "method": method["method"],
+            "method": method["method"] + (f" {DOUBTFUL}" if method["degenerate"] else ""),
             "seeds": method["seeds"],
             **{figure: _percent(found) for figure, found in method["figures"].items()},
             "seconds": _seconds(method["seconds"]),
@@ -205,6 +211,11 @@ def method_rows(summary: Sequence[Line]) -> list[dict[str, Any]]:
         }
         for method in summary
     ]
+
+
+def _degenerate(lines: Mapping[str, Line]) -> list[dict[str, Any]]:
+    """What is wrong with the models behind estimates, by seed; lines from before it was kept say nothing of it."""
+    return [{"seed": line["seed"], **one} for line in lines.values() for one in line.get("degenerate", ())]
 
 
 def _tested(figure: str, lines: Mapping[str, Line]) -> dict[str, float | None]:
