@@ -185,7 +185,7 @@ def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
     """Close the gaps that bad files left, and cut the file behind the last row."""
     starts = np.flatnonzero(np.diff(kept, prepend=-2) != 1).tolist()
     with path.open("rb+") as file:
-        for start, end in zip(starts, [*starts[1:], len(kept)], strict=True):
+        for start, end in zip(starts, [*starts, len(kept)][1:], strict=True):
             source, target, left = int(kept[start]) * row_bytes, start * row_bytes, (end - start) * row_bytes
             while source != target and left:
                 file.seek(source)
