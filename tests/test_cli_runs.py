@@ -252,7 +252,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_during_training_and_room_made_for_it(small_disk: Path, tmp_path: Path, capsys: Capture) -> None:
     data = write_npz(tmp_path / "tiny.npz")
     out = small_disk / "run"
-    must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying="disk is full.*resume")
+    saying = f"disk is full.*--resume {out}$"
+    must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying=saying)
     assert not list(out.rglob(".*tmp*"))
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     assert run_cli(capsys, "fit", "--resume", out, "--quiet")[0] == 0
@@ -271,7 +272,7 @@ def test_a_disk_that_is_full_from_the_start(small_disk: Path, tmp_path: Path, ca
 def test_scores_on_a_full_disk(small_disk: Path, run: Path, tmp_path: Path, capsys: Capture) -> None:
     np.save(tmp_path / "many.npy", np.zeros((20_000, 4)))
     words = ["predict", run, tmp_path / "many.npy", "--out", small_disk / "scores.csv"]
-    must_refuse(capsys, *words, saying="disk is full")
+    must_refuse(capsys, *words, saying="disk is full.*free some space and run the command again\\.$")
     assert list(small_disk.iterdir()) == []
 
 
@@ -281,3 +282,14 @@ def test_a_file_that_may_not_grow_further(tmp_path: Path) -> None:
     limited = f"ulimit -f 64; exec {sys.executable} -m splitpu {words}"
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "disk is full" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that takes nothing")
+@pytest.mark.parametrize("words", [["info"], ["predict", "many.npy"], ["predict", "many.npy", "--json"]])
+def test_an_answer_that_cannot_be_written(run: Path, tmp_path: Path, words: list[str]) -> None:
+    np.save(tmp_path / "many.npy", np.zeros((2000, 4), np.float32))
+    command = [sys.executable, "-m", "splitpu", words[0], str(run), *words[1:]]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("splitpu: the disk is full: standard output could not be written;")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.estimating import prior_asked
+from splitpu.cli.full_disk import resumable
 from splitpu.cli.idle_settings import if_settings_do_nothing
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.options import TrainingWords
@@ -241,7 +242,7 @@ def _train_and_show(
     with StopRequest() as stop:
         try:
             world.tell(str(folder.path.resolve()))
-            with display:
+            with display, resumable(folder.path):
                 from_files = request.source.folders is not None
                 pace = LongRun(
                     folder.config(), loaded.data, display.note, backbone=request.backbone, from_files=from_files

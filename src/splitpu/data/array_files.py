@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from splitpu.data.cache import cache_folder, remove_stale, working_folder
+from splitpu.data.cache import cache_errors_in_words, cache_folder, remove_stale, working_folder
 from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import canonical_features
 from splitpu.data.npz import read_features
 from splitpu.errors import InputError
-from splitpu.files import disk_errors_in_words
 from splitpu.labels import Mask
 
 SUFFIXES = (".npy", ".npz")
@@ -85,7 +84,7 @@ def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
     target = store / f"{_key_of(files, parts)}.npy"
     if not target.exists():
         remove_stale(store)
-        with working_folder(store) as work, disk_errors_in_words(store):
+        with working_folder(store) as work, cache_errors_in_words(store):
             ready = work / target.name
             _write_rows(ready, parts)
             os.replace(ready, target)
