@@ -91,6 +91,9 @@ def test_a_description_cut_short(copied: Path, capsys: Capture) -> None:
 def test_a_missing_model(copied: Path, capsys: Capture) -> None:
     (copied / "model.json").unlink()
     must_refuse(capsys, "evaluate", copied, saying="no finished model")
+    (copied / "model.safetensors").unlink()
+    saying = r"finished run without model\.json and model\.safetensors: copy the run folder again"
+    must_refuse(capsys, "fit", "--resume", copied, saying=saying)
 
 
 # ---------------------------------------------------------------------------------------------- predict, evaluate, info
@@ -128,7 +131,7 @@ def test_predict_speaks_the_labels_of_the_training_data(here: Path, tmp_path: Pa
 @pytest.mark.parametrize("shape", [(5, 3), (5, 5), (5, 2, 2), (5,), (0, 4)])
 def test_predict_refuses_another_shape(run: Path, tmp_path: Path, capsys: Capture, shape: tuple[int, ...]) -> None:
     np.save(tmp_path / "new.npy", np.zeros(shape))
-    must_refuse(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "scores.csv", saying="X ")
+    must_refuse(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "scores.csv", saying=r"new\.npy h")
     assert not (tmp_path / "scores.csv").exists()
 
 

@@ -161,6 +161,7 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     request = folder.request()
     if folder.finished:
         world.tell("")
+        folder.check_model()
         if not quiet:
             display.say(f"{folder.path} is finished already; there is nothing to resume.")
         with suppress(InputError), folder.locked():  # whoever else holds it does this, too

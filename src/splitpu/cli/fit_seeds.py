@@ -72,6 +72,8 @@ def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
     display = choose_display(quiet=quiet)
     seeds = several.seeds()
     unfinished = [seed for seed in seeds if not several.run(seed).finished]
+    for seed in set(seeds) - set(unfinished):
+        several.run(seed).check_model()
     loaded: dict[int, LoadedData] = {}
     if unfinished:
         requests = [several.run(seed).request() for seed in unfinished]
