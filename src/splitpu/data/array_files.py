@@ -42,6 +42,7 @@ class ArrayData:
 def read_array_data(source: ArraySource) -> ArrayData:
     """Read and join the files of both sides, and of the test if there is one."""
     files = [*source.positives, *source.unlabelled]
+    _refuse_twice([*files, *source.test])
     features, lengths = join_arrays(files)
     labelled = np.repeat(np.arange(len(files)) < len(source.positives), lengths)
     names = tuple(f"{Path(path).name}:{row}" for path, rows in zip(files, lengths, strict=True) for row in range(rows))
@@ -66,6 +67,15 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
                 f"{parts[0].shape[1:]} and {parts[0].dtype}: make all files in the same way."
             )
     return _together(files, parts), [len(part) for part in parts]
+
+
+def _refuse_twice(files: Sequence[str]) -> None:
+    """As folders that overlap are refused: a row on both sides teaches nothing, and one of the test flatters."""
+    known: set[Path] = set()
+    for path in files:
+        if (place := Path(path).resolve()) in known:
+            raise InputError(f"{path} is given twice, so its rows would count twice: give each file once.")
+        known.add(place)
 
 
 def _together(files: Sequence[str], parts: Sequence[Array]) -> Array:
