@@ -172,6 +172,11 @@ def test_the_help_says_where_a_run_goes(capsys: Capture) -> None:
     assert "runs/DATA-DATE-TIME" in out
 
 
+def test_the_help_names_every_input_that_can_be_scored(capsys: Capture) -> None:
+    _, out, _ = run_cli(capsys, "predict", "--help")
+    assert "one image" in " ".join(out.split())
+
+
 def test_a_device_that_is_not_there_is_noticed_first(place: Path, capsys: Capture) -> None:
     for words in ((), ("--seeds", "0,1")):
         _, _, err = run_cli(capsys, "fit", place / "a.npz", "--device", "gpu", *words)
