@@ -91,6 +91,9 @@ def test_a_description_cut_short(copied: Path, capsys: Capture) -> None:
 def test_a_missing_model(copied: Path, capsys: Capture) -> None:
     (copied / "model.json").unlink()
     must_refuse(capsys, "evaluate", copied, saying="no finished model")
+    (copied / "model.safetensors").unlink()
+    saying = r"finished run without model\.json and model\.safetensors: copy the run folder again"
+    must_refuse(capsys, "fit", "--resume", copied, saying=saying)
 
 
 # ---------------------------------------------------------------------------------------------- predict, evaluate, info
@@ -128,7 +131,7 @@ def test_predict_speaks_the_labels_of_the_training_data(here: Path, tmp_path: Pa
 @pytest.mark.parametrize("shape", [(5, 3), (5, 5), (5, 2, 2), (5,), (0, 4)])
 def test_predict_refuses_another_shape(run: Path, tmp_path: Path, capsys: Capture, shape: tuple[int, ...]) -> None:
     np.save(tmp_path / "new.npy", np.zeros(shape))
-    must_refuse(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "scores.csv", saying="X ")
+    must_refuse(capsys, "predict", run, tmp_path / "new.npy", "--out", tmp_path / "scores.csv", saying=r"new\.npy h")
     assert not (tmp_path / "scores.csv").exists()
 
 
@@ -252,7 +255,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_during_training_and_room_made_for_it(small_disk: Path, tmp_path: Path, capsys: Capture) -> None:
     data = write_npz(tmp_path / "tiny.npz")
     out = small_disk / "run"
-    must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying="disk is full.*resume")
+    saying = f"disk is full.*--resume {out}$"
+    must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying=saying)
     assert not list(out.rglob(".*tmp*"))
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     assert run_cli(capsys, "fit", "--resume", out, "--quiet")[0] == 0
@@ -271,7 +275,7 @@ def test_a_disk_that_is_full_from_the_start(small_disk: Path, tmp_path: Path, ca
 def test_scores_on_a_full_disk(small_disk: Path, run: Path, tmp_path: Path, capsys: Capture) -> None:
     np.save(tmp_path / "many.npy", np.zeros((20_000, 4)))
     words = ["predict", run, tmp_path / "many.npy", "--out", small_disk / "scores.csv"]
-    must_refuse(capsys, *words, saying="disk is full")
+    must_refuse(capsys, *words, saying="disk is full.*free some space and run the command again\\.$")
     assert list(small_disk.iterdir()) == []
 
 
@@ -303,3 +307,14 @@ def test_rows_of_the_training_flatter_under_any_name(run: Path, tmp_path: Path, 
     other = write_npz(tmp_path / "b.npz", X=tiny_arrays(seed=1)["X"], **without_truth)
     _, _, err = run_cli(capsys, "evaluate", run, other)
     assert "flatters" not in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that takes nothing")
+@pytest.mark.parametrize("words", [["info"], ["predict", "many.npy"], ["predict", "many.npy", "--json"]])
+def test_an_answer_that_cannot_be_written(run: Path, tmp_path: Path, words: list[str]) -> None:
+    np.save(tmp_path / "many.npy", np.zeros((2000, 4), np.float32))
+    command = [sys.executable, "-m", "splitpu", words[0], str(run), *words[1:]]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("splitpu: the disk is full: standard output could not be written;")

@@ -150,3 +150,8 @@ def test_names_that_the_terminal_cannot_show(run: Path, tmp_path: Path) -> None:
     plain = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run([sys.executable, "-m", "splitpu", "info", link], capture_output=True, env=plain, check=False)
     assert done.returncode == 0 and rb"l\xe4uft" in done.stdout and b"Traceback" not in done.stderr
+
+
+def test_the_help_names_every_input_that_can_be_scored(capsys: Capture) -> None:
+    _, out, _ = run_cli(capsys, "predict", "--help")
+    assert "one image" in " ".join(out.split())

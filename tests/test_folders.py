@@ -150,7 +150,7 @@ def test_too_many_bad_files_stop_the_run(tmp_path: Path, capsys: Capture) -> Non
     for path in sorted((tmp_path / "unl").iterdir())[:7]:
         path.write_bytes(b"")
     code, _, err = run_cli(capsys, "fit", *folders, "--prior", 0.6, "--out", tmp_path / "run", *TINY)
-    assert code == 2 and "7 of 60 image files" in err and "10%" in err and not (tmp_path / "run").exists()
+    assert code == 2 and "7 of 48 image files" in err and "10%" in err and not (tmp_path / "run").exists()
 
 
 def test_gaps_that_bad_files_leave_are_closed(tmp_path: Path) -> None:
@@ -203,3 +203,48 @@ def test_files_to_judge_by_are_not_called_training_files(tmp_path: Path) -> None
     trained = read_folders(source)
     judged = read_folders(source, spec=trained.train.spec)
     assert "1 training file was skipped" in trained.warnings[0] and "1 given file was skipped" in judged.warnings[0]
+
+
+def test_folders_of_which_no_file_can_be_read(tmp_path: Path) -> None:
+    for folder, count in (("one", 1), ("three", 3)):
+        for path in write_pictures(tmp_path / folder, count, 1.0):
+            path.write_text("no picture")
+    with pytest.raises(InputError, match=r"^none of the image files in \S+one can be used \(image0000.png is not a"):
+        read_images([tmp_path / "one"])
+    for _ in range(2):  # the second time from the cache
+        with pytest.raises(InputError, match=r"^none of the 3 image files in \S+three can be used"):
+            read_images([tmp_path / "three"])
+
+
+def test_the_tenth_that_may_be_bad_is_one_of_each_side(tmp_path: Path) -> None:
+    positives = write_pictures(tmp_path / "pos", 12, 1.0)
+    write_pictures(tmp_path / "unl", 88, 0.5, seed=1000)
+    sides = {"positives": (str(tmp_path / "pos"),), "unlabelled": (str(tmp_path / "unl"),)}
+    positives[0].write_bytes(b"")
+    assert read_folders(FolderSource(**sides)).labelled.sum() == 11
+    for path in positives[1:4]:
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"4 of 12 image files in \S+pos cannot be used"):
+        read_folders(FolderSource(**sides))
+
+
+def test_positives_that_a_list_names_and_that_cannot_be_read(tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "all", 60, 0.5)
+    labels = tmp_path / "names.csv"
+    labels.write_text("".join(f"{path.name},1\n" for path in pictures[:12]))
+    for path in pictures[:4]:
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"4 of 12 files named in \S+names.csv with label 1 cannot be used"):
+        read_folders(FolderSource(unlabelled=(str(tmp_path / "all"),), labels=str(labels)))
+
+
+def test_names_in_a_list_may_have_the_given_folder_in_front(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "scans", 3, 1.0)
+    labels = tmp_path / "names.csv"
+    source = FolderSource(unlabelled=(str(tmp_path / "scans"),), labels=str(labels))
+    for name in ("scans/image0001.png", "./scans/image0001.png", f"{tmp_path}/scans/image0001.png"):
+        labels.write_text(f"{name},1\n")
+        assert read_folders(source).labelled.tolist() == [False, True, False]
+    labels.write_text("others/image0001.png,1\n")
+    with pytest.raises(InputError, match=r"others/image0001\.png\): .* such as image0000\.png\.$"):
+        read_folders(source)

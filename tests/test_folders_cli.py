@@ -112,6 +112,9 @@ def test_a_resumed_run_reads_the_folders_again(tmp_path: Path, capsys: Capture) 
         (["--positives", "pos", "--unlabelled", "unl", "--label", "s"], "for tables"),
         (["--positives", "pos", "--unlabelled", "unl", "--labels", "none.csv"], r"none\.csv"),
         (["digits", "--positives", "50", "--size", "8"], "for folders"),
+        (["digits", "--positives", "pos"], "digits is a named set, and --positives pos is no number"),
+        (["rows.npz", "--positives", "pos"], "rows.npz is a file, and --positives names folders"),
+        (["rows.npz", "--unlabelled", "unl"], "rows.npz is a file, and --unlabelled names folders"),
         (["digits", "--positives", "1.5"], "1.5"),
     ],
 )
@@ -120,6 +123,7 @@ def test_wrong_words(
 ) -> None:
     small_folders(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "rows.npz").touch()
     monkeypatch.chdir(tmp_path)
     code, _, err = run_cli(capsys, "fit", *words, "--prior", 0.6, "--quiet", *TINY)
     assert code == 2 and err.startswith("splitpu: ") and err.count("\n") == 1, err

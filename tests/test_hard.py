@@ -116,6 +116,19 @@ def test_what_cannot_be_listed_or_laid_out_is_one_sentence(place: Path, capsys: 
     assert not (tmp_path / "look").exists()
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.5, -1])
+def test_lists_of_a_run_that_are_cut_short(place: Path, capsys: Capture, tmp_path: Path, kept: float) -> None:
+    for name in ("split.csv", "scores.csv"):
+        run = tmp_path / name.partition(".")[0]
+        shutil.copytree(place / "arrays", run)
+        whole = (run / name).read_bytes()
+        (run / name).write_bytes(whole[: int(kept * len(whole))] if kept >= 0 else whole[:-4])
+        if kept < 0 and name == "scores.csv":
+            continue  # the last row may be an easy one
+        code, out, err = run_cli(capsys, "hard", run)
+        assert code == 2 and out == "" and name in err and "copy the run folder again" in err, err
+
+
 def test_files_that_have_moved_are_named_and_nothing_is_written(place: Path, capsys: Capture, tmp_path: Path) -> None:
     words = ["hard", place / "run", "--top", 3, "--copy-to", tmp_path / "look", "--out", tmp_path / "hard.csv"]
     first = json.loads(run_cli(capsys, "hard", place / "run", "--json", "--top", 1)[1])["samples"][0]["name"]

@@ -13,6 +13,7 @@ from splitpu.data.folders import read_images
 from splitpu.data.image_headers import Headers, choose_spec
 from splitpu.data.images import BadImage, Header, ImageSpec, decode, read_header
 from splitpu.engine.file_rows import FileRows
+from splitpu.errors import DiskFull
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -189,3 +190,13 @@ def test_pixels_are_read_past_the_map_and_pages_given_back(tmp_path: Path) -> No
     # Memory that stays flat rests on both: rows come from the file itself, and whole passes give its pages back.
     assert FileRows.of(pixels) is not None
     assert isinstance(pixels, np.memmap) and pixels.mode == "r"
+
+
+def test_a_cache_on_a_full_disk_is_called_that(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_pictures(tmp_path / "a", 3, 1.0)
+    monkeypatch.setattr(image_cache, "_reserve", no_room)
+    with pytest.raises(DiskFull, match=rf"^the disk is full: the cache folder {cache}/images could .* SPLITPU_CACHE"):
+        read_images([tmp_path / "a"])

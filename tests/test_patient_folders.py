@@ -9,6 +9,7 @@ import numpy as np
 import pydicom
 import pytest
 from cli_tools import TINY, run_cli
+from image_tools import write_pictures
 from pydicom.data import get_testdata_file
 from volume_tools import scan, write_series
 
@@ -183,3 +184,24 @@ def test_labels_may_name_a_folder_that_is_not_written(tmp_path) -> None:
     found = read_folders(source)
     assert found.labelled.tolist() == [True, True, False, False]  # capitals come first in the order of names
     assert found.train.names == ("patient-0001", "case00", "case01", "case03")
+
+
+def test_no_patient_of_the_series_asked_for(tmp_path) -> None:
+    make_patients(tmp_path / "unl", 3, 0.5, 100)
+    with pytest.raises(InputError, match=r"^no series in \S+unl has a .* contains 'nosuch' \(there are: 'T1 AX'\)"):
+        read_images([tmp_path / "unl"], reader=VolumeReader("nosuch"))
+
+
+def test_pictures_are_no_patients(tmp_path) -> None:
+    make_patients(tmp_path / "unl", 3, 0.5, 100)
+    spec = read_images([tmp_path / "unl"]).spec
+    write_pictures(tmp_path / "pictures" / "inside", 3, 0.5)
+    with pytest.raises(InputError, match="pictures holds images, but the model was trained on volumes"):
+        read_images([tmp_path / "pictures"], spec=spec)
+
+
+def test_volumes_none_of_which_can_be_read(tmp_path) -> None:
+    for name in ("a.nii", "b.nii.gz"):
+        (tmp_path / name).write_text("no volume")
+    with pytest.raises(InputError, match=r"^none of the 2 patients in \S+ can be used \(a\.nii is a patient without"):
+        read_images([tmp_path])

@@ -4,6 +4,7 @@ import json
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
@@ -116,6 +117,12 @@ def test_of_data_of_ones_own_nobody_knows_the_true_share(tmp_path: Path, capsys:
     said = must_refuse(capsys, "fit", data, "--prior", "True", "--out", tmp_path / "run", *more, saying="own.npz: give")
     assert "--prior true is for named sets" in said and "leave --prior out to have it estimated" in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "prior"])
+def test_an_estimate_that_rows_are_too_few_for_is_not_announced(command: str, tmp_path: Path, capsys: Capture):
+    data = write_npz(tmp_path / "pu.npz", s=np.arange(80) > 0, X_test=None, y_test=None, truth=None)
+    must_refuse(capsys, command, data, saying="^splitpu: 1 unlabelled row is too few to estimate the prior from")
 
 
 @pytest.mark.parametrize(

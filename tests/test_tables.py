@@ -118,7 +118,9 @@ def test_numbers_that_lie_far_from_nought_can_be_told_apart(tmp_path: Path) -> N
 
 
 BAD: list[tuple[str, str]] = [
-    ("", "no heading"),
+    ("", r"a\.csv is empty \(0 bytes\)"),
+    ("\n", "no heading"),
+    ("x,s\n1,\n2,\n", "column 's' of .* is empty in every row, so none is labelled: write 1 into"),
     ("x,s\n", "no rows"),
     ("x,\n1,1\n", "empty name"),
     ("x,x,s\n1,1,1\n", "more than one column 'x'"),

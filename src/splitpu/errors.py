@@ -19,6 +19,17 @@ class DiskError(InputError):
     """The disk is full or a place may not be written; what is there already stays, to be gone on with."""
 
 
+class DiskFull(DiskError):
+    """There is no room left: what could not be written, and what to do about it."""
+
+    def __init__(self, wrong: str, advice: str = "free some space and run the command again.") -> None:
+        super().__init__(wrong, advice)
+        self.wrong, self.advice = wrong, advice
+
+    def __str__(self) -> str:
+        return f"the disk is full: {self.wrong}; {self.advice}"
+
+
 class MissingExtraError(SplitPUError, ImportError):
     """An optional dependency is needed for this input; the message says which extra to install."""
 

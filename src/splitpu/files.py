@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from splitpu.errors import DiskError, InputError
+from splitpu.errors import DiskError, DiskFull, InputError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -78,8 +78,8 @@ def disk_errors_in_words(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _means_no_room(error):
-            raise DiskError(f"the disk is full: {path} could not be written; free some space and resume.") from error
+        if means_no_room(error):
+            raise DiskFull(f"{path} could not be written") from error
         if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
             raise DiskError(f"{path} may not be written ({error.strerror}); choose another place.") from error
         raise
@@ -97,8 +97,11 @@ def check_place(path: Path) -> None:
         trial.rmdir()
 
 
-def _means_no_room(error: Exception) -> bool:
-    """safetensors wraps the operating system's error into one of its own, of which only the text is left."""
+def means_no_room(error: Exception) -> bool:
+    """Whether a disk is full.
+
+    safetensors wraps the operating system's error into one of its own, of which only the text is left.
+    """
     if isinstance(error, OSError):
         return error.errno in _NO_ROOM
     return type(error).__name__ == "SafetensorError" and any(f"(os error {code})" in str(error) for code in _NO_ROOM)

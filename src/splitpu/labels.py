@@ -14,11 +14,11 @@ Values = npt.NDArray[Any]
 ACCEPTED = "1 = positive with 0 or with -1 for the rest, or True / False"
 
 
-def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = None) -> Mask:
+def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = None, rows: int | None = None) -> Mask:
     """Which rows are labelled positive (True) and which unlabelled (False), from any of the usual conventions.
 
     `positive` names the value that means "labelled positive" where the labels are two other values.
-    Both kinds of row must occur, because PU learning needs both.
+    Both kinds of row must occur, because PU learning needs both. `rows` is how many there are to be labelled.
 
     >>> labelled_mask([1, -1, -1, 1]).tolist()
     [True, False, False, True]
@@ -26,6 +26,8 @@ def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = 
     [True, False]
     """
     values = _one_dimensional(labels, name)
+    if rows is not None and len(values) != rows:
+        raise InputError(f"{name} has {len(values)} entries but X has {rows} rows: give one entry per row")
     mask = _mask(values, name, positive)
     if not mask.any():
         raise InputError(
@@ -35,6 +37,16 @@ def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = 
     if mask.all():
         raise InputError(f"{name} marks all {len(mask)} rows as labelled positive: add the unlabelled rows, marked 0")
     return mask
+
+
+def is_convention(values: Values) -> bool:
+    """Whether labels need no explanation.
+
+    >>> is_convention(np.array([1, -1])), is_convention(np.array([2, 0]))
+    (True, False)
+    """
+    distinct = {*_distinct(values)}
+    return values.dtype.kind in "biuf" and (distinct <= {0, 1} or distinct <= {1, -1})
 
 
 def binary_truth(labels: npt.ArrayLike, name: str = "y", *, positive: object = None) -> Mask:
@@ -64,8 +76,7 @@ def _mask(values: Values, name: str, positive: object) -> Mask:
     distinct = _distinct(values)
     if positive is not None:
         return _mask_of_named_value(values, distinct, name, positive)
-    known = values.dtype.kind in "biuf" and ({*distinct} <= {0, 1} or {*distinct} <= {1, -1})
-    if not known:
+    if not is_convention(values):
         raise InputError(
             f"{name} holds the values {listed(distinct, repr)}, but labels must be {ACCEPTED}; "
             "for two other values say which one is positive with positive=..."

@@ -42,9 +42,14 @@ def by_control_c(error: BaseException | None) -> bool:
 
 
 def reader_has_gone() -> int:
-    """The exit code where nobody reads our output any more, as with `head`; Python must not complain at exit either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """The exit code where nobody reads our output any more, as with `head`."""
+    let_go_of_output()
     return BROKEN_PIPE
+
+
+def let_go_of_output() -> None:
+    """Standard output takes nothing more, which Python must not complain of at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

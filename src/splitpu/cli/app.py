@@ -137,8 +137,8 @@ def predict(
     run
         A finished run folder.
     input
-        The rows: a .npy file; a .npz file with X and, if you have them, names; a folder of images or of patients; a
-        .csv or .parquet table with the columns the model was trained on.
+        The rows: a .npy file; a .npz file with X and, if you have them, names; one image; a folder of images or of
+        patients; a .csv or .parquet table with the columns the model was trained on.
     out
         The file to write, CSV or, by the ending .parquet, Parquet; CSV on standard output if not given.
     top

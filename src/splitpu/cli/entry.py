@@ -9,6 +9,7 @@ from pathlib import Path
 from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
 
 from splitpu.cli import by_control_c, reader_has_gone
+from splitpu.cli.full_disk import output_refused
 from splitpu.cli.option_words import as_options
 from splitpu.cli.quick_start import claim_process
 from splitpu.cli.signals import RunStopped
@@ -47,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         if error.filename is None:
+            if refused := output_refused():
+                return _complain(refused)
             raise
         return _complain(f"{error.filename} cannot be used: {error.strerror}")
     return code if isinstance(code, int) else 0

@@ -14,6 +14,7 @@ from splitpu.errors import InputError, Interrupted
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import TRUE_SHARE, ResolvedPrior, being_estimated, prior_for, prior_in_words
+from splitpu.prior.scores import too_few_rows
 from splitpu.runs.folder import RUNS
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.prior_under_way import kept_until_known
@@ -91,7 +92,8 @@ def _found(
 ) -> ResolvedPrior | None:
     if wanted != "auto":
         return prior_for(method, wanted, data, seed=seed, device=device)
-    display.say(being_estimated(data))
+    if not too_few_rows(data):  # else there is no estimate to wait for
+        display.say(being_estimated(data))
     with estimating(display, data, seed, out) as way:
         return prior_for(
             method, wanted, data, seed=seed, device=device, observer=way.observer, checkpoints=way.checkpoints

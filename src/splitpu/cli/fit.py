@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.estimating import prior_asked
+from splitpu.cli.full_disk import resumable
 from splitpu.cli.idle_settings import if_settings_do_nothing
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.options import TrainingWords
@@ -160,6 +161,7 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     request = folder.request()
     if folder.finished:
         world.tell("")
+        folder.check_model()
         if not quiet:
             display.say(f"{folder.path} is finished already; there is nothing to resume.")
         with suppress(InputError), folder.locked():  # whoever else holds it does this, too
@@ -241,7 +243,7 @@ def _train_and_show(
     with StopRequest() as stop:
         try:
             world.tell(str(folder.path.resolve()))
-            with display:
+            with display, resumable(folder.path):
                 from_files = request.source.folders is not None
                 pace = LongRun(
                     folder.config(), loaded.data, display.note, backbone=request.backbone, from_files=from_files

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.fit import FitOptions, begin_asked, source_to_fit
+from splitpu.cli.full_disk import resumable
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.signals import RunStopped, StopRequest
@@ -71,6 +72,8 @@ def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
     display = choose_display(quiet=quiet)
     seeds = several.seeds()
     unfinished = [seed for seed in seeds if not several.run(seed).finished]
+    for seed in set(seeds) - set(unfinished):
+        several.run(seed).check_model()
     loaded: dict[int, LoadedData] = {}
     if unfinished:
         requests = [several.run(seed).request() for seed in unfinished]
@@ -91,8 +94,7 @@ def _train_and_show(
     with StopRequest() as stop:
         stopping = StopWhen(lambda: stop.wanted() or left.is_set())
         jobs = [
-            partial(carry_out_named, several.run(seed), data, f"seed {seed}", stopping, display, shared)
-            for seed, data in loaded.items()
+            partial(_carry_out_seed, several, seed, data, stopping, display, shared) for seed, data in loaded.items()
         ]
         try:
             device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
@@ -104,6 +106,18 @@ def _train_and_show(
             raise told(some, f"go on with: splitpu fit --resume {in_a_command(several.path)}") from some
     show_summary(several, several.summarise(), json=json)
     return 0
+
+
+def _carry_out_seed(
+    several: SeedsFolder,
+    seed: int,
+    loaded: LoadedData,
+    stopping: StopWhen,
+    display: ProgressDisplay,
+    shared: SharedRows,
+) -> None:
+    with resumable(several.path):
+        carry_out_named(several.run(seed), loaded, f"seed {seed}", stopping, display, shared)
 
 
 def tell_of_data(draws: Iterable[LoadedData], display: ProgressDisplay) -> None:

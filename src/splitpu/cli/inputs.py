@@ -91,6 +91,7 @@ def _is_number(word: str) -> bool:
 
 
 def _folder_source(asked: DataOptions, data: str | None, positives: Sequence[str]) -> FolderSource:
+    _refuse_data_beside_folders(asked, data)
     unlabelled = [*([data] if data is not None else []), *(asked.unlabelled or [])]
     for folder in [*positives, *unlabelled, *(asked.test or [])]:
         if not Path(folder).is_dir():
@@ -114,6 +115,21 @@ def _folder_source(asked: DataOptions, data: str | None, positives: Sequence[str
         series=asked.series,
         slices=asked.slices,
     )
+
+
+def _refuse_data_beside_folders(asked: DataOptions, data: str | None) -> None:
+    """A folder as DATA is one of unlabelled images; a file or a named set says by itself which rows are labelled."""
+    if data is None or Path(data).is_dir():
+        return
+    option = "--positives" if asked.positives else "--unlabelled"
+    if data in NAMED_SETS:
+        given = " ".join(asked.positives or asked.unlabelled or [])
+        raise InputError(f"{data} is a named set, and {option} {given} is no number: label some with --positives 50.")
+    if Path(data).is_file():
+        raise InputError(
+            f"{data} is a file, and {option} names folders, which do not go together: give either the file alone, or "
+            "folders with --positives and --unlabelled."
+        )
 
 
 def _array_source(asked: DataOptions, data: str | None, positives: Sequence[str]) -> ArraySource:

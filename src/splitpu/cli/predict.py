@@ -48,7 +48,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
         rows = read_rows(model, path, strict=asked.strict, watch=watch)
-    model.preprocessing.check(rows.features)
+    model.preprocessing.check(rows.features, str(path))
     decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
     lines = list(_lines(decision, rows.names or [""] * len(decision), model.classes))
     if out is not None:

@@ -16,7 +16,7 @@ from splitpu.data.scanning import Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.table_files import read_table
 from splitpu.data.tables import TableRecipe
-from splitpu.data.volumes import VolumeSpec, holds_volumes, is_nifti
+from splitpu.data.volumes import VolumeSpec, is_nifti
 from splitpu.errors import InputError, ModelFileError
 from splitpu.files import ends_in
 from splitpu.models import Model
@@ -53,8 +53,6 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
 
 def _folder(model: Model, path: Path, strict: bool, watch: Watch | None) -> Rows:
     spec = image_spec(model, path)
-    if spec.kind == "volumes":
-        holds_volumes([path])  # says so where one patient's files are given for a folder of patients
     found = read_images([path], spec=spec, strict=strict, watch=watch)
     return Rows(found.pixels, found.names, tuple(found.files), found.skipped, tuple(found.in_words("given")))
 
@@ -117,7 +115,7 @@ def _table(model: Model, path: Path) -> Rows:
 
 def _arrays(model: Model, path: Path) -> Rows:
     refuse_arrays_for_a_table(model, path)
-    features = canonical_features(read_features(path), "X")
+    features = canonical_features(read_features(path), str(path))
     names = read_names(path)
     if names is not None and len(names) != len(features):
         raise InputError(f"'names' in {path} has {len(names)} entries but 'X' has {len(features)} rows.")

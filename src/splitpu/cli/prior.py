@@ -12,7 +12,7 @@ from splitpu.errors import InputError
 from splitpu.evaluation.assumptions import check_random_labelling
 from splitpu.prior.estimate import PriorEstimate, estimate_prior
 from splitpu.prior.resolve import being_estimated
-from splitpu.prior.scores import ScoreKind
+from splitpu.prior.scores import ScoreKind, too_few_rows
 from splitpu.runs.sources import load_source
 
 _MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
@@ -35,7 +35,8 @@ def run_prior(
         loaded = load_source(source_asked(asked, seed=seed, scenario=scenario), display.say, watch)
     for warning in loaded.warnings:
         print_note(warning)
-    display.say(being_estimated(loaded.data, scores))
+    if not too_few_rows(loaded.data):  # else there is no estimate to wait for
+        display.say(being_estimated(loaded.data, scores))
     with estimating(display, loaded.data, seed) as way:
         found = estimate_prior(
             loaded.data,

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from splitpu.data.cache import cache_folder, remove_stale, working_folder
+from splitpu.data.cache import cache_errors_in_words, cache_folder, remove_stale, working_folder
 from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import canonical_features
 from splitpu.data.npz import read_features
 from splitpu.errors import InputError
-from splitpu.files import disk_errors_in_words
 from splitpu.labels import Mask
 
 SUFFIXES = (".npy", ".npz")
@@ -43,6 +42,7 @@ class ArrayData:
 def read_array_data(source: ArraySource) -> ArrayData:
     """Read and join the files of both sides, and of the test if there is one."""
     files = [*source.positives, *source.unlabelled]
+    _refuse_twice([*files, *source.test])
     features, lengths = join_arrays(files)
     labelled = np.repeat(np.arange(len(files)) < len(source.positives), lengths)
     names = tuple(f"{Path(path).name}:{row}" for path, rows in zip(files, lengths, strict=True) for row in range(rows))
@@ -75,6 +75,15 @@ def _canonical(files: Sequence[str], *, double: bool = False) -> list[Array]:
     return [canonical_features(read_features(path), Path(path).name, double=double) for path in files]
 
 
+def _refuse_twice(files: Sequence[str]) -> None:
+    """As folders that overlap are refused: a row on both sides teaches nothing, and one of the test flatters."""
+    known: set[Path] = set()
+    for path in files:
+        if (place := Path(path).resolve()) in known:
+            raise InputError(f"{path} is given twice, so its rows would count twice: give each file once.")
+        known.add(place)
+
+
 def _together(files: Sequence[str], parts: Sequence[Array]) -> Array:
     """One array: in memory, or where that is too small in a file of its own."""
     if sum(part.nbytes for part in parts) <= MOST_IN_MEMORY:
@@ -95,7 +104,7 @@ def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
     target = store / f"{_key_of(files, parts)}.npy"
     if not target.exists():
         remove_stale(store)
-        with working_folder(store) as work, disk_errors_in_words(store):
+        with working_folder(store) as work, cache_errors_in_words(store):
             ready = work / target.name
             _write_rows(ready, parts)
             os.replace(ready, target)

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from splitpu.data.chunks import Array, row_slices
-from splitpu.errors import InputError
+from splitpu.errors import DiskFull, InputError
+from splitpu.files import disk_errors_in_words
 
 Progress = Callable[[str], None]
 Arrays = Mapping[str, Array]
@@ -118,6 +119,19 @@ def working_folder(cache: Path) -> Iterator[Path]:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def cache_errors_in_words(cache: Path) -> Iterator[None]:
+    """As `disk_errors_in_words`, for what the user did not choose a place for, and may not know where it lies."""
+    try:
+        with disk_errors_in_words(cache):
+            yield
+    except DiskFull as full:
+        raise DiskFull(
+            f"the cache folder {cache} could not be written",
+            "free some space or set SPLITPU_CACHE to a folder on another disk, and run the command again.",
+        ) from full
 
 
 def remove_stale(cache: Path) -> None:

@@ -1,12 +1,13 @@
 """A CSV of file names and labels, for rows of which some are known by their names."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from splitpu.data.readers import RowFile
-from splitpu.data.scanning import Skipped
+from splitpu.data.scanning import Skipped, readable_name
+from splitpu.data.unusable import Side, bad_ones, refuse_too_many
 from splitpu.errors import InputError
 from splitpu.labels import Mask
 from splitpu.listing import listed
@@ -30,18 +31,19 @@ class FileLabels:
         """Add the positives that it names; what it calls 0 must not lie among the positives."""
         labelled = from_positives.copy()
         positions = _positions_by_name(files)
-        left_out = {entry.name for entry in skipped}
         unknown: list[str] = []
+        lost: list[Skipped] = []
         said: dict[int, bool] = {}
         for name, positive in self.labels:
-            places = positions.get(name, [])
+            places = positions.get(name) or _with_more_folders(name, positions, files)
             if len(places) > 1:
                 raise InputError(
                     f"{name!r} in {self.where} is the name of {len(places)} images: write their folders too."
                 )
             if not places:
-                if not any(entry == name or entry.endswith(f"/{name}") for entry in left_out):
-                    unknown.append(name)
+                left_out = [entry for entry in skipped if _ends_alike(entry.name, name)]
+                unknown += [] if left_out else [name]
+                lost += bad_ones(left_out)[:1] if positive else []
             elif said.setdefault(places[0], positive) != positive:
                 raise InputError(f"{self.where} gives {name!r} both labels: keep one of the lines.")
             elif positive:
@@ -51,8 +53,10 @@ class FileLabels:
         if unknown:
             raise InputError(
                 f"{self.where} names files that are not among the images in the folders, {len(unknown)} in all "
-                f"({listed(unknown)}): every line is name,label with the name of a file in there."
+                f"({listed(unknown)}): every line is name,label with the name of a file in there{_example(files)}."
             )
+        named = sum(positive for _, positive in self.labels)
+        refuse_too_many(Side(f"{self.where} with label 1", named, lost), "files named")
         return labelled
 
 
@@ -64,6 +68,33 @@ def _positions_by_name(files: Sequence[RowFile]) -> dict[str, list[int]]:
         for start in range(len(parts)):
             positions.setdefault("/".join(parts[start:]), []).append(position)
     return positions
+
+
+def _with_more_folders(name: str, positions: Mapping[str, list[int]], files: Sequence[RowFile]) -> list[int]:
+    """Where a name leads that has more of the file's path than was given to us, as the scores of a run may have it."""
+    parts = name.removeprefix("./").lstrip("/").split("/")
+    whole = "/".join(parts)
+    for start in range(1, len(parts)):
+        places = positions.get("/".join(parts[start:]), [])
+        found = [place for place in places if _ends_alike(readable_name(files[place].path, 0), whole)]
+        if found:
+            return found
+    return []
+
+
+def _ends_alike(one: str, other: str) -> bool:
+    """Whether one path is the end of the other.
+
+    >>> _ends_alike("scans/a.png", "a.png"), _ends_alike("scans/a.png", "na.png")
+    (True, False)
+    """
+    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
+
+
+def _example(files: Sequence[RowFile]) -> str:
+    """What such a name looks like, unless it says who a patient is."""
+    plain = next((file.name for file in files if file.name == file.given_name), None)
+    return f", such as {plain}" if plain else ""
 
 
 def read_labels(path: Path) -> list[tuple[str, bool]]:

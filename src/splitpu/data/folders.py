@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -14,12 +13,11 @@ from splitpu.data.file_words import kinds_of, leak_in_words, skipped_in_words
 from splitpu.data.image_cache import DecodedImages, decoded_images
 from splitpu.data.image_reader import ImageReader
 from splitpu.data.readers import Accounted, Reader, RowFile, RowSpec, Watch
-from splitpu.data.scanning import Skipped
+from splitpu.data.scanning import Skipped, find_images
+from splitpu.data.unusable import Side, bad_ones, refuse_first, refuse_too_many
 from splitpu.data.volumes import VolumeReader, holds_volumes
 from splitpu.errors import InputError
 from splitpu.labels import Mask
-
-MOST_SKIPPED = 0.1  # share of bad files that is skipped; more of them hint at a mistake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +79,15 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
     labels = None if source.labels is None else FileLabels.read(Path(source.labels))
     folders = [*source.positives, *source.unlabelled]
     reader = reader_for(folders, spec, series=source.series, slices=source.slices)
-    train = read_images(folders, reader=reader, spec=spec, size=source.size, strict=source.strict, watch=watch)
+    train = read_images(
+        folders,
+        positives=len(source.positives),
+        reader=reader,
+        spec=spec,
+        size=source.size,
+        strict=source.strict,
+        watch=watch,
+    )
     from_positives = np.array([file.folder < len(source.positives) for file in train.files], dtype=np.bool_)
     labelled = from_positives if labels is None else labels.added_to(from_positives, train.files, train.skipped)
     _refuse_empty_side(labelled, source, reader)
@@ -104,7 +110,7 @@ def read_test_folders(
     folders: Sequence[str], spec: RowSpec, *, strict: bool = False, watch: Watch | None = None
 ) -> tuple[ImageRows, Mask]:
     """The images of two folders, of positives and of negatives, and which of them are positive."""
-    rows = read_images(folders, spec=spec, strict=strict, watch=watch)
+    rows = read_images(folders, positives=1, spec=spec, strict=strict, watch=watch)
     return rows, np.array([file.folder == 0 for file in rows.files], dtype=np.bool_)
 
 
@@ -116,8 +122,10 @@ def reader_for(
     slices: int | None = None,
 ) -> Reader:
     """The reader for what lies in the folders, or, where the form is given, for what has that form."""
-    is_volumes = holds_volumes(folders) if spec is None else spec.kind == "volumes"
-    if is_volumes:
+    if spec is not None and spec.kind == "volumes":
+        _refuse_pictures(folders)
+        return VolumeReader(series, slices)
+    if spec is None and holds_volumes(folders):
         return VolumeReader(series, slices)
     for option, given in (("--series", series), ("--slices", slices)):
         if given is not None:
@@ -129,16 +137,21 @@ def reader_for(
 def read_images(
     folders: Sequence[str | Path],
     *,
+    positives: int = 0,
     reader: Reader | None = None,
     spec: RowSpec | None = None,
     size: tuple[int, int] | None = None,
     strict: bool = False,
     watch: Watch | None = None,
 ) -> ImageRows:
-    """All images or volumes in the folders. Bad files are skipped up to a share of a tenth, or refused if `strict`."""
+    """All images or volumes in the folders. Bad files are skipped up to a share of a tenth, or refused if `strict`.
+
+    The first folders, as many as `positives` says, are a side of their own: few files among many others, of which the
+    tenth would be all.
+    """
     reader = reader or reader_for(folders, spec)
     found = reader.find(folders)
-    broken = _bad(found.skipped)
+    broken = bad_ones(found.skipped)
     where = " and ".join(str(folder) for folder in folders)
     if not found.files:
         instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
@@ -147,11 +160,12 @@ def read_images(
         before = found.files[: broken[0].after]  # one of these may be the first that is bad
         if before:
             _decoded(reader, before, spec, size, strict, watch)
-        _refuse_first(broken)
+        refuse_first(broken)
     decoded, account = _decoded(reader, found.files, spec, size, strict, watch)
     without_row = [*found.skipped, *_undecodable(account.files, decoded)]
-    _refuse_too_many(_bad(without_row), len(found.files) + len(broken), reader.noun, where)
-    _refuse_too_many(_bad(account.skipped), account.parts, "files", where)
+    for side in _sides(folders, positives, found.files, broken, bad_ones(without_row)):
+        refuse_too_many(side, reader.noun)
+    refuse_too_many(Side(where, account.parts, bad_ones(account.skipped)), "files")
     return ImageRows(
         decoded.pixels,
         tuple(decoded.rows_of(account.files)),
@@ -174,8 +188,8 @@ def _decoded(
     """The rows, and the words about what they were made from."""
     decoded = decoded_images(files, reader=reader, spec=spec, size=size, strict=strict, watch=watch)
     account = reader.account(files, decoded.remarks, decoded.reasons)
-    if strict and _bad(account.skipped):
-        _refuse_first(_bad(account.skipped))
+    if strict and bad_ones(account.skipped):
+        refuse_first(bad_ones(account.skipped))
     return decoded, account
 
 
@@ -189,25 +203,35 @@ def _made_from(decoded: DecodedImages) -> str:
 
 
 def _undecodable(files: Sequence[RowFile], decoded: DecodedImages) -> list[Skipped]:
-    return [Skipped(files[position].name, why) for position, why in sorted(decoded.reasons.items())]
+    reasons = sorted(decoded.reasons.items())
+    return [Skipped(files[position].name, why, folder=files[position].folder) for position, why in reasons]
 
 
-def _bad(entries: Sequence[Skipped]) -> list[Skipped]:
-    return [entry for entry in entries if entry.bad]
+def _sides(
+    folders: Sequence[str | Path],
+    positives: int,
+    files: Sequence[RowFile],
+    broken: Sequence[Skipped],
+    bad: Sequence[Skipped],
+) -> list[Side]:
+    """What is bad in the folders of each side; `broken` are those of the bad ones that are not among the files."""
+    sides = []
+    for numbers in (range(positives), range(positives, len(folders))):
+        count = sum(file.folder in numbers for file in files) + sum(entry.folder in numbers for entry in broken)
+        where = " and ".join(str(folders[number]) for number in numbers)
+        sides.append(Side(where, count, [entry for entry in bad if entry.folder in numbers]))
+    return sides
 
 
-def _refuse_first(bad: Sequence[Skipped]) -> NoReturn:
-    raise InputError(f"{bad[0].name} {bad[0].why}; remove it, or leave out --strict to skip such files.")
-
-
-def _refuse_too_many(bad: Sequence[Skipped], files: int, noun: str, where: str) -> None:
-    if len(bad) <= MOST_SKIPPED * files:
-        return
-    shown = "; ".join(f"{entry.name} {entry.why}" for entry in bad[:3])
-    raise InputError(
-        f"{len(bad):,} of {files:,} {noun} in {where} cannot be used, more than the {MOST_SKIPPED:.0%} that are "
-        f"skipped ({shown}{'; ...' if len(bad) > 3 else ''}): repair or remove them."
-    )
+def _refuse_pictures(folders: Sequence[str | Path]) -> None:
+    """A folder of pictures, given to a model of volumes, would be taken for that of a patient without slices."""
+    for folder in folders:
+        if not holds_volumes([folder]):  # which says so where one patient's files are given for a folder of patients
+            found = find_images([folder])
+            if len(found.files) > len(found.skipped):
+                raise InputError(
+                    f"{folder} holds images, but the model was trained on volumes: give it a folder of patients."
+                )
 
 
 def _refuse_overlap(folders: Sequence[str]) -> None:

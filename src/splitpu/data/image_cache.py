@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from splitpu.data.cache import cache_folder, remove_stale, working_folder
+from splitpu.data.cache import cache_errors_in_words, cache_folder, remove_stale, working_folder
 from splitpu.data.chunks import Array
 from splitpu.data.image_headers import Headers
 from splitpu.data.image_reader import ImageReader
@@ -26,7 +26,7 @@ from splitpu.data.image_work import CHECKSUM_BYTES, decode_all, read_headers
 from splitpu.data.images import Remark
 from splitpu.data.readers import Reader, RowFile, RowSpec, Watch
 from splitpu.errors import InputError
-from splitpu.files import disk_errors_in_words, write_text
+from splitpu.files import write_text
 
 FORMAT = 2  # raise it whenever decoding changes
 PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
@@ -74,7 +74,8 @@ def decoded_images(
         key = _content_key(reader, headers, form)
         if _loaded(reader, store, key) is None:
             _decode_into_store(reader, store, key, files, headers, form, strict, watch)
-        write_text(store / "glances" / glance, key)
+        with cache_errors_in_words(store):
+            write_text(store / "glances" / glance, key)
         known = _loaded(reader, store, key)
     if known is None:
         raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
@@ -97,7 +98,7 @@ def _decode_into_store(
     first_bad = min(reasons, default=len(files))
     remarks = dict(headers.remarks)
     remove_stale(store)
-    with working_folder(store) as work, disk_errors_in_words(store):
+    with working_folder(store) as work, cache_errors_in_words(store):
         ready = work / "ready"
         ready.mkdir()
         _reserve(ready / PIXELS, _bytes(len(wanted), spec))
@@ -186,7 +187,7 @@ def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
     """Close the gaps that bad files left, and cut the file behind the last row."""
     starts = np.flatnonzero(np.diff(kept, prepend=-2) != 1).tolist()
     with path.open("rb+") as file:
-        for start, end in zip(starts, [*starts[1:], len(kept)], strict=True):
+        for start, end in zip(starts, [*starts, len(kept)][1:], strict=True):
             source, target, left = int(kept[start]) * row_bytes, start * row_bytes, (end - start) * row_bytes
             while source != target and left:
                 file.seek(source)

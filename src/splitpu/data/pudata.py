@@ -55,8 +55,7 @@ class PUData:
         """
         check_scenario(scenario)
         features = canonical_features(X, "X", channels=channels)
-        labelled = labelled_mask(s, name="s", positive=positive)
-        _same_length("s", labelled, "X", features)
+        labelled = labelled_mask(s, name="s", positive=positive, rows=len(features))
         if labelled.sum() < FEWEST_POSITIVES:
             raise InputError(
                 f"s marks only {labelled.sum()} row as labelled positive, fewer positives than a batch can use: "

@@ -53,6 +53,7 @@ class Skipped:
     why: str
     bad: bool = True
     after: int = 0  # how many image files come before it
+    folder: int = 0  # which of the given folders it was found in
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def find_images(folders: Sequence[str | Path]) -> Found:
     for number, root in enumerate(roots):
         for found in contents(root, closed, _no_image):
             if found.why:
-                skipped.append(Skipped(readable_name(found.path, common), found.why, found.bad, len(files)))
+                skipped.append(Skipped(readable_name(found.path, common), found.why, found.bad, len(files), number))
             else:
                 files.append(ImageFile(found.path, common, number, found.size, found.modified))
     return Found(tuple(files), tuple(skipped))

@@ -46,6 +46,8 @@ def read_table(path: Path) -> Table:
     """The whole table; what a cell means is decided later, by column."""
     if not path.is_file():
         raise InputError(f"{path} does not exist or is not a file: check the path.")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty (0 bytes): save the table again.")
     columns = _read_parquet(path) if ends_in(path, ".parquet") else _read_csv(path)
     table = Table(columns, str(path))
     if len(table) == 0:

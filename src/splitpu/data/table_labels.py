@@ -27,6 +27,12 @@ class LabelColumn:
     def labelled(self, table: Table) -> tuple[Mask, tuple[Any, Any]]:
         """Which rows are labelled positive, and what the others and these are called; an empty cell is no label."""
         labels = self._of(table)
+        if all(label is None for label in labels):
+            means = self.positive or "1"
+            raise InputError(
+                f"column {self.name!r} of {table.where} is empty in every row, so none is labelled: write {means} into "
+                "those that are known to be positive."
+            )
         if self.positive is not None:
             mask, others = self._positive_rows(labels, table.where)
             return labelled_mask(mask, name=self.name), (others[0] if len(others) == 1 else 0, self.positive)

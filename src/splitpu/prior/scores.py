@@ -68,7 +68,8 @@ def pu_scores(
 
     The observer sees the epochs of the networks.
     """
-    _enough_rows(data)
+    if reason := too_few_rows(data):
+        raise InputError(reason)
     if how == "auto":
         how = "network" if needs_networks(data) else "classical"
     rows = chosen_rows(data, seed)
@@ -137,18 +138,23 @@ def described(data: PUData, rows: Indices, seed: int) -> Floats:
     return components
 
 
-def _enough_rows(data: PUData) -> None:
-    positives, unlabelled = len(data.positives), len(data.unlabelled)
-    if positives < FEWEST_POSITIVES:
-        raise InputError(
-            f"{positives} labelled positives are too few to estimate the prior from: label at least "
-            f"{FEWEST_POSITIVES}, or give the share of positives yourself (prior=0.3, say)"
-        )
-    if unlabelled < FEWEST_UNLABELLED:
-        raise InputError(
-            f"{unlabelled} unlabelled rows are too few to estimate the prior from: add rows until there are at least "
-            f"{FEWEST_UNLABELLED}, or give the share of positives yourself (prior=0.3, say)"
-        )
+def too_few_rows(data: PUData) -> str:
+    """Why there are too few rows to estimate the prior from; nothing if there are enough.
+
+    >>> too_few_rows(PUData.from_arrays(np.zeros((12, 1)), [0] + 11 * [1])).partition(":")[0]
+    '1 unlabelled row is too few to estimate the prior from'
+    """
+    for rows, kind, fewest, more in (
+        (data.positives, "labelled positive", FEWEST_POSITIVES, "label"),
+        (data.unlabelled, "unlabelled row", FEWEST_UNLABELLED, "add rows until there are"),
+    ):
+        if len(rows) < fewest:
+            they_are = f"{kind} is" if len(rows) == 1 else f"{kind}s are"
+            return (
+                f"{len(rows)} {they_are} too few to estimate the prior from: {more} at least {fewest}, or give the "
+                "share of positives yourself (prior=0.3, say)"
+            )
+    return ""
 
 
 def chosen_rows(data: PUData, seed: int) -> Indices:

@@ -17,6 +17,7 @@ from splitpu.runs.request import Request
 
 RUNS = Path("runs")
 SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
+MODEL_FILES = ("model.json", "model.safetensors")
 COMPARISON = "comparison.json"  # in a folder that holds the runs of several methods
 
 
@@ -175,6 +176,15 @@ class RunFolder:
                 break
         return lines
 
+    def check_model(self) -> None:
+        """Refuse a finished run that has lost its model, which nothing but another copy or another run brings back."""
+        missing = [name for name in MODEL_FILES if not (self.path / name).exists()]
+        if missing:
+            raise InputError(
+                f"{self.path} holds a finished run without {' and '.join(missing)}: copy the run folder again, or "
+                "train a new run."
+            )
+
     # ---------------------------------------------------------------------------------------------------------- writing
 
     @contextmanager
@@ -231,5 +241,5 @@ def remove_if_empty(folder: Path) -> None:
 def belongs_to_a_run(path: Path) -> bool:
     """Whether a run that is in this file's folder made it, or will."""
     run = RunFolder(path.parent)
-    made = {place.name for place in vars(run).values()} | {"model.json", "model.safetensors"}
+    made = {place.name for place in vars(run).values()} | {*MODEL_FILES}
     return run.request_file.exists() and path.name in made

@@ -1,7 +1,8 @@
 """The hard samples of a finished run, read back from its folder: which they are, and which to look at first."""
 
 import csv
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
     if not result["rounds"]:
         raise InputError(f"{folder.path} has no rounds, so no sample was found hard: train with --rounds 1 or more.")
     last = result["rounds"][-1]
-    lines = [line for line in _read(folder.split) if line["set"] == "hard"]
+    every = _read(folder.split)
+    _must_have_all(folder.split, every, result["rounds"])
+    lines = [line for line in every if line["set"] == "hard"]
     hard_in: dict[str, list[str]] = {}
     for line in lines:
         hard_in.setdefault(line["index"], []).append(line["round"])
@@ -53,7 +56,7 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
     scores = {line["index"]: line for line in _read(folder.scores)}
     try:
         return [_sample(of_last[at], scores[of_last[at]["index"]], hard_in) for at in order.tolist()]
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"{folder.scores} does not fit {folder.split} ({error}); copy the run folder again."
         ) from error
@@ -100,6 +103,23 @@ def _why(taught: bool, learned: bool, said: bool) -> str:
     outcome = "so, but less surely than others" if learned == taught else words[learned]
     changed = "" if taught == said else f"; now {words[said]}"
     return f"taught {words[taught]}, learned {outcome}{changed}"
+
+
+def _must_have_all(path: Path, lines: Lines, rounds: Sequence[Mapping[str, Any]]) -> None:
+    """A file that was cut short while it was copied reads like one of fewer samples."""
+    there = Counter((line.get("round"), line.get("set")) for line in lines if _is_whole(line))
+    for expected in rounds:
+        number, wanted = str(expected["round"]), expected["easy"] + expected["hard"]
+        found = [there[number, kind] for kind in ("easy", "hard")]
+        if found != [expected["easy"], expected["hard"]]:
+            raise InputError(
+                f"{path} does not have all its lines or has other ones ({sum(found):,} of {wanted:,} in round "
+                f"{number}): it may be cut short; copy the run folder again."
+            )
+
+
+def _is_whole(line: Mapping[str, str]) -> bool:
+    return line.get("learned", "positive") in ("positive", "negative")
 
 
 def _read(path: Path) -> Lines:

@@ -1,6 +1,7 @@
 """From the source that a request names to data ready for training and testing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,11 @@ from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.data.volumes import is_nifti
 from splitpu.errors import InputError
 from splitpu.files import ends_in
+from splitpu.labels import is_convention
+from splitpu.listing import listed
 from splitpu.runs.request import Request, Source
+
+_MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,25 +177,43 @@ def _load_npz(source: Source) -> LoadedData:
     names = arrays["names"].tolist() if "names" in arrays else None
     if names is not None and not isinstance(names, list):
         raise InputError(f"the array 'names' in {source.npz} must hold one name for each row of 'X'.")
-    _refuse_words(arrays["s"], str(source.npz))
-    data = PUData.from_arrays(
-        arrays["X"], arrays["s"], scenario=source.scenario, names=names, truth=arrays.get("truth")
-    )
-    held_out = HeldOut.from_arrays(arrays["X_test"], arrays["y_test"]) if "X_test" in arrays else None
-    if held_out is not None:
-        Preprocessing.fit(data.features).check(held_out.features, "X_test")
+    for name in _MEANING:
+        if name in arrays:
+            _refuse_other_labels(arrays[name], name, str(source.npz))
+    with _naming(str(source.npz)):
+        data = PUData.from_arrays(
+            arrays["X"], arrays["s"], scenario=source.scenario, names=names, truth=arrays.get("truth")
+        )
+        held_out = HeldOut.from_arrays(arrays["X_test"], arrays["y_test"]) if "X_test" in arrays else None
+        if held_out is not None:
+            Preprocessing.fit(data.features).check(held_out.features, "X_test")
     labels = np.asarray(arrays["s"])
     classes = (labels[~data.labelled][0].item(), labels[data.labelled][0].item())
     return LoadedData(data=data, held_out=held_out, description=str(source.npz), classes=classes)
 
 
-def _refuse_words(labels: Array, where: str) -> None:
-    """Nothing on the command line says what words in an array mean, as `--positive-label` does of a table."""
-    if labels.dtype.kind in "OSU":
-        raise InputError(
-            f"the array 's' in {where} holds words: save 1 for rows that are labelled positive and 0 for all others, "
-            "such as s=(labels == 'ill').astype(int)."
-        )
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """What is wrong with an array is said with the file that it is in."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _refuse_other_labels(labels: Array, name: str, where: str) -> None:
+    """Nothing on the command line says what other labels in an array mean, as `--positive-label` does of a table."""
+    if labels.dtype.kind not in "biufOSU" or is_convention(labels):
+        return
+    held, example = "words", "'ill'"
+    if labels.dtype.kind in "biuf":
+        values = np.unique(labels).tolist()
+        largest = max((value for value in values if np.isfinite(value)), default=1)  # NaN is no value to look for
+        held, example = f"the values {listed(values, '{:g}'.format)}", f"{largest:g}"
+    raise InputError(
+        f"the array {name!r} in {where} holds {held}: save 1 for rows that are {_MEANING[name]} and 0 for all others, "
+        f"such as {name}=(labels == {example}).astype(int)."
+    )
 
 
 def _load_named(source: Source, progress: Progress | None) -> LoadedData:

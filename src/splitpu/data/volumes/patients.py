@@ -74,7 +74,7 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
                 continue
             if not _is_folder(path) and not is_nifti(path):
                 why = "is no patient's folder and no NIfTI file"
-                skipped.append(Skipped(readable_name(path, common), why, False, len(found)))
+                skipped.append(Skipped(readable_name(path, common), why, False, len(found), folder))
                 continue
             number += 1
             entries = list(entry(path, closed, lambda _: ""))
@@ -83,7 +83,7 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
                 found.append(Patient(path, called, called, folder, number, tuple(entries)))
             else:
                 why = "is a patient without slices: the folder holds no file"
-                skipped.append(Skipped(called, why, after=len(found)))
+                skipped.append(Skipped(called, why, after=len(found), folder=folder))
     return FoundRows(found, skipped)
 
 
