@@ -81,3 +81,13 @@ def test_blocks_of_several_threads_overlap() -> None:
         leave.set()
         thread.join()
         assert torch.get_default_dtype() == torch.float64
+
+
+@pytest.mark.parametrize("surroundings", list(SURROUNDINGS))
+def test_a_model_is_loaded_as_it_was_saved(vectors: Any, tmp_path: Any, surroundings: str) -> None:
+    X, s = vectors[:2]
+    fitted = tiny(rounds=0, random_state=0).fit(X, s)
+    fitted.save(tmp_path / "model")
+    with SURROUNDINGS[surroundings]():
+        loaded = SplitPUClassifier.load(tmp_path / "model")
+    assert np.array_equal(loaded.decision_function(X), fitted.decision_function(X))

@@ -17,6 +17,7 @@ from splitpu.calibration import PUCalibrator
 from splitpu.config.parse import config_from_dict, config_to_dict
 from splitpu.config.schema import Config, Scenario
 from splitpu.data.preprocess import Preprocessing
+from splitpu.engine.ambient import usual_torch
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.engine.seeds import TORCHS_OWN
@@ -94,6 +95,7 @@ class Model:
         write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
 
     @classmethod
+    @usual_torch()
     def load(cls, folder: str | Path, own: Callable[[Preprocessing], Backbone] | None = None) -> "Model":
         """Read a model back. `own` makes the user's own network, when it is not one of ours."""
         folder = Path(folder)

@@ -115,7 +115,7 @@ def _table(model: Model, path: Path) -> Rows:
 
 def _arrays(model: Model, path: Path) -> Rows:
     refuse_arrays_for_a_table(model, path)
-    features = canonical_features(read_features(path), str(path))
+    features = canonical_features(read_features(path), str(path), double=model.preprocessing.double)
     names = read_names(path)
     if names is not None and len(names) != len(features):
         raise InputError(f"'names' in {path} has {len(names)} entries but 'X' has {len(features)} rows.")
