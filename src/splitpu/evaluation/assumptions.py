@@ -10,7 +10,7 @@ from splitpu.data.pudata import PUData, check_pudata
 from splitpu.evaluation.pu_metrics import auc_against_unlabelled
 from splitpu.prior.bbe import best_bin
 from splitpu.prior.scores import PUScores, ScoreKind, described, pu_scores
-from splitpu.seeds import library_seed
+from splitpu.seeds import numpy_seed, sklearn_seed
 
 FEWEST_ROWS = 25  # of each kind among the likely positives, to say anything
 CLEAR_AUC, CLEAR_SIGMAS = 0.6, 3.0
@@ -104,7 +104,7 @@ def _by_lines(data: PUData, found: PUScores, seed: int) -> _Look:
     """
     kept = np.arange(len(found.rows))
     if len(kept) > MOST_ROWS:
-        kept = np.sort(np.random.default_rng(library_seed(seed)).choice(kept, MOST_ROWS, replace=False))
+        kept = np.sort(np.random.default_rng(numpy_seed(seed)).choice(kept, MOST_ROWS, replace=False))
     labelled = found.labelled[kept]
     if min(labelled.sum(), (~labelled).sum()) < FEWEST_ROWS:
         return _Look(int(labelled.sum()), int((~labelled).sum()))
@@ -141,7 +141,7 @@ def _out_of_fold(features: Floats, labelled: Flags, bending: float, seed: int) -
             model,
             features,
             labelled,
-            cv=StratifiedKFold(FOLDS, shuffle=True, random_state=library_seed(FOLDS * seed + number)),
+            cv=StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(FOLDS * seed + number)),
             method="decision_function",
         )
         for number in range(REPEATS)

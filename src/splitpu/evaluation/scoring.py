@@ -13,7 +13,7 @@ from splitpu.evaluation.degenerate import SAID_OF_ALL, find_degeneracies
 from splitpu.evaluation.pu_metrics import evaluate_pu
 from splitpu.evaluation.splitters import PUStratifiedKFold
 from splitpu.labels import labelled_mask
-from splitpu.seeds import library_seed
+from splitpu.seeds import sklearn_seed
 
 CHOICES = ("accuracy", "f1", "precision", "roc_auc", "average_precision", "nnpu")
 WORST = {"accuracy": 0.0, "f1": 0.0, "precision": 0.0, "nnpu": -1.0}
@@ -98,7 +98,7 @@ def cross_fitted_decisions(
     # Data frames and sparse matrices stay what they are: steps of a pipeline may ask for their columns.
     rows = X if hasattr(X, "shape") else np.asarray(X)
     found = np.empty(len(labelled))
-    for training, held_out in PUStratifiedKFold(folds, random_state=library_seed(seed)).split(rows, labelled):
+    for training, held_out in PUStratifiedKFold(folds, random_state=sklearn_seed(seed)).split(rows, labelled):
         fitted = clone(estimator).fit(_safe_indexing(rows, training), labels[training])
         found[held_out] = decisions(fitted, _safe_indexing(rows, held_out), positive=positive)
     return found[labelled], found[~labelled]

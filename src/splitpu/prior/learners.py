@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.seeds import library_seed
+from splitpu.seeds import numpy_seed, sklearn_seed
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -47,11 +47,11 @@ class KernelLogistic:
         """`sharpness` divides the squared width of the kernel, which is else the typical squared distance of rows."""
         from sklearn.kernel_approximation import Nystroem
 
-        rng = np.random.default_rng(library_seed(seed))
+        rng = np.random.default_rng(numpy_seed(seed))
         one, other = (features[rng.integers(len(features), size=1000)] for _ in range(2))
         typical = float(np.median(((one - other) ** 2).sum(1))) or 1.0
         kernel = Nystroem(
-            gamma=sharpness / typical, n_components=min(LANDMARKS, len(features)), random_state=library_seed(seed)
+            gamma=sharpness / typical, n_components=min(LANDMARKS, len(features)), random_state=sklearn_seed(seed)
         )
         mapped = kernel.fit_transform(features)
         return cls(mapped - mapped.mean(0), labelled, strength)
@@ -61,7 +61,7 @@ class KernelLogistic:
         from sklearn.model_selection import StratifiedKFold
 
         own = np.empty(len(training))
-        folds = StratifiedKFold(_INNER_FOLDS, shuffle=True, random_state=library_seed(seed))
+        folds = StratifiedKFold(_INNER_FOLDS, shuffle=True, random_state=sklearn_seed(seed))
         for inner, outer in folds.split(training, self.labelled[training]):
             some = inner[kept[inner]]
             if self.labelled[training[some]].all():  # of few unlabelled rows, those that are kept may all lie outside
@@ -88,7 +88,7 @@ class RandomTrees:
 
         # A forest of this size leaves next to no row without a tree that did not see it; those few get 1/2.
         trees = ExtraTreesClassifier(
-            TREES, min_samples_leaf=3, bootstrap=True, oob_score=_no_score, random_state=library_seed(seed)
+            TREES, min_samples_leaf=3, bootstrap=True, oob_score=_no_score, random_state=sklearn_seed(seed)
         )
         trees.fit(self.features[training[kept]], self.labelled[training[kept]])
         own = np.empty(len(training))

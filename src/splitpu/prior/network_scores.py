@@ -23,7 +23,7 @@ from splitpu.networks import Backbone, Outputs
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Floats, Rows
 from splitpu.prior.tedn import APART, CROSS_FITTINGS, CrossFitted, mean_scores, without_likely_positives
-from splitpu.seeds import library_seed
+from splitpu.seeds import sklearn_seed
 from splitpu.training import open_context
 from splitpu.views import Views
 
@@ -138,7 +138,7 @@ def _cross_fitted(context: Context, seed: int, number: int) -> CrossFitted:
 
     labelled = context.data.labelled
     found = CrossFitted(np.empty(len(labelled)), np.empty(len(labelled)))
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=library_seed(seed + APART * number))
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(seed + APART * number))
     for fold, (training, held_out) in enumerate(splitter.split(np.zeros(len(labelled)), labelled), start=1):
         name = f"prior.fold{number * FOLDS + fold}"
         found.plain[held_out], found.cleaned[held_out] = _Fold(context, training, held_out, name).scores()

@@ -7,7 +7,7 @@ import numpy as np
 
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Flags, Floats, Learner, Rows
-from splitpu.seeds import library_seed
+from splitpu.seeds import numpy_seed, sklearn_seed
 
 FOLDS = 5
 ROUNDS = 3
@@ -64,9 +64,9 @@ def _folds(labelled: Flags, learned: Flags, seed: int) -> list[tuple[Rows, Rows]
 
     rows, others = (
         np.flatnonzero(learned),
-        np.random.default_rng(library_seed(seed)).permutation(np.flatnonzero(~learned)),
+        np.random.default_rng(numpy_seed(seed)).permutation(np.flatnonzero(~learned)),
     )
-    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=library_seed(seed))
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(seed))
     return [
         (rows[training], np.concatenate([rows[held_out], more]))
         for (training, held_out), more in zip(
