@@ -11,7 +11,8 @@ NAMES = [
     *("rho", "alpha", "beta", "tau", "base-upu"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
-    *("teachers", "teachers-digits", "recipe-choice", "record-choice", "competitor-choice", "competitor-choice-mnist"),
+    *("teachers", "teachers-digits", "recipe-choice", "recipe-final", "record-choice"),
+    *("competitor-choice", "competitor-choice-mnist"),
 ]
 
 

@@ -153,6 +153,19 @@ def test_times_on_several_devices_are_not_mixed(tmp_path: Path) -> None:
     assert found == {("CPU, 1 thread; GPU", "900 s; 15 s")}
 
 
+def test_a_method_that_was_run_besides_has_cells_only_where_it_was_run(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path)
+    (unit,) = units_of("main", recipe="record", positives=[1000], seeds=[0], methods=["supervised"])
+    store.add(unit, made_up(unit, 99.0))
+
+    def supervised(recipe: str) -> list[tuple[int, str]]:
+        found = cells(experiments()["main"], recipe, store)
+        return [(cell.positives, cell.ours) for cell in found if cell.row.method == "supervised"]
+
+    assert supervised("record") == [(1000, "99.00 (n = 1)")] and not supervised("default")
+    assert [cell.ours for cell in cells(experiments()["main"], "default", store)] == ["not run"] * 9
+
+
 def test_a_choice_shows_what_chose(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "results")
     units = units_of("recipe-choice", positives=[1000], seeds=[0])

@@ -254,6 +254,22 @@ def test_of_equals_the_recipe_stays_as_it_is(tmp_path: Path) -> None:
     assert winner.row.label == "as it is"
 
 
+def second_look(estimates: dict[str, list[float]], store: ResultStore) -> list[str]:
+    """What is chosen of bases that are looked at again, one estimate a seed from 0 on."""
+    units = units_of("recipe-final", positives=[1000], seeds=[0, 1, 2, 3])
+    judged([unit for unit in units if unit.row.group == "base"], estimates, store)
+    group = candidates(experiments()["recipe-final"], "default", store)["base"]
+    return [one.row.label for one in group if one.chosen]
+
+
+def test_a_second_look_changes_a_recipe_only_for_a_lead_beyond_chance(tmp_path: Path) -> None:
+    longer = {"as it is": [80, 90, 91, 92], "100 epochs": [99, 91, 92.5, 92.2]}
+    assert second_look(longer, ResultStore(tmp_path / "clear")) == ["100 epochs"]
+    # Ahead by 0.4 points on average, with a standard error of 0.8; seed 0, which made it a candidate, does not count.
+    longer["100 epochs"] = [99, 92, 91, 91.2]
+    assert second_look(longer, ResultStore(tmp_path / "chance")) == ["as it is"]
+
+
 def test_one_alone_is_not_chosen(tmp_path: Path) -> None:
     base, store = base_candidates(), ResultStore(tmp_path)
     judged(base, {"as it is": [90, 91], "rate 1e-4": [91]}, store)

@@ -41,6 +41,11 @@ class Candidate:
         return statistics.fmean(self.gains) if self.gains else None
 
     @property
+    def clearly_ahead(self) -> bool:
+        """Whether the lead is more than its own error, which takes several pairs to know."""
+        return self.gain is not None and self.gain_error is not None and self.gain > self.gain_error
+
+    @property
     def gain_error(self) -> float | None:
         """The standard error of that mean."""
         return statistics.stdev(self.gains) / len(self.gains) ** 0.5 if len(self.gains) > 1 else None
@@ -108,11 +113,17 @@ def _compared(experiment: Experiment, recipe: str, store: ResultStore, rows: lis
         for row in rows
     ]
     group = [Candidate(row, own, estimates[0]) for row, own in zip(rows, estimates, strict=True)]
-    gains = [one.gain for one in group if one.complete and one.gain is not None]
-    # One alone is not chosen, and of equals the first is kept: a setting is not changed for nothing.
-    best = max(gains) if len(gains) > 1 else None
-    winner = next((one for one in group if one.complete and one.gain == best), None) if best is not None else None
+    winner = _best(group, second_look=experiment.second_look)
     return [replace(one, chosen=one is winner) for one in group]
+
+
+def _best(group: list[Candidate], *, second_look: bool) -> Candidate | None:
+    """The one furthest ahead. One alone is not chosen, and of equals the first is: nothing is changed for nothing."""
+    compared = [one for one in group if one.complete]
+    if len(compared) < 2:
+        return None
+    best = max(compared, key=lambda one: one.gain or 0.0)  # of equals the first one; a complete one has a gain
+    return best if not second_look or best.clearly_ahead else compared[0]
 
 
 def _estimates(row: Row, lines: list[Line]) -> dict[Pair, float]:

@@ -57,9 +57,10 @@ def _introduction(store: ResultStore) -> list[Block]:
 
 
 def _chosen_by(recipe: Recipe, store: ResultStore) -> str:
-    """What chose the recipe's settings: computed from the lines of its choice as soon as there are any."""
-    found = verdict(experiments()[recipe.chosen_in], recipe.name, store) if recipe.chosen_in else ""
-    return f"{recipe.chosen_by}. What `{recipe.chosen_in}` picks: {found}" if found else recipe.chosen_by
+    """What chose the recipe's settings: computed from the lines of its choices as soon as there are any."""
+    verdicts = {name: verdict(experiments()[name], recipe.name, store) for name in recipe.chosen_in}
+    picks = [f"What `{name}` picks: {found}" for name, found in verdicts.items() if found]
+    return ". ".join([recipe.chosen_by, *picks])
 
 
 def _section(experiment: Experiment, store: ResultStore, smoke: bool) -> list[Block]:

@@ -18,7 +18,8 @@ ORDER = (
     *("rho", "alpha", "beta", "tau", "base-upu"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
-    *("teachers", "teachers-digits", "recipe-choice", "record-choice", "competitor-choice", "competitor-choice-mnist"),
+    *("teachers", "teachers-digits", "recipe-choice", "recipe-final", "record-choice"),
+    *("competitor-choice", "competitor-choice-mnist"),
 )
 SPLIT_PU = "split-pu"
 
@@ -34,7 +35,7 @@ class Recipe:
     backbone: str
     overrides: Mapping[str, Any] = field(default_factory=dict)
     chosen_by: str = ""
-    chosen_in: str = ""  # the choice whose results say it, once there are any
+    chosen_in: tuple[str, ...] = ()  # the choices whose results say it, once there are any
     unavailable: str = ""  # why it cannot be run, if it cannot
 
 
@@ -91,6 +92,8 @@ class Experiment:
     paper_says: str = ""
     chosen_by: str = ""
     held_out: float = 0.0  # share of P and U kept from training; choices only
+    # Choices only: own seeds alone count, and the first stays unless one leads by more than the error of its lead.
+    second_look: bool = False
     unavailable: str = ""  # why it cannot be run, if it cannot
 
     @property
@@ -106,7 +109,7 @@ def recipes() -> dict[str, Recipe]:
     >>> recipes()["paper"].backbone
     'cnn13'
     """
-    return {name: Recipe(name=name, **content) for name, content in _read("recipes.toml").items()}
+    return {name: _recipe(name, content) for name, content in _read("recipes.toml").items()}
 
 
 @cache
@@ -147,6 +150,10 @@ def chosen_recipe(name: str) -> Recipe:
 
 def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((files("splitpu.experiments") / name).read_text(encoding="utf-8"))
+
+
+def _recipe(name: str, content: dict[str, Any]) -> Recipe:
+    return Recipe(name=name, **(content | {"chosen_in": tuple(content.get("chosen_in", ()))}))
 
 
 def _experiment(name: str, content: dict[str, Any]) -> Experiment:

@@ -142,14 +142,18 @@ def with_deviation(mean: float, deviation: float | None) -> str:
 
 
 def cells(experiment: Experiment, recipe: str, store: ResultStore, *, smoke: bool = False) -> list[Cell]:
-    """Every cell that the paper or the declaration has, whether it was run or not, size by size."""
+    """Every cell that the paper or the declaration has, whether it was run or not, size by size.
+
+    A method that somebody ran besides has cells only where it was run: nobody promised the others.
+    """
     sizes = sizes_of(experiment, store, smoke)
     rows = rows_for(experiment, _methods_run(experiment, store))
-    return [
+    found = [
         Cell(row, positives, found_lines(experiment, recipe, row, positives, store, smoke=smoke))
         for positives in sizes
         for row in rows
     ]
+    return [cell for cell in found if cell.lines or cell.row in experiment.rows]
 
 
 def found_lines(
@@ -158,7 +162,9 @@ def found_lines(
     """The results of a row, seed by seed."""
     if experiment.unavailable or not (smoke or known_set(row.data or experiment.data)):
         return []
-    seeds = sorted({*experiment.seeds, *(line["seed"] for line in store.lines.values())})
+    # A second look at what a first one chose must not see the seeds that chose it.
+    further = set() if experiment.second_look else {line["seed"] for line in store.lines.values()}
+    seeds = sorted({*experiment.seeds, *further})
     unit = Unit(experiment, recipe, row, positives, 0, smoke)
     found = (store.find(replace(unit, seed=seed)) for seed in seeds)
     return [line for line in found if line is not None]
