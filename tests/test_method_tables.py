@@ -228,20 +228,22 @@ def judged(units: list[Any], estimates: dict[str, list[float]], store: ResultSto
 
 
 def base_candidates() -> list[Any]:
-    return [unit for unit in units_of("recipe-choice", positives=[1000], seeds=[0, 1]) if unit.row.group == "base"]
+    return [unit for unit in units_of("recipe-choice", positives=[1000], seeds=[0, 1, 2]) if unit.row.group == "base"]
 
 
 def test_the_criterion_picks(tmp_path: Path, capsys: Capture) -> None:
     base, store = base_candidates(), ResultStore(tmp_path)
     # The third was run once only, where it looks best: it cannot be compared, so it cannot win.
-    judged(base, {"as it is": [90, 91], "rate 1e-4": [91, 92.5], "a constant rate": [99]}, store)
+    runs = {"as it is": [90, 91, 92], "rate 1e-4": [91, 92.5, 93], "a constant rate": [99]}
+    judged([unit for unit in base if unit.seed < 2], runs, store)
     found = {one.row.label: one for one in candidates(experiments()["recipe-choice"], "default", store)["base"]}
     assert [label for label, one in found.items() if one.chosen] == ["rate 1e-4"]
-    assert found["rate 1e-4"].gain == pytest.approx(1.25) and found["rate 1e-4"].gain_error == pytest.approx(0.25)
+    assert found["rate 1e-4"].gain == pytest.approx(1.25) and found["rate 1e-4"].gain_error is None  # of two: a guess
     assert not found["a constant rate"].complete and found["weight decay 5e-4"].mean is None
+    judged([unit for unit in base if unit.seed == 2], runs, store)
     assert main(["reproduce", "recipe-choice", "--choose", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "base: 'rate 1e-4' of 2 compared candidates (+1.25 ± 0.25 points over 'as it is', 2 runs each)" in said
+    assert "base: 'rate 1e-4' of 2 compared candidates (+1.17 ± 0.17 points over 'as it is', 3 runs each)" in said
     assert main(["reproduce", "competitor-choice,main", "--choose", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "competitor-choice / default: not run" in said and "main: nothing is chosen there" in said

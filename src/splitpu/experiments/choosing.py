@@ -42,13 +42,13 @@ class Candidate:
 
     @property
     def clearly_ahead(self) -> bool:
-        """Whether the lead is more than its own error, which takes several pairs to know."""
+        """Whether the lead is more than its own error, which takes three pairs to know."""
         return self.gain is not None and self.gain_error is not None and self.gain > self.gain_error
 
     @property
     def gain_error(self) -> float | None:
-        """The standard error of that mean."""
-        return statistics.stdev(self.gains) / len(self.gains) ** 0.5 if len(self.gains) > 1 else None
+        """The standard error of that mean; of two gains it would be a guess that looks like knowledge."""
+        return statistics.stdev(self.gains) / len(self.gains) ** 0.5 if len(self.gains) > 2 else None
 
 
 def candidates(
