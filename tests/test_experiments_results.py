@@ -4,6 +4,7 @@ from pathlib import Path
 
 from experiment_tools import NAMES, made_up, units_of
 
+from splitpu.experiments.contents import sweep_charts
 from splitpu.experiments.declared import experiments
 from splitpu.experiments.rendering import render
 from splitpu.experiments.store import ResultStore
@@ -164,6 +165,32 @@ def test_a_method_that_was_run_besides_has_cells_only_where_it_was_run(tmp_path:
 
     assert supervised("record") == [(1000, "99.00 (n = 1)")] and not supervised("default")
     assert [cell.ours for cell in cells(experiments()["main"], "default", store)] == ["not run"] * 9
+
+
+def test_a_size_that_was_run_besides_has_cells_only_where_it_was_run(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path)
+    (unit,) = units_of("main", recipe="default", positives=[777], seeds=[0])
+    store.add(unit, made_up(unit, 90.0))
+    sizes = {
+        recipe: {cell.positives for cell in cells(experiments()["main"], recipe, store)}
+        for recipe in ("default", "paper")
+    }
+    assert sizes == {"default": {500, 777, 1000, 3000}, "paper": {500, 1000, 3000}}
+
+
+def test_a_sweep_draws_points_of_the_same_seeds(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path)
+    units = {(unit.row.label, unit.seed): unit for unit in units_of("tau", recipe="default", seeds=[0, 1])}
+    for label, seed, accuracy in (
+        ("0.80", 0, 93.0),
+        ("0.80", 1, 91.0),
+        ("0.90", 0, 93.5),
+        ("0.92", 0, 93),
+        ("0.92", 1, 91),
+    ):
+        store.add(units[label, seed], made_up(units[label, seed], accuracy))
+    ((_, drawing),) = sweep_charts(experiments()["tau"], store).drawings
+    assert "93.5" not in drawing  # of the best seed alone: it would stand out for its seed, not for its tau
 
 
 def test_a_choice_shows_what_chose(tmp_path: Path) -> None:

@@ -272,6 +272,15 @@ def test_a_second_look_changes_a_recipe_only_for_a_lead_beyond_chance(tmp_path: 
     assert second_look(longer, ResultStore(tmp_path / "chance")) == ["as it is"]
 
 
+def test_seeds_of_a_second_look_do_not_change_what_the_first_one_chose(tmp_path: Path) -> None:
+    base, store = base_candidates(), ResultStore(tmp_path)
+    judged([unit for unit in base if unit.seed == 0], {"as it is": [90], "rate 1e-4": [91], "100 epochs": [90]}, store)
+    second_look({"as it is": [90, 90, 90, 90], "100 epochs": [90, 99, 99, 99]}, store)
+    group = candidates(experiments()["recipe-choice"], "default", store)["base"]
+    assert [one.row.label for one in group if one.chosen] == ["rate 1e-4"]
+    assert {len(one.gains) for one in group if one.complete} == {1}
+
+
 def test_one_alone_is_not_chosen(tmp_path: Path) -> None:
     base, store = base_candidates(), ResultStore(tmp_path)
     judged(base, {"as it is": [90, 91], "rate 1e-4": [91]}, store)

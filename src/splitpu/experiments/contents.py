@@ -160,7 +160,10 @@ def _figure(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: b
 
 
 def sweep_charts(experiment: Experiment, store: ResultStore, *, smoke: bool = False, only: str | None = None) -> Charts:
-    """Accuracy against the setting that is swept, one drawing for every number of positives."""
+    """Accuracy against the setting that is swept, one drawing for every number of positives.
+
+    Points that were not run with all the seeds of the others stand in the table alone.
+    """
     sizes = dict.fromkeys(cell.positives for cell in cells(experiment, experiment.recipes[0], store, smoke=smoke))
     drawings = []
     for size in sizes:
@@ -170,12 +173,18 @@ def sweep_charts(experiment: Experiment, store: ResultStore, *, smoke: bool = Fa
             series.append(_sweep_line("paper", theirs))
         for recipe in [only] if only else experiment.recipes:
             found = [c for c in cells(experiment, recipe, store, smoke=smoke) if c.positives == size]
-            ours = [(c.row.x, c.mean) for c in found if c.row.x is not None and c.mean is not None]
+            ours = [(c.row.x, c.mean) for c in _with_all_seeds(found) if c.row.x is not None and c.mean is not None]
             if ours:
                 series.append(_sweep_line(f"ours, {recipe}", ours))
         if series:
             drawings.append((f"{size} positives", _sweep_drawing(experiment, size, series)))
     return Charts(drawings)
+
+
+def _with_all_seeds(found: Sequence[Cell]) -> list[Cell]:
+    """A point of fewer seeds than its neighbours differs from them by its seeds more than by what is swept."""
+    most = max((cell.seeds for cell in found), key=len, default=set())
+    return [cell for cell in found if cell.seeds >= most]
 
 
 def _sweep_line(name: str, points: Sequence[tuple[float, float]]) -> Series:

@@ -28,6 +28,11 @@ class Cell:
         return [value for value in found if value is not None]
 
     @property
+    def seeds(self) -> set[int]:
+        """Those that were run."""
+        return {line["seed"] for line in self.lines}
+
+    @property
     def mean(self) -> float | None:
         """Over the seeds."""
         return statistics.fmean(self.values) if self.values else None
@@ -144,8 +149,9 @@ def with_deviation(mean: float, deviation: float | None) -> str:
 def cells(experiment: Experiment, recipe: str, store: ResultStore, *, smoke: bool = False) -> list[Cell]:
     """Every cell that the paper or the declaration has, whether it was run or not, size by size.
 
-    A method that somebody ran besides has cells only where it was run: nobody promised the others.
+    A method or a size that somebody ran besides has cells only where it was run: nobody promised the others.
     """
+    promised = _declared_sizes(experiment, smoke)
     sizes = sizes_of(experiment, store, smoke)
     rows = rows_for(experiment, _methods_run(experiment, store))
     found = [
@@ -153,7 +159,7 @@ def cells(experiment: Experiment, recipe: str, store: ResultStore, *, smoke: boo
         for positives in sizes
         for row in rows
     ]
-    return [cell for cell in found if cell.lines or cell.row in experiment.rows]
+    return [cell for cell in found if cell.lines or (cell.row in experiment.rows and cell.positives in promised)]
 
 
 def found_lines(
@@ -162,12 +168,18 @@ def found_lines(
     """The results of a row, seed by seed."""
     if experiment.unavailable or not (smoke or known_set(row.data or experiment.data)):
         return []
-    # A second look at what a first one chose must not see the seeds that chose it.
-    further = set() if experiment.second_look else {line["seed"] for line in store.lines.values()}
-    seeds = sorted({*experiment.seeds, *further})
+    seeds = sorted({*experiment.seeds, *_further_seeds(experiment, store)})
     unit = Unit(experiment, recipe, row, positives, 0, smoke)
     found = (store.find(replace(unit, seed=seed)) for seed in seeds)
     return [line for line in found if line is not None]
+
+
+def _further_seeds(experiment: Experiment, store: ResultStore) -> set[int]:
+    """Seeds that were run besides those declared; of a choice its own alone, so that no choice sees another's."""
+    if experiment.second_look:
+        return set()
+    lines = store.lines.values()
+    return {line["seed"] for line in lines if experiment.kind != "choice" or line["experiment"] == experiment.name}
 
 
 def _methods_run(experiment: Experiment, store: ResultStore) -> tuple[str, ...]:
@@ -203,8 +215,10 @@ def mean_of(lines: list[Line], *path: str) -> float | None:
 
 def sizes_of(experiment: Experiment, store: ResultStore, smoke: bool) -> list[int]:
     """Every number of positives that is declared, in the paper, or was run."""
-    if smoke:
-        return [SMOKE_POSITIVES]
+    own = [] if smoke else [line for line in store.lines.values() if line["experiment"] == experiment.name]
+    return sorted({*_declared_sizes(experiment, smoke), *(line["positives"] for line in own)})
+
+
+def _declared_sizes(experiment: Experiment, smoke: bool) -> set[int]:
     in_paper = {size for row in experiment.rows for size in row.paper}
-    run = {line["positives"] for line in store.lines.values() if line["experiment"] == experiment.name}
-    return sorted({*experiment.positives, *in_paper, *run})
+    return {SMOKE_POSITIVES} if smoke else {*experiment.positives, *in_paper}
