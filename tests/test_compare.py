@@ -266,7 +266,7 @@ def test_a_comparison_is_read_when_nobody_else_can_write_it(
     [
         (["--method", "nnpu,vpi"], "there is no method 'vpi'; did you mean 'vpu'?"),
         (["--method", "nnpu,nnpu"], "names a method twice"),
-        (["--method", ","], "names no method"),
+        (["--method", ","], "names nothing"),
         (["--method", "nnpu,supervised"], "learns from the true label of every training row"),
         (["--seeds", "0,0"], "names a seed twice"),
         (["--backbone", "cnn13"], "needs images"),

@@ -15,13 +15,16 @@ from experiment_tools import NAMES, made_up, units_of
 from splitpu.cli import main
 from splitpu.errors import Interrupted
 from splitpu.experiments import harness, running
+from splitpu.experiments.claims import Claims
+from splitpu.experiments.clock import Clock
 from splitpu.experiments.declared import experiments
-from splitpu.experiments.harness import Clock, run_units
+from splitpu.experiments.harness import run_units
 from splitpu.experiments.running import Workplace
 from splitpu.experiments.store import ResultStore
 from splitpu.experiments.units import Unit, smoke_units
 from splitpu.methods.registry import METHODS
 
+Capture = pytest.CaptureFixture[str]
 QUIET: list[str] = []
 
 
@@ -56,6 +59,48 @@ def test_done_units_are_skipped_and_failing_ones_stop_nobody(
     assert any("out of luck" in text for text in said)
     session = run_units(units, ResultStore(tmp_path), workplace, tell=told(said))
     assert asked == [1, 2, 1] and len(session.skipped) == 2
+
+
+def test_units_of_another_process_are_left_to_it(
+    tmp_path: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, ours, between = units_of("main", recipe="paper", positives=[1000], seeds=[0, 1, 2])
+    store, said = ResultStore(tmp_path), list[str]()
+
+    def run(unit: Unit, *_: object) -> dict[str, Any]:
+        ResultStore(tmp_path).add(between, made_up(between, 92.0))  # the other process ends one meanwhile
+        return made_up(unit, 91.0)
+
+    monkeypatch.setattr(running, "run_unit", run)
+    claim = Claims(workplace.cache).take(theirs)
+    assert claim is not None
+    with claim:
+        session = run_units([theirs, ours, between], store, workplace, tell=told(said))
+    assert session.left == [theirs] and session.done == [ours] and session.skipped == [between]
+    assert any(f"another process is at it: {theirs}" in text for text in said)
+    session = run_units([theirs], store, workplace, tell=told(said))  # once the other has gone, it is anybody's
+    assert session.done == [theirs] and not list((workplace.cache / "claims").iterdir())
+
+
+def test_results_that_could_not_be_kept_are_told_before_the_training(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "results").write_text("no folder")
+    words = ["--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache")]
+    assert main(["reproduce", "competitors-digits", "--seeds", "0", "--method", "nnpu", *words]) == 2
+    said = capsys.readouterr().err
+    assert f"results cannot be kept in {tmp_path / 'results'}" in said and not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([""], "the name of an experiment '' names nothing"),
+        (["main", "--method", ","], "--method ',' names nothing"),
+        (["main", "--minutes", "nan"], "--minutes nan leaves no time"),
+    ],
+)
+def test_what_names_nothing_is_no_success(words: list[str], sentence: str, capsys: Capture) -> None:
+    assert main(["reproduce", *words]) == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_unit_that_would_not_fit_is_not_started(

@@ -1,9 +1,12 @@
 """The lines that runs leave, which of them count, and the pages that are written from them."""
 
+import json
 from pathlib import Path
 
+import pytest
 from experiment_tools import NAMES, made_up, units_of
 
+from splitpu.cli import main
 from splitpu.experiments.contents import sweep_charts
 from splitpu.experiments.declared import experiments
 from splitpu.experiments.rendering import render
@@ -22,7 +25,45 @@ def test_lines_of_several_machines_merge(tmp_path: Path) -> None:
     merged = ResultStore(tmp_path)
     found = merged.find(first)
     assert found is not None and found["accuracy"] == 90.0  # of two the first one counts
-    assert merged.find(second) is not None and merged.unreadable == 0
+    assert merged.find(second) is not None and not merged.unreadable
+
+
+def test_of_contradicting_lines_the_newest_counts_wherever_it_lies(tmp_path: Path) -> None:
+    (unit,) = units_of("main", recipe="paper", positives=[1000], seeds=[0])
+    for name, accuracy, date in (("a", 90.0, "2026-01-02"), ("b", 91.0, "2026-01-03"), ("c", 92.0, "2026-01-01")):
+        ResultStore(tmp_path / name).add(unit, made_up(unit, accuracy, date=date))
+    store = ResultStore(tmp_path)
+    found = store.find(unit)
+    assert found is not None and found["accuracy"] == 91.0
+    assert store.remarks() == ["1 units have several lines with different figures; the newest counts"]
+    render(store, tmp_path)
+    assert "several lines with different figures" in (tmp_path / "RESULTS.md").read_text()
+
+
+def test_lines_that_cannot_be_used_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    units = units_of("main", recipe="paper", positives=[1000], seeds=range(6))
+    lines = [made_up(unit, 90.0) for unit in units]
+    lines[1]["accuracy"] = None
+    del lines[2]["device"]
+    lines[3]["config"]["student"]["of_a_later_version"] = 1
+    lines[4]["recipe"] = "lost"
+    # A mark of an editor at the beginning, ends of lines of another system.
+    text = "\r\n".join([*map(json.dumps, lines), "[1]"])
+    (tmp_path / "main.jsonl").write_text(f"\ufeff{text}", encoding="utf-8")
+    store = ResultStore(tmp_path)
+    assert [store.find(unit) is not None for unit in units] == [True, False, False, False, False, True]
+    reasons = [
+        "its accuracy is None",
+        "it has no 'device'",
+        "of_a_later_version",
+        "recipe 'lost' is",
+        "it is no result",
+    ]
+    for number, (said, reason) in enumerate(zip(store.unreadable, reasons, strict=True), start=2):
+        assert said.startswith(f"main.jsonl, line {number if number < 6 else 7}: ") and reason in said
+    render(store, tmp_path)
+    assert main(["reproduce", "main", "--dry-run", "--results", str(tmp_path)]) == 0
+    assert "5 lines cannot be used: main.jsonl, line 2: its accuracy is None" in capsys.readouterr().err
 
 
 def test_a_line_that_was_cut_short_is_left_out_and_swallows_nothing(tmp_path: Path) -> None:
@@ -32,7 +73,7 @@ def test_a_line_that_was_cut_short_is_left_out_and_swallows_nothing(tmp_path: Pa
     path = tmp_path / "main.jsonl"
     path.write_bytes(path.read_bytes()[:-40])
     store = ResultStore(tmp_path)
-    assert store.find(first) is None and store.unreadable == 1
+    assert store.find(first) is None and store.unreadable == ["main.jsonl, line 1: it is no JSON, cut short perhaps"]
     store.add(second, made_up(second, 91.0))
     assert ResultStore(tmp_path).find(second) is not None
 
@@ -115,7 +156,7 @@ def test_outdated_results_are_counted_but_not_shown(tmp_path: Path) -> None:
     ResultStore(tmp_path / "results").add(unit, line)
     render(ResultStore(tmp_path / "results"), tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
-    assert "99.00" not in text and "1 more were made with earlier settings" in text
+    assert "99.00" not in text and "1 more, of earlier settings" in text
 
 
 def test_rows_of_rounds_are_read_from_one_run(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_line_is_found_by_its_method_and_by_that_methods_settings_alone(tmp_pa
     store = ResultStore(tmp_path)
     store.add(vpu, made_up(vpu, 85.0))
     store = ResultStore(tmp_path)
-    assert store.find(vpu) is not None and store.find(dan) is None and store.unreadable == 0
+    assert store.find(vpu) is not None and store.find(dan) is None and not store.unreadable
     assert set(made_up(vpu, 85.0)["config"]) == {
         "threshold",
         "vpu",

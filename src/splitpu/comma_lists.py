@@ -18,10 +18,13 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
     return numbers
 
 
-def parse_words(text: str) -> tuple[str, ...]:
-    """Read names with commas between them.
+def parse_words(text: str, option: str, example: str) -> tuple[str, ...]:
+    """Read names with commas between them; none at all is a variable that a script forgot to set.
 
-    >>> parse_words("vpu, dan")
+    >>> parse_words("vpu, dan", "--method", "vpu")
     ('vpu', 'dan')
     """
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise InputError(f"{option} {text!r} names nothing; give {example}, say")
+    return words

@@ -87,10 +87,9 @@ def parse_methods(text: str) -> tuple[str, ...]:
     >>> parse_methods("vpu, nnpu")
     ('vpu', 'nnpu')
     """
-    names = tuple(find_method(word).name for word in parse_words(text))
-    if not names or len(set(names)) < len(names):
-        wrong = "names a method twice" if names else "names no method"
-        raise InputError(f"--method {text} {wrong}; give names with commas, such as split-pu,nnpu.")
+    names = tuple(find_method(word).name for word in parse_words(text, "--method", "split-pu,nnpu"))
+    if len(set(names)) < len(names):
+        raise InputError(f"--method {text} names a method twice; give names with commas, such as split-pu,nnpu.")
     return names
 
 

@@ -87,7 +87,7 @@ def reproduce(
     order = Order(
         names=name,
         recipe=recipe,
-        methods=parse_words(method) if method is not None else None,
+        methods=parse_words(method, "--method", "vpu or vpu,dan") if method is not None else None,
         positives=parse_numbers(positives, "--positives") if positives is not None else None,
         seeds=parse_numbers(seeds, "--seeds") if seeds is not None else None,
         minutes=minutes,

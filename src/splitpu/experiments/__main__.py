@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = vars(_parser().parse_args(argv))
     try:
         if "methods" in given:
-            given["methods"] = parse_words(given["methods"])
+            given["methods"] = parse_words(given["methods"], _spelled("methods"), "vpu or vpu,dan")
         for name in {"positives", "seeds"} & given.keys():
             given[name] = parse_numbers(given[name], _spelled(name))
         code = carry_out_politely(Order(**given))

@@ -59,10 +59,10 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
         with tempfile.TemporaryDirectory(prefix="splitpu-smoke-") as folder:
             return _exit_code(smoke(chosen_experiments("all"), Path(folder), "cpu", tell))
     if order.names is None and order.only_list:
-        return _list_experiments(order)
+        return _list_experiments(order, tell)
     if order.names is None and not order.render:
         raise InputError("name an experiment, such as 'main', or 'all' (--list alone names them), or ask for --render")
-    if order.minutes is not None and order.minutes <= 0:
+    if order.minutes is not None and not order.minutes > 0:  # what is no number is not above 0 either
         raise InputError(f"--minutes {order.minutes:g} leaves no time; give a number above 0")
     if order.fill and order.minutes is None:
         raise InputError("--fill says what to do with the end of a time: give that, too, with --minutes")
@@ -78,15 +78,23 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
     if order.choose:
         from splitpu.experiments.choosing import print_choices
 
-        return print_choices(chosen_experiments(order.names or ""), ResultStore(order.results))
+        return print_choices(chosen_experiments(order.names or ""), _opened(order, tell))
     if order.dry_run:
         return _plan(order, tell)
-    return _list(order) if order.only_list else _run(order, stop, tell)
+    return _list(order, tell) if order.only_list else _run(order, stop, tell)
 
 
-def _list_experiments(order: Order) -> int:
-    """Which experiments there are, and how much of each is done."""
+def _opened(order: Order, tell: Say) -> ResultStore:
+    """The results so far; what is wrong with them is told before anything is run again because of it."""
     store = ResultStore(order.results)
+    for remark in store.remarks():
+        tell(f"{order.results}: {remark}")
+    return store
+
+
+def _list_experiments(order: Order, tell: Say) -> int:
+    """Which experiments there are, and how much of each is done."""
+    store = _opened(order, tell)
     for experiment in chosen_experiments("all"):
         units = _planned(replace(order, names=experiment.name))
         done = sum(store.find(unit) is not None for unit in units)
@@ -94,8 +102,8 @@ def _list_experiments(order: Order) -> int:
     return 0
 
 
-def _list(order: Order) -> int:
-    store = ResultStore(order.results)
+def _list(order: Order, tell: Say) -> int:
+    store = _opened(order, tell)
     for unit in _planned(order):
         print(f"{'done' if store.find(unit) else 'open'}  {unit}")
     return 0
@@ -105,7 +113,7 @@ def _plan(order: Order, tell: Say) -> int:
     """What would be run, in which order, and how long each unit may take on a GPU; nothing is trained."""
     from splitpu.experiments.planning import plan_lines
 
-    store = ResultStore(order.results)
+    store = _opened(order, tell)
     for line in plan_lines([unit for unit in _here(order, tell) if store.find(unit) is None], store):
         print(line)
     return 0
@@ -120,7 +128,8 @@ def _run(order: Order, stop: Callable[[], bool], tell: Say) -> int:
     workplace = Workplace(
         cache, order.device, order.datasets, order.data_dir, order.commit, side_by_side=order.side_by_side
     )
-    units, store = _here(order, tell), ResultStore(order.results)
+    units, store = _here(order, tell), _opened(order, tell)
+    store.check_place()
     minutes = None if order.minutes is None else order.minutes - (time.monotonic() - began) / 60
     return _exit_code(run_units(units, store, workplace, minutes=minutes, fill=order.fill, stop=stop, tell=tell))
 

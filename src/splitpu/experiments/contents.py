@@ -46,9 +46,8 @@ def _introduction(store: ResultStore) -> list[Block]:
     outdated = len(store.lines) - len(store.used)
     counted = f"{len(store.used)} results are shown."
     if outdated:
-        counted += f" {outdated} more were made with earlier settings of a recipe and are left out."
-    if store.unreadable:
-        counted += f" {store.unreadable} lines could not be read."
+        counted += f" {outdated} more, of earlier settings of a recipe or of no table here, are left out."
+    counted += "".join(f" {remark}." for remark in store.remarks())
     return [
         Paragraph(HOW_TO_READ),
         Paragraph(counted),

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from splitpu.comma_lists import parse_words
 from splitpu.config.keys import unknown_name
 from splitpu.methods.registry import find_method
 
@@ -131,10 +132,9 @@ def chosen_experiments(names: str) -> list[Experiment]:
     >>> [experiment.name for experiment in chosen_experiments("tau,rho")]
     ['tau', 'rho']
     """
-    known = experiments()
-    if names == "all":
+    known, wanted = experiments(), parse_words(names, "the name of an experiment", "main or main,rho")
+    if "all" in wanted:
         return list(known.values())
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
         if name not in known:
             raise unknown_name("experiment", name, known)

@@ -5,11 +5,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from splitpu.errors import Interrupted, SplitPUError
+from splitpu.experiments.claims import Claims
+from splitpu.experiments.clock import Clock
 from splitpu.experiments.sharing import SharedStages
 from splitpu.experiments.store import Line, ResultStore
 from splitpu.experiments.units import Unit
@@ -19,59 +22,12 @@ if TYPE_CHECKING:
     from splitpu.experiments.declared import Experiment
     from splitpu.experiments.running import Workplace
 
-RESERVE = 5.0  # seconds before the limit that belong to writing and leaving
-
 Say = Callable[[str], None]
 
 
 def say(text: str) -> None:
     """Progress goes to standard error, at once."""
     print(text, file=sys.stderr, flush=True)
-
-
-class Clock:
-    """How much time there is, and whether the next unit fits into it, judged by those before."""
-
-    def __init__(self, minutes: float | None, now: Callable[[], float] = time.monotonic, *, fill: bool = False) -> None:
-        self._now, self._fill = now, fill
-        self._end = None if minutes is None else now() + 60 * minutes - RESERVE
-        # Seconds of a recipe's and method's units that had a base to train, and of those that had none.
-        self._longest: dict[tuple[str, str, bool], float] = {}
-        self._slowest = 0.0  # seconds a guessed one
-        self._bases: set[tuple[str, str, str, int, int]] = set()
-
-    def left(self) -> float:
-        """Seconds until the limit."""
-        return float("inf") if self._end is None else self._end - self._now()
-
-    def fits(self, unit: Unit) -> bool:
-        """Whether a unit can be expected to end in time; the first one is always tried.
-
-        Where the time is to be filled, every unit is: what it has trained by the end is not lost.
-        """
-        if self.left() <= 0 or self._fill:
-            return self.left() > 0
-        # What nothing like it has been run of takes as much longer than guessed as other things did.
-        expected = self._longest.get(self._like(unit), self._slowest * unit.guessed_seconds)
-        return expected <= self.left()
-
-    def took(self, unit: Unit, seconds: float) -> None:
-        """Remember how long a unit was."""
-        like = self._like(unit)
-        self._longest[like] = max(self._longest.get(like, 0.0), seconds)
-        self._slowest = max(self._slowest, seconds / unit.guessed_seconds)
-        self._bases.add(_base_of(unit))
-
-    def is_fresh(self, unit: Unit) -> bool:
-        """Whether the unit has a base model to train, as far as is known."""
-        return _base_of(unit) not in self._bases
-
-    def _like(self, unit: Unit) -> tuple[str, str, bool]:
-        return unit.recipe, unit.method, self.is_fresh(unit)
-
-
-def _base_of(unit: Unit) -> tuple[str, str, str, int, int]:
-    return unit.work, unit.data, unit.recipe, unit.positives, unit.seed
 
 
 @dataclass
@@ -139,22 +95,27 @@ class _Shift:
         self._open = dict(enumerate(units))
         self._shared = SharedStages(units)
         self._lock = threading.Lock()
+        self._claims = Claims(workplace.cache)
         self._over = False  # no more units are handed out; those that run go on
 
     def work(self) -> None:
         """Run units until there are none left or time is up."""
         while (taken := self._take()) is not None:
-            number, unit = taken
-            started = time.monotonic()
-            try:
-                line = self._run(number, unit)
-            except Interrupted as stopped:
-                self._put_back(number, stopped)
-            except Exception as error:
-                # One unit that cannot be run says nothing about the others.
-                self._failed(number, error)
-            else:
-                self._done(number, line, time.monotonic() - started)
+            number, unit, claim = taken
+            with claim:
+                self._work_on(number, unit)
+
+    def _work_on(self, number: int, unit: Unit) -> None:
+        started = time.monotonic()
+        try:
+            line = self._run(number, unit)
+        except Interrupted as stopped:
+            self._put_back(number, stopped)
+        except Exception as error:
+            # One unit that cannot be run says nothing about the others.
+            self._failed(number, error)
+        else:
+            self._done(number, line, time.monotonic() - started)
 
     def work_in_lanes(self) -> None:
         """The same by several threads at once."""
@@ -167,26 +128,38 @@ class _Shift:
         for ended in in_lanes([self.work] * lanes, device, lanes, when_left=self._left.set):
             ended.answer  # noqa: B018 (an error of the harness itself is raised here)
 
-    def _take(self) -> tuple[int, Unit] | None:
+    def _take(self) -> tuple[int, Unit, ExitStack] | None:
         with self._lock:
-            for number, unit in list(self._open.items()):
-                if self._store.find(unit) is not None:
-                    self.session.skipped.append(self._open.pop(number))
-            if self._over or not self._open:
-                self._leave_the_rest()
-                return None
-            number, unit = self._next()
-            stopped = self._stop()
-            if stopped or not self._clock.fits(unit):
-                self._over = True
-                self._leave_the_rest()
-                left = f"{max(self._clock.left(), 0):.0f} s are left, too little for"
-                self._tell(f"{'stopped before' if stopped else left} the next unit: {unit}")
-                return None
-            del self._open[number]
-            self._shared.begin(number)
-            self._tell(f"[{number + 1}/{len(self._units)}] {unit}")
-            return number, unit
+            self._skip_done()
+            while self._open and not self._over:
+                number, unit = self._next()
+                stopped = self._stop()
+                if stopped or not self._clock.fits(unit):
+                    self._over = True
+                    left = f"{max(self._clock.left(), 0):.0f} s are left, too little for"
+                    self._tell(f"{'stopped before' if stopped else left} the next unit: {unit}")
+                    break
+                claim = self._claims.take(unit)
+                self._skip_done()  # another process may have ended the unit just before it could be claimed
+                if claim is not None and number in self._open:
+                    del self._open[number]
+                    self._shared.begin(number)
+                    self._tell(f"[{number + 1}/{len(self._units)}] {unit}")
+                    return number, unit, claim
+                if claim is not None:
+                    claim.close()
+                elif number in self._open:
+                    self._tell(f"[{number + 1}/{len(self._units)}] another process is at it: {unit}")
+                    self.session.left.append(self._open.pop(number))
+            self._leave_the_rest()
+            return None
+
+    def _skip_done(self) -> None:
+        """Leave out what is done, by this process or another."""
+        self._store.refresh()
+        for number, unit in list(self._open.items()):
+            if self._store.find(unit) is not None:
+                self.session.skipped.append(self._open.pop(number))
 
     def _next(self) -> tuple[int, Unit]:
         """The first in order, unless it would have to wait for another thread's stage and there are others to run."""

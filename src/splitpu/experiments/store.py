@@ -2,30 +2,52 @@
 
 import json
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from splitpu.config import config_from_dict
 from splitpu.errors import InputError
+from splitpu.experiments.declared import recipes
 from splitpu.experiments.units import Unit, computed_hash, work_key
 from splitpu.files import disk_errors_in_words
 
 Line = Mapping[str, Any]
 # What was done before there was a setting for it, where the setting's default does something else.
 _BEFORE = {"vpu": {"held_out": 0.0}}
+# What every page reads, whatever the line is about; lines are copied, edited and made by other versions.
+_NEEDED: Mapping[str, type | tuple[type, ...]] = {
+    **{"experiment": str, "recipe": str, "method": str, "device": str, "config": dict, "rounds": list},
+    **{"positives": int, "seed": int, "accuracy": (int, float), "seconds": (int, float)},
+}
 
 
 class ResultStore:
-    """All result lines below a folder; of several with the same key the first one counts."""
+    """All result lines below a folder; of several runs of one unit the newest counts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lines: dict[str, Line] = {}
-        self.unreadable = 0  # lines cut short by a kill, or of settings that no longer exist
         self.used: set[str] = set()
-        for path in sorted(folder.rglob("*.jsonl")) if folder.is_dir() else ():
-            self._read(path)
+        self.contradicted: set[str] = set()  # keys of which there are several lines with different accuracies
+        self._unreadable: dict[Path, list[str]] = {}
+        self._read_as: dict[Path, tuple[int, int]] = {}  # size and time of change of what has been read
+        self.refresh()
+
+    @property
+    def unreadable(self) -> list[str]:
+        """Where lines lie that cannot be used (cut short by a kill, of settings that no longer exist), and why."""
+        return [where for lines in self._unreadable.values() for where in lines]
+
+    def refresh(self) -> None:
+        """Read what other processes have written since, or what was copied here."""
+        for path in sorted(self.folder.rglob("*.jsonl")) if self.folder.is_dir() else ():
+            found = path.stat()
+            state = found.st_size, found.st_mtime_ns
+            if self._read_as.get(path) != state:
+                self._read_as[path] = state
+                self._unreadable[path] = list(self._read(path))
 
     def find(self, unit: Unit) -> Line | None:
         """The unit's result, whichever experiment it was made for, if its settings are still what they were."""
@@ -47,21 +69,52 @@ class ResultStore:
                 file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-        self.lines.setdefault(unit.work_key, line)
+        self._keep(unit.work_key, line)
 
-    def _read(self, path: Path) -> None:
-        for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    def check_place(self) -> None:
+        """Find out before anything is trained that its result could not be kept."""
+        try:
+            with disk_errors_in_words(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            raise InputError(
+                f"results cannot be kept in {self.folder} ({error.strerror}); give another folder"
+            ) from None
+
+    def remarks(self) -> list[str]:
+        """What a reader of the results should know about the lines themselves."""
+        found = []
+        if self.contradicted:
+            found.append(f"{len(self.contradicted)} units have several lines with different figures; the newest counts")
+        if self.unreadable:
+            found.append(f"{len(self.unreadable)} lines cannot be used: {'; '.join(self.unreadable[:3])}")
+        return found
+
+    def _read(self, path: Path) -> Iterator[str]:
+        """Take in a file's lines; yields where one cannot be used, and why."""
+        # Some editors put a mark before the first line.
+        for number, text in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
             if not text.strip():
                 continue
             try:
-                line = json.loads(text)
+                line = _checked(json.loads(text))
                 # Hashed anew: a setting that was added since, at a default that changes nothing, must not make a
                 # result out of date.
                 config = config_from_dict({**_as_run(line["config"]), "method": line["method"]})
-                name = computed_hash(config)
-                self.lines.setdefault(work_key(line, name), line)
-            except (json.JSONDecodeError, KeyError, TypeError, InputError):
-                self.unreadable += 1
+                self._keep(work_key(line, computed_hash(config)), line)
+            except json.JSONDecodeError:
+                yield f"{path.name}, line {number}: it is no JSON, cut short perhaps"
+            except (KeyError, TypeError, InputError) as error:
+                reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+                yield f"{path.name}, line {number}: {reason}"
+
+    def _keep(self, key: str, line: Line) -> None:
+        known = self.lines.get(key)
+        if known is not None and known["accuracy"] != line["accuracy"]:
+            self.contradicted.add(key)
+        if known is None or line.get("date", "") > known.get("date", ""):
+            self.lines[key] = line
 
 
 def device_seconds(line: Line) -> float:
@@ -77,6 +130,18 @@ def device_seconds(line: Line) -> float:
     """
     known = line.get("device_seconds")
     return float(line["seconds"]) / int(line.get("side_by_side", 1)) if known is None else float(known)
+
+
+def _checked(line: Any) -> Line:
+    """The line, if it holds what pages read of it."""
+    if not isinstance(line, dict):
+        raise InputError("it is no result")
+    for key, kind in _NEEDED.items():
+        if not isinstance(line[key], kind):
+            raise InputError(f"its {key} is {line[key]!r}")
+    if line["recipe"] not in recipes():
+        raise InputError(f"its recipe {line['recipe']!r} is not known here")
+    return line
 
 
 def _as_run(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,14 +5,15 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from splitpu.config import Config, config_to_toml, read_config
 from splitpu.errors import InputError
 from splitpu.files import check_place, disk_errors_in_words, in_a_command, remove_leftovers, write_text
+from splitpu.locks import Taken, held_alone
 from splitpu.runs.request import Request
 
 RUNS = Path("runs")
@@ -190,27 +191,13 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run alone; the system lets go of the lock when the process dies, however it dies."""
-        try:
-            import fcntl
-        except ImportError:  # no such locks on Windows
+        with ExitStack() as held:
+            try:
+                with disk_errors_in_words(self.path):
+                    held.enter_context(held_alone(self.lock_file))
+            except Taken:
+                raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None
             yield
-            return
-        while True:
-            with disk_errors_in_words(self.path):
-                file = self.lock_file.open("w")
-            with file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None
-                # Else the last to hold it removed the file after it was opened here: the next one would make a new
-                # file, and both would believe to be alone.
-                if _is_same_file(file, self.lock_file):
-                    try:
-                        yield
-                    finally:
-                        self.lock_file.unlink(missing_ok=True)
-                    return
 
     def sweep(self) -> None:
         """Clear away what killed processes left half written."""
@@ -222,14 +209,6 @@ class RunFolder:
         self.sweep()
         if not keep_checkpoints:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
-
-
-def _is_same_file(file: IO[str], path: Path) -> bool:
-    """Whether what was opened still lies at the path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def remove_if_empty(folder: Path) -> None:
