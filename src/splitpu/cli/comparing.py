@@ -14,7 +14,7 @@ from splitpu.cli.estimating import prior_asked
 from splitpu.cli.fit import FitOptions, begin_with, help_first_process, resolved_config, source_to_fit
 from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
 from splitpu.cli.progress import ProgressDisplay, choose_display
-from splitpu.cli.signals import ComparisonStopped, StopRequest
+from splitpu.cli.stopped import ComparisonStopped
 from splitpu.comma_lists import parse_words
 from splitpu.config import Config, config_hash
 from splitpu.engine.hardware import Hardware, check_device
@@ -31,6 +31,7 @@ from splitpu.runs.request import Source
 from splitpu.runs.sources import LoadedData, load_draws
 from splitpu.runs.starting_weights import weights_file
 from splitpu.side_by_side import all_or_error, run_jobs
+from splitpu.stop_request import StopRequest
 from splitpu.training import check_method, check_needs
 
 

@@ -12,7 +12,7 @@ from splitpu.cli import by_control_c, reader_has_gone
 from splitpu.cli.full_disk import output_refused
 from splitpu.cli.option_words import as_options
 from splitpu.cli.quick_start import claim_process
-from splitpu.cli.signals import RunStopped
+from splitpu.cli.stopped import RunStopped
 from splitpu.errors import SplitPUError
 
 WRONG_INPUT = 2

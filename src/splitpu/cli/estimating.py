@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from splitpu.cli.progress import CountedEpochs, ProgressDisplay
-from splitpu.cli.signals import PriorStopped, StopRequest
+from splitpu.cli.stopped import PriorStopped
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import Observer
 from splitpu.errors import InputError, Interrupted
@@ -19,6 +19,7 @@ from splitpu.runs.folder import RUNS
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.prior_under_way import kept_until_known
 from splitpu.runs.sources import LoadedData
+from splitpu.stop_request import StopRequest
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from splitpu.cli.options import TrainingWords
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.pace import LongRun
 from splitpu.cli.progress import ProgressDisplay, choose_display
-from splitpu.cli.signals import RunLost, RunStopped, StopRequest
+from splitpu.cli.stopped import RunLost, RunStopped
 from splitpu.config import Config, apply_overrides, preset, read_config
 from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
@@ -31,6 +31,7 @@ from splitpu.runs.request import Request, Source
 from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.runs.starting_weights import weights_file
+from splitpu.stop_request import StopRequest
 from splitpu.training import check_method, profile_of, with_calibration
 
 DEMO_SET, DEMO_POSITIVES = "digits", "50"

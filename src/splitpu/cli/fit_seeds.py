@@ -13,7 +13,7 @@ from splitpu.cli.fit import FitOptions, begin_asked, source_to_fit
 from splitpu.cli.full_disk import resumable
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
-from splitpu.cli.signals import RunStopped, StopRequest
+from splitpu.cli.stopped import RunStopped
 from splitpu.comma_lists import parse_numbers
 from splitpu.engine.hardware import check_device
 from splitpu.engine.lanes import SharedRows
@@ -28,6 +28,7 @@ from splitpu.runs.several import FIGURES, SeedsFolder, mean_rows, seed_rows
 from splitpu.runs.sources import LoadedData, check_unchanged, load_draws
 from splitpu.runs.starting_weights import weights_file
 from splitpu.side_by_side import all_or_error, run_jobs
+from splitpu.stop_request import StopRequest
 
 
 def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, json: bool) -> int:

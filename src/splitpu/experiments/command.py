@@ -11,6 +11,7 @@ from splitpu.experiments.declared import chosen_experiments
 from splitpu.experiments.harness import Say, Session, run_units, say, smoke
 from splitpu.experiments.store import ResultStore
 from splitpu.experiments.units import Unit, planned_units
+from splitpu.stop_request import StopRequest
 
 RESULTS, DOCS = Path("results"), Path("docs")
 
@@ -43,8 +44,6 @@ class Order:
 
 def carry_out_politely(order: Order) -> int:
     """The same until Ctrl-C or SIGTERM, which end it after the step it is in; the code is then that of the signal."""
-    from splitpu.cli.signals import StopRequest
-
     with StopRequest() as stop:
         code = carry_out(order, stop.wanted)
         return stop.exit_code if stop.wanted() else code
