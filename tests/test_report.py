@@ -20,6 +20,7 @@ from splitpu.report import ReportData, RoundReport, Sample, render, write_report
 from splitpu.report.charts import Mark, Series, histogram, line_chart, share_bar, stacked_bar
 from splitpu.report.outcome import figures, headline, next_steps
 from splitpu.report.png import encode_png
+from splitpu.report.predictions import called_positive
 from splitpu.report.scales import round_axis, span_of
 
 HOSTILE = (
@@ -156,6 +157,11 @@ def test_the_headline_answers_in_plain_words() -> None:
         "After 2 rounds the student calls 39.8 % of the unlabelled positive (expected from the prior: 38.5 %). "
         "Accuracy on the test set rose from 89.5 % (base) to 93.6 %."
     )
+
+
+def test_a_probability_at_the_threshold_is_not_called_positive() -> None:
+    """The rule of scores.csv and of predict, which compare with nought what is 1/2 here."""
+    assert called_positive(fake_report(probabilities=np.array([0.2, 0.5, 0.5, 0.9]), threshold=0.5)) == 0.25
 
 
 @pytest.mark.parametrize(

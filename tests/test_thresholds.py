@@ -1,14 +1,19 @@
 """Where logits are cut: at a prior that is known, and near one that is an estimate."""
 
+import csv
+import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from cli_tools import TINY, run_cli, write_npz
 from test_splitpu import configured, mixture
 
 from splitpu.methods import thresholds
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
+from splitpu.report.text import percent
 from splitpu.training import train
 
 
@@ -25,6 +30,63 @@ class TestThreshold:
 
     def test_one_row_is_enough(self) -> None:
         assert matched_threshold(torch.tensor([0.7]), 0.5) == pytest.approx(0.7)
+
+
+class TestEqualLogits:
+    """A cut through equal logits would leave it to rounding which of them lie above."""
+
+    steps = torch.tensor([3.0] * 2 + [1.0] * 5 + [-1.0] * 3)
+
+    @pytest.mark.parametrize(("prior", "cut"), [(0.1, 2.0), (0.2, 2.0), (0.4, 2.0), (0.5, 0.0), (0.7, 0.0), (0.9, 0.0)])
+    def test_they_stay_together_on_the_nearer_side(self, prior: float, cut: float) -> None:
+        shuffled = self.steps[torch.randperm(10, generator=torch.Generator().manual_seed(0))]
+        assert matched_threshold(shuffled, prior) == cut
+
+    def test_those_that_rounding_made_differ_stay_with_them(self) -> None:
+        logits = self.steps.clone()
+        logits[[2, 6]] += torch.tensor([1.2e-7, -6e-8])
+        assert [(logits > matched_threshold(logits, prior)).sum() for prior in (0.4, 0.5)] == [2, 7]
+        assert (logits[2:7] > matched_threshold(logits[2:7], 0.5)).sum() == 1  # here they are all that differs
+
+    def test_half_way_fewer_are_above(self) -> None:
+        assert matched_threshold(torch.tensor([2.0, 1.0, 1.0, 0.0]), 0.5) == 1.5
+
+    def test_where_no_two_are_equal_the_cut_is_half_way_as_ever(self) -> None:
+        logits = torch.randn(500, generator=torch.Generator().manual_seed(1))
+        ordered = logits.double().sort(descending=True).values
+        for above in (1, 150, 499):
+            assert matched_threshold(logits, above / 500) == float((ordered[above - 1] + ordered[above]) / 2)
+
+    def test_of_numbers_with_none_between_them_the_higher_is_above(self) -> None:
+        first = 1 + 2**-52  # half way to the next one is rounded to the next one
+        neighbours = torch.tensor([first, math.nextafter(first, 2)], dtype=torch.float64)
+        assert (neighbours > matched_threshold(neighbours, 0.5)).tolist() == [False, True]
+
+    def test_near_an_estimate_they_stay_together_as_well(self) -> None:
+        cut = threshold_near(self.steps.repeat(40), 0.45, (0.35, 0.55))
+        assert cut in (2.0, 0.0)
+
+    def test_all_equal_none_is_above(self) -> None:
+        assert matched_threshold(torch.full((9,), 0.7, dtype=torch.float64), 0.4) == 0.7
+
+    def test_scores_report_and_predict_agree(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """Rows of few values are many times the same, so wherever it is cut, equal ones are nearby."""
+        draw = np.random.default_rng(0)
+        truth = draw.uniform(size=303) < 0.4
+        features = np.stack([draw.integers(0, 3, 303) + truth, draw.uniform(size=303) < 0.3 + 0.5 * truth], axis=1)
+        arrays = {"X": features.astype(float), "s": (truth & (np.arange(303) < 90)).astype(int), "truth": truth}
+        data = write_npz(tmp_path / "pu.npz", **arrays, X_test=None, y_test=None, names=None)
+        for prior in (0.35, 0.4, 0.45):
+            folder = tmp_path / str(prior)
+            words = ["--prior", prior, "--rounds", 1, "--json", "--quiet", "--out", folder, *TINY]
+            code, out, _ = run_cli(capsys, "fit", data, *words)
+            with (folder / "scores.csv").open() as file:
+                scored = [row["decision"] == "1" for row in csv.DictReader(file)]
+            predicted = json.loads(run_cli(capsys, "predict", folder, data, "--json")[1])["scores"]
+            assert code == 0 and 0 < sum(scored) < 303
+            assert scored == [row["decision"] == 1 for row in predicted]
+            share = json.loads(out)["models"][-1]["positive_rate_unlabelled"]
+            assert f"calls <strong>{percent(share)}</strong> of the unlabelled" in (folder / "report.html").read_text()
 
 
 class TestThresholdOfAnEstimatedPrior:
@@ -69,7 +131,8 @@ class TestRuleOfAnEstimatedPrior:
         logits = torch.linspace(-3, 3, 500, dtype=torch.float64) ** 3
         found = [round(threshold_near(logits, share, (share - 0.05, share + 0.05)), 4) for share in (0.3, 0.7)]
         opinions = [round(second_opinion(0.4, (0.3, 0.5), share), 4) for share in (0.2, 0.44, 0.9)]
-        assert (thresholds.RULE, found, opinions) == (1, [1.8997, -1.8997], [0.35, 0.42, 0.45])
+        found.append(threshold_near(TestEqualLogits.steps.repeat(50), 0.45, (0.35, 0.55)))
+        assert (thresholds.RULE, found, opinions) == (2, [1.8997, -1.8997, 2.0], [0.35, 0.42, 0.45])
 
     def test_a_run_that_is_continued_under_another_rule_trains_anew(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,16 +5,18 @@ from torch import Tensor
 
 # The version of everything that decides where an estimated prior leads to a cut. Splits, students and chosen epochs
 # hold what followed from it, so it is part of their identity: raise it with any change, or a run that is continued
-# after the change mixes both rules. A prior that is given is matched, which has never changed and has no version.
-RULE = 1
+# after the change mixes both rules. A prior that is given is matched and has no version: that changed once, and only
+# for cuts that would go through equal logits (2).
+RULE = 2
 
 _DEVIATIONS = 1.96  # from the middle of a 95 % interval to its end
 _NEIGHBOURS = 0.005  # share of the rows on either side of a cut that tell how close together logits lie there
 _CUTS = 200  # that are compared within an interval
+_ROUNDING = 2e-6  # relative: by how much, at most, batches of different sizes make logits of the same row differ
 
 
 def matched_threshold(logits: Tensor, prior: float) -> float:
-    """The logit that a share `prior` of the population sample lies above.
+    """The logit that a share `prior` of the population sample lies above, or nearly so where that splits equal ones.
 
     >>> matched_threshold(torch.tensor([-2.0, -1.0, 1.0, 2.0]), 0.25)
     1.5
@@ -68,8 +70,31 @@ def _descending(logits: Tensor) -> Tensor:
 
 
 def _cut(ordered: Tensor, above: int) -> float:
-    """Half way between the logits that are to be above and the rest; there is always one of each."""
+    """Half way between the logits that are to be above and the rest.
+
+    There is always one of each, unless all are equal: then the cut is their logit, and none is above.
+    """
     if len(ordered) == 1:
         return float(ordered[0])
-    above = min(max(above, 1), len(ordered) - 1)
-    return float((ordered[above - 1] + ordered[above]) / 2)
+    above = _beside_equal_ones(ordered, min(max(above, 1), len(ordered) - 1))
+    higher, lower = ordered[above - 1 : above + 1].tolist()
+    middle = float((higher + lower) / 2)
+    return lower if middle == higher else middle  # of numbers with none between them, the higher one is to be above
+
+
+def _beside_equal_ones(ordered: Tensor, above: int) -> int:
+    """The count above, or the nearest one that has equal logits all on one side.
+
+    A cut through equal logits would be that logit, and rounding would decide which rows lie above: another answer
+    whenever their logits are computed anew.
+    """
+    equal = float(ordered[above])
+    if float(ordered[above - 1]) != equal:
+        return above
+    # Logits of equal rows may differ by rounding, and between these is no place for a cut if there is another.
+    for rounding in (_ROUNDING * max(1.0, abs(equal)), 0.0):
+        ends = int((ordered > equal + rounding).sum()), int((ordered >= equal - rounding).sum())
+        possible = [end for end in ends if 0 < end < len(ordered)]
+        if possible:
+            return min(possible, key=lambda end: abs(end - above))
+    return above

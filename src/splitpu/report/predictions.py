@@ -16,11 +16,11 @@ _SMALL_SIDE = 96  # pixels; smaller images are enlarged with sharp edges
 
 
 def called_positive(report: ReportData) -> float:
-    """Give the share of the unlabelled at or above the threshold; not a number where there is nothing to compare."""
+    """Give the share of the unlabelled above the threshold; not a number where there is nothing to compare."""
     known = _known(report)
     if not known.size or math.isnan(report.threshold):
         return math.nan
-    return float(np.mean(known >= report.threshold))
+    return float(np.mean(known > report.threshold))
 
 
 def spread(report: ReportData) -> str:
@@ -31,7 +31,7 @@ def spread(report: ReportData) -> str:
     share, expected = called_positive(report), report.expected_positive_share
     marks = _marks(report, known)
     summary = (
-        f"{percent(share)} of {count(known.size)} unlabelled samples lie at or above the threshold "
+        f"{percent(share)} of {count(known.size)} unlabelled samples lie above the threshold "
         f"{decimal(report.threshold)}; {percent(expected)} are expected from the prior."
     )
     bar = share_bar(share, expected, description=summary)
