@@ -90,6 +90,22 @@ def test_the_best_epoch_is_kept(scenario):
     assert max(figures(training)) > figures(training)[-1]  # else this test would say nothing
 
 
+SHORT = {"base.epochs": 4, "base.optimiser.rate": 1e-3, "base.optimiser.average": 0.99}  # the average is best
+
+
+@pytest.mark.parametrize(("settings", "averaged"), [({"base.optimiser.average": 0.0}, False), (SHORT, True)])
+def test_what_is_told_is_what_was_kept(settings, averaged, tmp_path: Path):
+    for _ in range(2):  # the second time everything comes out of the finished stage
+        training = trained(WILD | {"selection.criterion": "nnpu"} | settings, checkpoints=tmp_path)
+        aside, found = training.aside, figures(training)
+        decision = training.result.final.logits.double().numpy() - training.result.final.threshold
+        known, others = decision[aside.positives], decision[aside.unlabelled]
+        kept = aside.kept["base"]
+        assert kept.figure == pytest.approx(-nnpu_value(known, np.concatenate([known, others]), PRIOR))
+        assert kept.averaged == averaged == (kept.figure > max(found) + 0.01)
+        assert kept.epoch == (4 if averaged else 1 + int(np.argmax(found)))
+
+
 def test_epochs_are_judged_where_their_model_would_be_cut():
     """VPU knows its probabilities up to a factor, so it does not cut at 1/2."""
     vpu = {"method": "vpu", "threshold": "half", "vpu.epochs": 4, "vpu.optimiser.average": 0.0}
@@ -304,6 +320,7 @@ def test_calibration_and_choice_on_the_command_line(tmp_path: Path, capsys: Capt
     result = json.loads(out)
     assert code == 0 and result["selection"]["calibration"]["method"] == "platt"
     assert result["selection"]["best"].keys() == {"base", "round1.student"}
+    assert result["selection"]["best"]["base"].keys() == {"figure", "epoch", "averaged"}
     assert "by which the probabilities were calibrated (platt)" in (tmp_path / "run" / "report.html").read_text()
     assert '"held_out"' in (tmp_path / "run" / "metrics.jsonl").read_text()
     code, out, _ = run_cli(capsys, "predict", tmp_path / "run", data, "--json")

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,12 +25,22 @@ OwnThreshold = Callable[[Tensor], float]
 _BEST, _WEIGHTS = "best", "best weights/"
 
 
+@dataclass(frozen=True)
+class KeptWeights:
+    """Which weights a stage ended with, and their figure on the rows set aside."""
+
+    figure: float
+    epoch: int  # after which they were taken
+    averaged: bool  # the running average at the stage's end, rather than the weights of an epoch
+
+
 @dataclass(frozen=True, eq=False)
 class RowsAside:
     """Rows that no stage trains on: labelled ones, and those that stand for the population."""
 
     positives: Indices
     unlabelled: Indices
+    kept: dict[str, KeptWeights] = field(default_factory=dict)  # by stage: what was chosen by these rows so far
 
 
 def put_aside(data: PUData, share: float, seed: int) -> tuple[PUData, RowsAside]:
@@ -79,13 +89,13 @@ class EpochChoice:
     def finish(self, outcome: StageOutcome) -> None:
         """Put the best weights into the module; the last ones compete as well, since they may be an average."""
         self.module.eval()
-        if _BEST in outcome.memory and float(outcome.memory[_BEST]) > self._figure():
-            best = {
-                name.removeprefix(_WEIGHTS): tensor
-                for name, tensor in outcome.memory.items()
-                if name.startswith(_WEIGHTS)
-            }
+        memory = outcome.memory
+        kept = KeptWeights(self._figure(), len(outcome.history), averaged=self.stage.optimiser.average > 0)
+        if _BEST in memory and float(memory[_BEST]) > kept.figure:
+            best = {name.removeprefix(_WEIGHTS): tensor for name, tensor in memory.items() if name.startswith(_WEIGHTS)}
             self.module.load_state_dict(best)
+            kept = KeptWeights(float(memory[_BEST]), int(memory["best epoch"]), averaged=False)
+        self.aside.kept[self.stage.name] = kept
 
     def _figure(self) -> float:
         """Of the network as it is, on the rows set aside; greater is better, and what is no number is worst."""

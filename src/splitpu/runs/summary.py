@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from splitpu.data.scanning import Skipped
 from splitpu.engine.inference import predict_logits
 from splitpu.evaluation.trained import final_name, models_of, row_decisions
 from splitpu.files import replacing
-from splitpu.methods.choosing import TERM
 from splitpu.methods.context import Teacher
 from splitpu.methods.result import Round
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
@@ -194,20 +193,15 @@ def _test_figures(
 
 
 def _selection(training: Training) -> dict[str, Any] | None:
-    """What the rows set aside were used for: how many, the best epoch of every stage by them, the calibration."""
+    """What the rows set aside were used for: how many, the weights of every stage kept by them, the calibration."""
     aside, calibration = training.aside, training.model.calibration
     if aside is None:
         return None
-    figures: dict[str, list[tuple[float, int]]] = {}
-    for record in training.result.history:
-        if TERM in record.terms:
-            figures.setdefault(record.stage, []).append((record.terms[TERM], record.epoch))
-    best = {stage: max(found, key=lambda pair: pair[0]) for stage, found in figures.items()}
     return {
         "positives": len(aside.positives),
         "unlabelled": len(aside.unlabelled),
         "criterion": training.model.config.selection.criterion,
-        "best": {stage: {"figure": figure, "epoch": epoch} for stage, (figure, epoch) in best.items()},
+        "best": {stage: asdict(kept) for stage, kept in aside.kept.items()},
         "calibration": None if calibration is None else calibration.to_dict(),
     }
 
