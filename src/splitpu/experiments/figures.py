@@ -239,7 +239,7 @@ def _ranking_quality(suspicion: Tensor, noisy: Tensor) -> float:
 
 
 def _histograms(clean: npt.NDArray[np.float64], noisy: npt.NDArray[np.float64], bins: int = 41) -> Series:
-    """Densities on shared bins that leave out the outermost hundredth, which would squeeze everything else."""
+    """Shares in shared bins; the end ones gather the outermost hundredth, which would squeeze everything else."""
     widest = float(np.quantile(np.abs(np.concatenate([clean, noisy])), 0.99)) or 1.0
     edges = np.linspace(-widest, widest, bins + 1)
     shares = {
