@@ -6,6 +6,8 @@ state gives bitwise the same views.
 
 Pixels that show nothing (the padding a crop brings in, the square CutOut takes away) count as the channel mean: they
 are exactly 0 after normalisation, whatever the colour jitter does, and the padding has no say in an image's contrast.
+Where an image is turned or zoomed after its crop, they are blanked where the crop had put them: letting them turn along
+costs time and has changed no accuracy (docs/LOG.md).
 
 The slices of a volume are images that share the draws of their volume. Behind the channels of each slice comes a plane
 that is 1 where the slice is there and 0 where it only fills up a shorter volume; the latter slices are 0 throughout.
