@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from splitpu.cli.inputs import DataOptions, absolute, refuse, source_asked
-from splitpu.cli.predict_inputs import image_spec, refuse_arrays_for_a_table, table_recipe
+from splitpu.cli.predict_inputs import image_spec, refuse_arrays_for_a_table, table_form, table_recipe
 from splitpu.cli.seen_rows import files_seen_in_words, rows_seen_in_words
 from splitpu.config.schema import Scenario
 from splitpu.data import NAMED_SETS, HeldOut, PUData, load_named
@@ -67,7 +67,7 @@ def _seen_in_training(own: Source, model: Model, given: JudgedRows) -> list[str]
     rows = given.labelled if given.tested is None else given.tested
     if own.folders or own.named or given.folders or rows is None:
         return []
-    return rows_seen_in_words(own, rows, table_recipe(model, given.where) if own.table else None)
+    return rows_seen_in_words(own, rows, table_form(model, own))
 
 
 def _found_rows(
@@ -86,14 +86,14 @@ def _found_rows(
         return _named(str(asked.data))
     if asked.data is not None and ends_in(asked.data, ".npz") and not has_only_pu_labels(asked.data):
         return JudgedRows(where=asked.data, tested=HeldOut.from_arrays(*read_labelled(asked.data)))
-    return _labelled(folder, model, asked, watch, scenario) if asked.given() else _of_run(folder, watch)
+    return _labelled(folder, model, asked, watch, scenario) if asked.given() else _of_run(folder, model, watch)
 
 
-def _of_run(folder: RunFolder, watch: Watch | None) -> JudgedRows:
+def _of_run(folder: RunFolder, model: Model, watch: Watch | None) -> JudgedRows:
     source = folder.request().source
     if source.named is not None:
         return _named(source.named)
-    loaded = load_request(folder.request(), watch=watch)
+    loaded = load_request(folder.request(), watch=watch, form=table_form(model, source))
     if loaded.held_out is not None:
         where = f"the test rows of {source.where}"
         return JudgedRows(where=where, tested=loaded.held_out, warnings=loaded.warnings)
@@ -132,7 +132,7 @@ def _labelled(
 def _form(model: Model, source: Source) -> RowSpec | TableRecipe | None:
     if source.folders:
         return image_spec(model, source.where)
-    return table_recipe(model, source.where) if source.table else None
+    return table_form(model, source)
 
 
 def _with_truth(
@@ -145,8 +145,8 @@ def _with_truth(
         if named.label is None:
             raise InputError(f"{words[0]} is a table: name the column that holds the truth with --label.")
         columns = TableSource(path=words[0], label=named.label, positive=named.positive_label)
-        features, truth = read_table_test(words[0], columns, table_recipe(model, words[0]))
-        return JudgedRows(where=where, tested=HeldOut.from_arrays(features, truth))
+        features, truth, notes = read_table_test(words[0], columns, table_recipe(model, words[0]))
+        return JudgedRows(where=where, tested=HeldOut.from_arrays(features, truth), warnings=tuple(notes))
     if len(words) != 2:
         raise InputError(
             f"--test takes one table, or two folders or .npy files (positives, negatives), but got "

@@ -20,6 +20,7 @@ from splitpu.data.volumes import VolumeSpec, is_nifti
 from splitpu.errors import InputError, ModelFileError
 from splitpu.files import ends_in
 from splitpu.models import Model
+from splitpu.runs.request import Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +101,11 @@ def table_recipe(model: Model, path: str | Path) -> TableRecipe:
     return recipe
 
 
+def table_form(model: Model, source: Source) -> TableRecipe | None:
+    """The recipe of the model where its rows are a table; tables read anew may be understood in another way by now."""
+    return table_recipe(model, source.where) if source.table else None
+
+
 def refuse_arrays_for_a_table(model: Model, path: str | Path) -> None:
     """Numbers in the order of the encoded columns would be taken for them, and be as wrong as they look right."""
     if Path(path).is_file() and (model.inputs or {}).get("kind") == "table":
@@ -110,7 +116,9 @@ def _table(model: Model, path: Path) -> Rows:
     recipe = table_recipe(model, path)
     table = read_table(path)
     names = recipe.names_of(table)
-    return Rows(recipe.encode(table), None if names is None else tuple(names))
+    features = recipe.encode(table)
+    notes = tuple(recipe.notes_on_unknown(table))
+    return Rows(features, None if names is None else tuple(names), warnings=notes)
 
 
 def _arrays(model: Model, path: Path) -> Rows:

@@ -9,6 +9,7 @@ import torch
 
 from splitpu.calibration import PUCalibrator
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
+from splitpu.cli.predict_inputs import table_form
 from splitpu.cli.progress import choose_display
 from splitpu.config import EngineConfig
 from splitpu.data import PUData
@@ -49,7 +50,7 @@ def run_sensitivity(
     if model.prior is None or request.prior is None:
         raise InputError(f"{folder.path} was trained without a prior, so none can be varied; train with --prior auto.")
     display = choose_display(quiet=json)
-    loaded = load_request(request, display.say)
+    loaded = load_request(request, display.say, form=table_form(model, request.source))
     priors = prior_range(loaded, request, lowest, highest, steps)
     hardware = Hardware.choose(device, EngineConfig())
     own = _decisions(model, loaded, hardware)

@@ -15,6 +15,7 @@ from splitpu.listing import listed
 SUFFIXES = (".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 DELIMITERS = (",", ";", "\t")
+TRUTH_WORDS = {"true": True, "false": False}  # in small letters; programs write them in several ways
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
 Columns = dict[str, list[Any]]
@@ -81,8 +82,7 @@ def _read_csv(path: Path) -> Columns:
                         "repair that line."
                     )
                 for column, cell in zip(columns, line, strict=True):
-                    value = cell.strip()
-                    column.append(None if value.lower() in MISSING else value)
+                    column.append(_cell(cell))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as CSV in UTF-8.") from error
     except csv.Error as error:
@@ -137,11 +137,15 @@ def _read_parquet(path: Path) -> Columns:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return None if isinstance(value, str) and value.strip().lower() in MISSING else value
+    """A value as a CSV file would give it, but for numbers and True and False, which need no words."""
+    if isinstance(value, str):
+        return _cell(value)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _cell(words: str) -> str | None:
+    value = words.strip()
+    return None if value.lower() in MISSING else value
 
 
 def _pyarrow() -> Any:

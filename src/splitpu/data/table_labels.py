@@ -9,7 +9,7 @@ import numpy as np
 
 from splitpu.data.chunks import Array
 from splitpu.data.column_notes import is_number
-from splitpu.data.table_files import Table, text
+from splitpu.data.table_files import TRUTH_WORDS, Table, text
 from splitpu.errors import InputError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 from splitpu.listing import listed
@@ -62,18 +62,21 @@ class LabelColumn:
         A table that never holds it is written in other words (1 and 0 for yes and no, say): taking all its rows for
         negatives would give figures that look like figures.
         """
-        held = {text(label) for label in labels if label is not None}
+        held = {self._word(label) for label in labels if label is not None}
         if self.positive not in held:
             raise InputError(
                 f"column {self.name!r} of {where} never holds {self.positive!r} but {listed(sorted(held), repr)}: say "
                 "with --positive-label which of them means positive."
             )
-        mask = np.array([label is not None and text(label) == self.positive for label in labels], dtype=np.bool_)
+        mask = np.array([label is not None and self._word(label) == self.positive for label in labels], dtype=np.bool_)
         return mask, sorted(held - {self.positive})
 
+    def _word(self, label: Any) -> str:
+        """A label as text; True and False, which only Parquet holds as such, also go by 1 and 0."""
+        return text(int(label) if isinstance(label, bool) and self.positive in ("0", "1") else label)
+
     def _numbers(self, labels: list[Any], where: str) -> Array:
-        words = {"true": 1, "false": 0}
-        said = [None if label is None else words.get(text(label).lower(), label) for label in labels]
+        said = [None if label is None else TRUTH_WORDS.get(text(label).lower(), label) for label in labels]
         nothing = -1 if any(is_number(label) and float(label) == -1 for label in said if label is not None) else 0
         plain = [nothing if label is None else label for label in said]
         others = sorted({text(label) for label in plain if not is_number(label)})

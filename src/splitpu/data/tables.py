@@ -17,7 +17,7 @@ from splitpu.data.column_notes import (
     if_they_give_labels_away,
     is_number,
 )
-from splitpu.data.table_files import Columns, Table, read_table, text
+from splitpu.data.table_files import TRUTH_WORDS, Columns, Table, read_table, text
 from splitpu.data.table_labels import LabelColumn
 from splitpu.errors import InputError, ModelFileError
 from splitpu.labels import Mask
@@ -59,15 +59,31 @@ class Column:
         """The numbers of this column, one line a row."""
         missing = np.array([value is None for value in values], dtype=np.float32)[:, None]
         if self.categories is None:
-            numbers = [self.fill if v is None else number(v, self.name, where) for v in values]
+            numbers = [self.fill if v is None else number(v, self.name, where) for v in truth_as_numbers(values)]
             encoded = (np.array(numbers) - self.origin).astype(np.float32)[:, None]
         else:
-            place = {category: position for position, category in enumerate(self.categories)}
-            encoded = np.zeros((len(values), len(place)), np.float32)
+            place = self._places()
+            encoded = np.zeros((len(values), len(self.categories)), np.float32)
             for row, value in enumerate(values):
                 if value is not None and text(value) in place:
                     encoded[row, place[text(value)]] = 1
         return np.hstack([encoded, missing]) if self.flag_missing else encoded
+
+    def unknown(self, values: Sequence[Any]) -> list[str]:
+        """The values that are categories but none of the training; those of as many rows as hold one."""
+        if self.categories is None:
+            return []
+        place = self._places()
+        return [text(value) for value in values if value is not None and text(value) not in place]
+
+    def _places(self) -> dict[str, int]:
+        """Which number stands for a category; True and False are the same however they are written."""
+        place = {category: position for position, category in enumerate(self.categories or ())}
+        for category, position in list(place.items()):
+            if (word := category.lower()) in TRUTH_WORDS:
+                for spelling in (word, word.title(), word.upper()):
+                    place.setdefault(spelling, position)
+        return place
 
 
 @dataclass(frozen=True)
@@ -84,7 +100,7 @@ class TableRecipe:
         `names` is the column of the rows' names, not among them; without it, one that looks like it is taken.
         """
         columns, notes = [], []
-        for name, values in table.items():
+        for name, values in ((name, truth_as_numbers(held)) for name, held in table.items()):
             known = [value for value in values if value is not None]
             numbers = sum(is_number(value) for value in known)
             if not known:
@@ -122,6 +138,21 @@ class TableRecipe:
         if missing:
             raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing, repr)}.")
         return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
+
+    def notes_on_unknown(self, table: Table) -> list[str]:
+        """A note about every column of which the model knows few values, so that it decides without that column."""
+        notes = []
+        for column in self.columns:
+            values = table.columns[column.name]
+            unknown = column.unknown(values)
+            known = len(values) - values.count(None)
+            if 2 * len(unknown) > known:
+                notes.append(
+                    f"{len(unknown):,} of the {known:,} values in column {column.name!r} of {table.where} are "
+                    f"categories that the model was not trained on ({listed(sorted(set(unknown)), repr)}) and count as "
+                    f"none; it knows {listed(column.categories or (), repr)}: check how they are written."
+                )
+        return notes
 
     def names_of(self, table: Table) -> list[str] | None:
         """The names of the rows, where the table has them."""
@@ -186,18 +217,22 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
     features = recipe.encode(table)
     if is_new:
         notes += if_they_give_labels_away(features, labelled, recipe.column_of_feature)
+    else:
+        notes += recipe.notes_on_unknown(table)
     test_features, test_truth = None, None
     if source.test is not None:
-        test_features, test_truth = read_table_test(source.test, source, recipe)
+        test_features, test_truth, about_test = read_table_test(source.test, source, recipe)
+        notes += about_test
     return TableData(
         features, labelled, recipe.names_of(table), recipe, classes, test_features, test_truth, tuple(notes)
     )
 
 
-def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tuple[Array, Mask]:
-    """The rows of a table whose label column is the truth, and which of them are positive."""
+def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tuple[Array, Mask, list[str]]:
+    """The rows of a table whose label column is the truth, which of them are positive, and notes about its columns."""
     test = read_table(Path(path))
-    return recipe.encode(test), LabelColumn(source.label, source.positive).truth(test)
+    features = recipe.encode(test)
+    return features, LabelColumn(source.label, source.positive).truth(test), recipe.notes_on_unknown(test)
 
 
 def _features_of(table: Table, source: TableSource) -> Columns:
@@ -210,6 +245,18 @@ def _features_of(table: Table, source: TableSource) -> Columns:
                 raise InputError(f"column {name!r} cannot be both what --label and what {option} names: choose one.")
     apart = {source.label, source.names, *source.ignore}
     return {name: column for name, column in table.columns.items() if name not in apart}
+
+
+def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
+    """1 and 0 for a column of nothing but True and False: words in a CSV file, which Parquet holds as they are.
+
+    >>> truth_as_numbers(["True", None, "FALSE"]), truth_as_numbers(["True", "perhaps"])
+    ([1, None, 0], ['True', 'perhaps'])
+    """
+    words = [None if value is None else text(value).lower() for value in values]
+    if any(word is not None and word not in TRUTH_WORDS for word in words):
+        return values
+    return [None if word is None else int(TRUTH_WORDS[word]) for word in words]
 
 
 def _could_be_names(known: Sequence[Any], rows: int) -> bool:

@@ -110,9 +110,14 @@ def load_draws(
     return [_drawn(named, source) for source in sources]
 
 
-def load_request(request: Request, progress: Progress | None = None, watch: Watch | None = None) -> LoadedData:
+def load_request(
+    request: Request,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    form: RowSpec | TableRecipe | None = None,
+) -> LoadedData:
     """The data of a run that goes on; data that changed meanwhile would make a run of two halves that do not match."""
-    loaded = load_source(request.source, progress, watch)
+    loaded = load_source(request.source, progress, watch, form)
     check_unchanged(loaded, request)
     return loaded
 
