@@ -31,6 +31,14 @@ def test_a_calibrated_run_is_calibrated_for_every_prior(tmp_path: Path, capsys: 
     assert code == 0 and "calibrated for that prior" in " ".join(out.split()) and "kept out of the training" in err
 
 
+def test_a_temperature_does_not_keep_other_priors_from_moving_the_threshold(tmp_path: Path, capsys: Capture) -> None:
+    run = fitted(tmp_path, capsys, "--prior", 0.5, "--calibration", "temperature", "--set", "selection.held_out=0.4")
+    code, out, _ = run_cli(capsys, "sensitivity", run, "--lowest", 0.3, "--highest", 0.7, "--steps", 5, "--json")
+    rates = [row["positive_rate_unlabelled"] for row in json.loads(out)["rows"]]
+    assert code == 0 and rates == sorted(rates) and rates[0] < rates[-1]
+    assert "where that prior puts it" in run_cli(capsys, "sensitivity", run)[1]
+
+
 def test_what_is_special_about_the_run_s_own_row(tmp_path: Path, capsys: Capture) -> None:
     run = fitted(tmp_path, capsys)  # its prior is estimated
     assert "is the run as it is: that prior is an estimate" in run_cli(capsys, "sensitivity", run)[2]

@@ -74,7 +74,7 @@ def run_sensitivity(
         return 0
     columns = _COLUMNS if loaded.held_out else _COLUMNS[:-1]
     print_table([{**row, "prior": f"{row['prior']:.4g}"} for row in rows], columns)
-    how = "trained anew" if refit else _HOW if model.calibration is None else _HOW_CALIBRATED
+    how = "trained anew" if refit else _HOW_CALIBRATED if _is_cut_by_calibration(model.calibration) else _HOW
     print_facts({"run": folder.path, "its prior": f"{model.prior:.4g}", "each row": how})
     if about_own is not None:
         print_note(about_own)
@@ -89,10 +89,15 @@ _HOW = "the run's model with its threshold where that prior puts it"
 _HOW_CALIBRATED = "the run's model, calibrated for that prior, with its threshold at the probability 1/2"
 
 
+def _is_cut_by_calibration(calibration: PUCalibrator | None) -> bool:
+    """Whether a calibration decides, as one with an offset does; a temperature leaves every decision as it was."""
+    return calibration is not None and calibration.method != "temperature"
+
+
 def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None:
     """Why the run's own row need not lie between its neighbours."""
     own = f"the row of the run's own prior {request.prior:.4g}"
-    if model.calibration is not None:
+    if _is_cut_by_calibration(model.calibration):
         return None
     if model.config.threshold == "half":
         said = f"{own} is cut at the probability 1/2 (threshold=half), the others where their prior says; see --refit."
@@ -159,13 +164,15 @@ def _decisions(model: Model, loaded: LoadedData, hardware: Hardware) -> dict[str
 def _moved(
     plain: dict[str, Floats], taught: PUData, aside: RowsAside | None, prior: float, calibration: PUCalibrator | None
 ) -> dict[str, Floats]:
-    """What the run's network says with this prior: a calibrated one by its probabilities, else by its threshold."""
-    training = plain["training"]
-    if calibration is not None and aside is not None:
-        anew = calibrated_on(aside, training, prior, calibration.method, taught.scenario)
-        return {name: anew.decision(scores) for name, scores in plain.items()}
-    threshold = matched_threshold(torch.from_numpy(training[taught.population]), prior)
-    return {name: scores - threshold for name, scores in plain.items()}
+    """What the run's network says with this prior: by its calibration where that decides, else by its threshold."""
+    moved = plain
+    if not _is_cut_by_calibration(calibration):
+        threshold = matched_threshold(torch.from_numpy(plain["training"][taught.population]), prior)
+        moved = {name: scores - threshold for name, scores in plain.items()}
+    if calibration is None or aside is None:
+        return moved
+    anew = calibrated_on(aside, moved["training"], prior, calibration.method, taught.scenario)
+    return {name: anew.decision(scores) for name, scores in moved.items()}
 
 
 def _trained_with(
