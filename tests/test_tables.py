@@ -121,6 +121,21 @@ def test_spaces_round_words_are_no_part_of_them_in_parquet_either(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    ("content", "columns"),
+    [
+        ("a (x, y, z), sum;b, kg;s\n1,5;2;1\n2;3;0\n", {"a (x, y, z), sum": ["1.5", "2"], "b, kg": ["2", "3"]}),
+        ('"a\n(mmol)";b;s\n1;2;1\n', {"a\n(mmol)": ["1"], "b": ["2"]}),
+        ("a,tags,s\n1,x;y;z,1\n2,x;y;z,0\n", {"a": ["1", "2"], "tags": ["x;y;z", "x;y;z"]}),
+        ("a\nb\n", {"a": ["b"]}),
+    ],
+)
+def test_what_parts_the_cells_is_told_by_whole_records(tmp_path: Path, content: str, columns: dict[str, Any]) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    found = read_table(tmp_path / "a.csv").columns
+    assert {name: found[name] for name in columns} == columns
+
+
+@pytest.mark.parametrize(
     ("labels", "positive", "expected"),
     [
         (["1", "0", ""], None, [True, False, False]),
@@ -156,6 +171,7 @@ BAD: list[tuple[str, str]] = [
     ("x,\n1,1\n", "empty name"),
     ("x,x,s\n1,1,1\n", "more than one column 'x'"),
     ("x,s\n1,1\n2\n", "line 3"),
+    ("x, in kg;s\n1;1\n2\n3;0\n", "line 3 of .* has 1 cells but the heading has 2"),
     ("x,y\n1,1\n2,0\n", "no column 's'"),
     ("x,s\n1,yes\n2,no\n", "--positive-label"),
     ("x,s\ninf,1\n2,0\n", "infinite"),

@@ -3,9 +3,11 @@
 import csv
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from splitpu.config.keys import nearest
 from splitpu.errors import InputError, MissingExtraError
@@ -16,6 +18,7 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 DELIMITERS = (",", ";", "\t")
 TRUTH_WORDS = {"true": True, "false": False}  # in small letters; programs write them in several ways
+_RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
 Columns = dict[str, list[Any]]
@@ -67,9 +70,7 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
 def _read_csv(path: Path) -> Columns:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            file.seek(0)
-            delimiter = max(DELIMITERS, key=first.count)
+            delimiter = _delimiter(file)
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             heading = _checked_heading(next(reader, []), path)
             columns: list[list[Any]] = [[] for _ in heading]
@@ -90,6 +91,23 @@ def _read_csv(path: Path) -> Columns:
     if delimiter != ",":
         columns = [_with_decimal_points(column) for column in columns]
     return dict(zip(heading, columns, strict=True))
+
+
+def _delimiter(file: TextIO) -> str:
+    """What parts the cells: that by which most of the first records have as many as the heading, else most of them."""
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        file.seek(0)
+        heading, fitting = 0, 0
+        with suppress(csv.Error):  # said where the table is read
+            for record in islice(csv.reader(file, delimiter=delimiter, strict=True), 1 + _RECORDS_TO_TRY):
+                heading = heading or len(record)
+                fitting += len(record) == heading
+        return (fitting - 1 if heading > 1 else 0), heading  # what parts nothing fits every record
+
+    best = max(DELIMITERS, key=fit)
+    file.seek(0)
+    return best
 
 
 def _with_decimal_points(column: list[Any]) -> list[Any]:
