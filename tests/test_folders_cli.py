@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.progress import BarDisplay
+from splitpu.cli.review import ToReview, lay_out
 from splitpu.errors import InputError
 from splitpu.runs.request import Source
 
@@ -75,6 +77,16 @@ def test_predict_on_a_folder(trained: Path, tmp_path: Path, capsys: Capture) -> 
     assert run_cli(capsys, *words, "--link")[0] == 0
     assert all(path.is_symlink() and path.is_file() for path in (tmp_path / "links").iterdir())
     assert run_cli(capsys, "predict", trained / "run", tmp_path / "new", "--strict")[0] == 2
+
+
+def test_samples_with_long_names_in_any_letters_are_laid_out(tmp_path: Path) -> None:
+    name = f"{'文' * 60}/{'字' * 70}.png"
+    source = tmp_path / "picture.png"
+    source.write_bytes(b"picture")
+    assert lay_out(tmp_path / "look", [ToReview(str(source), name, 0.5)], link=False) == 1
+    [laid] = (tmp_path / "look").iterdir()
+    assert laid.name.startswith("1_0.500_文") and laid.name.endswith(f"__{'字' * 70}.png")
+    assert 250 < len(os.fsencode(laid.name)) <= 255
 
 
 def test_scores_do_not_depend_on_the_way_in(trained: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, ends_in
 
+_LONGEST_NAME = 255  # bytes, on nearly every file system
+
 
 @dataclass(frozen=True)
 class ToReview:
@@ -36,15 +38,26 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
         try:
             draft.mkdir(parents=True)
             for rank, sample in enumerate(samples, start=1):
-                flat = sample.name.replace("/", "__")[-150:]  # file names may not be longer than 255 bytes
-                flat += _missing_ending(sample)
-                _lay(sample.path, draft / f"{rank:0{digits}d}_{sample.probability:.3f}_{flat}", link)
+                place = f"{rank:0{digits}d}_{sample.probability:.3f}_"
+                flat = sample.name.replace("/", "__") + _missing_ending(sample)
+                _lay(sample.path, draft / (place + _end_of(flat, _LONGEST_NAME - len(place))), link)
             if folder.exists():
                 folder.rmdir()  # empty, as was checked
             os.rename(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     return len(samples)
+
+
+def _end_of(name: str, most_bytes: int) -> str:
+    """As much of the end of a name as fits; a letter may be several bytes, of which none is kept without the others.
+
+    >>> _end_of("plain.png", 20), _end_of("plain.png", 6), _end_of("文文.png", 8)
+    ('plain.png', 'in.png', '文.png')
+    """
+    while len(os.fsencode(name)) > most_bytes:
+        name = name[1:]
+    return name
 
 
 def _missing_ending(sample: ToReview) -> str:
