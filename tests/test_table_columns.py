@@ -76,6 +76,13 @@ def test_misspelt_labels_and_columns(place: Path, capsys: Capture) -> None:
 # ---------------------------------------------------------------------------------------------------------- features
 
 
+def test_codes_with_underscores_are_no_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("code,s\n" + "".join(f"1_{number % 3},{int(number < 4)}\n" for number in range(12)))
+    found = read_table_data(TableSource(path=str(path), label="s"))
+    assert found.recipe.feature_names == ("code = 1_0", "code = 1_1", "code = 1_2")
+
+
 def test_a_column_that_only_labelled_rows_have_is_named(tmp_path: Path, capsys: Capture) -> None:
     leaking = write_table(tmp_path / "t.csv", "1", "0", extra=True)
     plain = write_table(tmp_path / "u.csv", "1", "0")

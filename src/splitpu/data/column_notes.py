@@ -92,7 +92,13 @@ def ignoring(column: str) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell can be read as a number."""
+    """Whether a cell can be read as a number; Python would take the code 1_2 for twelve.
+
+    >>> is_number("1e3"), is_number("1_2"), is_number(True)
+    (True, False, True)
+    """
+    if isinstance(value, str) and "_" in value:
+        return False
     try:
         float(value)
     except (TypeError, ValueError):
