@@ -192,6 +192,18 @@ def test_no_patient_of_the_series_asked_for(tmp_path) -> None:
         read_images([tmp_path / "unl"], reader=VolumeReader("nosuch"))
 
 
+def test_only_a_training_is_told_to_choose_a_series(tmp_path) -> None:
+    make_patients(tmp_path / "unl", 3, 0.5, 100)
+    write_series(tmp_path / "unl" / "case01", scan(False, 9, slices=1), description="scout", names="SC{:04d}")
+    rows = read_images([tmp_path / "unl"])
+    assert "several series" in rows.warnings[0] and rows.warnings[0].endswith(": choose with --series.")
+    again = read_images([tmp_path / "unl"], spec=rows.spec)  # as predict, which has no such option
+    assert again.warnings[0].endswith(": as in the training, where fit --series chooses one.")
+    chosen = read_images([tmp_path / "unl"], reader=VolumeReader("T1"))
+    later = read_images([tmp_path / "unl"], spec=chosen.spec)
+    assert not any("several series" in warning for warning in (*chosen.warnings, *later.warnings))
+
+
 def test_pictures_are_no_patients(tmp_path) -> None:
     make_patients(tmp_path / "unl", 3, 0.5, 100)
     spec = read_images([tmp_path / "unl"]).spec

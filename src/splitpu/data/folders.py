@@ -15,7 +15,7 @@ from splitpu.data.image_reader import ImageReader
 from splitpu.data.readers import Accounted, Reader, RowFile, RowSpec, Watch
 from splitpu.data.scanning import Skipped, find_images
 from splitpu.data.unusable import Side, bad_ones, refuse_first, refuse_too_many
-from splitpu.data.volumes import VolumeReader, holds_volumes
+from splitpu.data.volumes import VolumeReader, VolumeSpec, holds_volumes
 from splitpu.errors import InputError
 from splitpu.labels import Mask
 
@@ -122,9 +122,9 @@ def reader_for(
     slices: int | None = None,
 ) -> Reader:
     """The reader for what lies in the folders, or, where the form is given, for what has that form."""
-    if spec is not None and spec.kind == "volumes":
+    if isinstance(spec, VolumeSpec):
         _refuse_pictures(folders)
-        return VolumeReader(series, slices)
+        return VolumeReader(spec.series, slices, series_is_settled=True)
     if spec is None and holds_volumes(folders):
         return VolumeReader(series, slices)
     for option, given in (("--series", series), ("--slices", slices)):

@@ -32,9 +32,16 @@ def says_who(text: str, who: Sequence[str] | set[str] | frozenset[str]) -> bool:
 
 
 def accounted(
-    patients: Sequence[Patient], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
+    patients: Sequence[Patient],
+    remarks: Mapping[int, Sequence[Remark]],
+    reasons: Mapping[int, str],
+    *,
+    series_is_settled: bool = False,
 ) -> Accounted:
-    """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings."""
+    """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings.
+
+    Which series is taken is settled once there is a model: only its training could have chosen another.
+    """
     named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
     named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
     called = [one.under_number() if position in named else one for position, one in enumerate(patients)]
@@ -51,9 +58,10 @@ def accounted(
     warnings = []
     if chosen:
         who = "1 patient has" if len(chosen) == 1 else f"{len(chosen):,} patients have"
+        advice = "as in the training, where fit --series chooses one" if series_is_settled else "choose with --series"
         warnings.append(
             f"{who} several series, of which the one with the most slices was taken "
-            f"({listed(chosen, separator='; ')}): choose with --series."
+            f"({listed(chosen, separator='; ')}): {advice}."
         )
     if renamed:
         warnings.append(

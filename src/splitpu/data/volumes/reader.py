@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ class VolumeReader:
 
     series: str | None = None  # part of the description of the series to take
     slices: int | None = None  # the most slices of a volume; None = as many as the longest has
+    series_is_settled: bool = field(default=False, repr=False)  # by a training; the rows do not depend on it
 
     store = "volumes"
     noun, looked_for = "patients", "patients with DICOM or NIfTI files"
@@ -79,7 +80,8 @@ class VolumeReader:
         self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
     ) -> Accounted:
         """What the run folder and the user are told about the files of the patients."""
-        return accounted([file for file in files if isinstance(file, Patient)], remarks, reasons)
+        patients = [file for file in files if isinstance(file, Patient)]
+        return accounted(patients, remarks, reasons, series_is_settled=self.series_is_settled)
 
 
 @dataclass(frozen=True)
