@@ -79,6 +79,18 @@ def test_predict_on_a_folder(trained: Path, tmp_path: Path, capsys: Capture) -> 
     assert run_cli(capsys, "predict", trained / "run", tmp_path / "new", "--strict")[0] == 2
 
 
+def test_a_list_of_skipped_files_goes_with_its_scores(trained: Path, tmp_path: Path, capsys: Capture) -> None:
+    new, listing = write_pictures(tmp_path / "new", 12, 0.5, seed=4000), tmp_path / "scores.skipped.csv"
+    whole = new[3].read_bytes()
+    new[3].write_bytes(b"")
+    words = ["predict", trained / "run", tmp_path / "new", "--out", tmp_path / "scores.csv"]
+    assert run_cli(capsys, *words)[0] == 0 and listing.exists()
+    new[3].write_bytes(whole)
+    assert run_cli(capsys, *words)[0] == 0 and not listing.exists()
+    listing.write_text("a list of somebody else\n")
+    assert run_cli(capsys, *words)[0] == 0 and listing.exists()
+
+
 def test_samples_with_long_names_in_any_letters_are_laid_out(tmp_path: Path) -> None:
     name = f"{'文' * 60}/{'字' * 70}.png"
     source = tmp_path / "picture.png"

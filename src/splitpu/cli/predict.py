@@ -22,7 +22,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.summary import write_skipped
+from splitpu.runs.summary import is_list_of_skipped, write_skipped
 
 _COLUMNS = ("index", "name", "probability", "decision")
 
@@ -92,10 +92,14 @@ def _account_for_files(rows: Rows, out: Path | None) -> None:
     """Say which files have no score; the whole list lies beside the scores."""
     for sentence in rows.warnings:
         print_note(sentence)
-    if rows.skipped and out is not None:
-        listing = out.with_name(f"{out.stem}.skipped.csv")
+    if out is None:
+        return
+    listing = out.with_name(f"{out.stem}.skipped.csv")
+    if rows.skipped:
         write_skipped(listing, rows.skipped)
         print_note(f"{listing} lists every file that has no score, and why")
+    elif is_list_of_skipped(listing):  # of earlier scores, in whose place the new ones are
+        listing.unlink()
 
 
 def _most_probable(files: Sequence[RowFile], shares: npt.NDArray[np.float64], top: int) -> list[ToReview]:

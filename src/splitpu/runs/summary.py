@@ -26,6 +26,7 @@ from splitpu.training import Training
 from splitpu.views import Views
 
 Floats = npt.NDArray[np.float64]
+_ABOUT_SKIPPED = ("name", "why", "bad")
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +157,16 @@ def write_split(path: Path, training: Training, data: PUData) -> None:
 def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
     """Say of every file that is not used why; `bad` tells files that were meant to be images from other files."""
     lines = ((entry.name, entry.why, "yes" if entry.bad else "no") for entry in skipped)
-    _write_csv(path, ["name", "why", "bad"], lines)
+    _write_csv(path, _ABOUT_SKIPPED, lines)
+
+
+def is_list_of_skipped(path: Path) -> bool:
+    """Whether a file is such a list, and no file of the user's that is called the same."""
+    try:
+        with path.open("rb") as file:
+            return file.readline().strip() == ",".join(_ABOUT_SKIPPED).encode()
+    except OSError:
+        return False
 
 
 def write_duplicates(path: Path, loaded: LoadedData) -> None:
