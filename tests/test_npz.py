@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from splitpu.data import read_features, read_npz
+from splitpu.data import PUData, read_features, read_npz
 from splitpu.data.npz import read_names
 from splitpu.errors import InputError
 
@@ -22,6 +22,13 @@ def test_reading_arrays(tmp_path):
     (tmp_path / "a.npy").rename(tmp_path / "A.NPY")
     np.testing.assert_array_equal(read_features(tmp_path / "A.NPY"), X)
     assert read_names(tmp_path / "A.NPY") is None
+
+
+def test_names_may_be_bytes(tmp_path):
+    names = np.array(["r0", "röntgen", "r2"])
+    np.savez(tmp_path / "a.npz", X=np.eye(3), s=[1, 1, 0], names=np.char.encode(names, "utf-8"))
+    assert read_names(tmp_path / "a.npz") == names.tolist()
+    assert PUData.from_arrays(**read_npz(tmp_path / "a.npz")).names == tuple(names.tolist())
 
 
 def truncated(path):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from splitpu.data.chunks import Array
+from splitpu.data.row_names import row_name
 from splitpu.errors import InputError
 from splitpu.files import ends_in
 
@@ -64,7 +65,7 @@ def read_names(path: str | Path) -> list[str] | None:
         names = _read_array(archive, "names", path)
     if names.ndim != 1:
         raise InputError(f"the array 'names' in {path} has the shape {names.shape}: give one name per row")
-    return [str(name) for name in names.tolist()]
+    return [row_name(name) for name in names.tolist()]
 
 
 def read_labelled(path: str | Path) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import Channels, canonical_features
 from splitpu.data.preprocess import Kind, kind_of
 from splitpu.data.priors import check_scenario, check_share
+from splitpu.data.row_names import row_name
 from splitpu.errors import InputError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 
@@ -66,7 +67,7 @@ class PUData:
             _same_length("truth", known, "X", features)
             _refuse_truth_turned_round(known, labelled)
         if names is not None:
-            names = tuple(str(name) for name in names)
+            names = tuple(row_name(name) for name in names)
             _same_length("names", names, "X", features)
         return cls(features, labelled, scenario, names, known)
 
