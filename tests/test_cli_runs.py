@@ -318,3 +318,17 @@ def test_an_answer_that_cannot_be_written(run: Path, tmp_path: Path, words: list
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("splitpu: the disk is full: standard output could not be written;")
+
+
+@pytest.mark.parametrize("words", [["fit", "--help"], ["info", "RUN"], ["predict", "RUN", "few.npy"]])
+def test_an_answer_that_nobody_reads(run: Path, tmp_path: Path, words: list[str]) -> None:
+    np.save(tmp_path / "few.npy", np.zeros((3, 4), np.float32))
+    command = [sys.executable, "-m", "splitpu", *(str(run) if word == "RUN" else word for word in words)]
+    reading, writing = os.pipe()
+    os.close(reading)  # as `head` does after its first line
+    unread = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    os.close(writing)
+    assert (unread.returncode, unread.stderr) == (141, "")
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,5 +1,6 @@
 """From the words of the command line to an exit code: what a user did wrong is one sentence and code 2."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; anything unexpected is a bug and keeps its traceback."""
     if argv is None:
         claim_process()
+        _open_what_is_closed()
         _write_what_the_terminal_cannot_show()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -40,6 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SplitPUError as error:
         return _complain(str(error))
     except BrokenPipeError:
+        return reader_has_gone()
+    except SystemExit as left:  # as rich does in this case, with a code of its own
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
         return reader_has_gone()
     except (KeyboardInterrupt, RuntimeError) as error:
         if not by_control_c(error):
@@ -89,6 +95,17 @@ def _about_option(sentence: str, option: str, command: str) -> str:
         return sentence
     settings = ", and settings are given as --set base.epochs=20" if command in TRAINING_COMMANDS else ""
     return f"{sentence} {command} --help lists the options{settings}."
+
+
+def _open_what_is_closed() -> None:
+    """Who closes standard output (`>&-`) wants to hear nothing, which is no reason to fail.
+
+    Python has no stream there then, and the next file that is opened would take the place of the closed one.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _write_what_the_terminal_cannot_show() -> None:
