@@ -155,3 +155,15 @@ def test_names_that_the_terminal_cannot_show(run: Path, tmp_path: Path) -> None:
 def test_the_help_names_every_input_that_can_be_scored(capsys: Capture) -> None:
     _, out, _ = run_cli(capsys, "predict", "--help")
     assert "one image" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60])
+def test_no_column_vanishes_where_the_terminal_is_narrow(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = {"model": "round 1 student", "accuracy": 0.9314, "f1": 0.8, "average_precision": 0.7, "roc_auc": 0.6123}
+    print_table([row | {"positive_rate_unlabelled": 0.3}], [*row, "positive_rate_unlabelled"])
+    out = capsys.readouterr().out
+    assert all(cell in out for cell in ("round 1 student", "93.1 %", "0.8000", "0.7000", "0.6123", "30.0 %"))
+    assert len({len(line) for line in out.splitlines()}) == 1  # a table still, of which the terminal breaks the lines

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -58,24 +59,49 @@ def title_of(figure: str) -> str:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str | None = None) -> None:
-    """Print rows side by side; text from files is shown as it is, never taken for markup."""
+    """Print rows side by side; text from files is shown as it is, never taken for markup.
+
+    A terminal that is too narrow even for the narrowest columns breaks the lines itself: rich would leave columns out.
+    """
     table = Table(title=title, title_justify="left")
     chosen = list(columns)
-    for number, column in enumerate(chosen):
-        title = title_of(column)
-        widest = max((len(_cell(column, row.get(column))) for row in rows), default=0)
+    cells = {column: [_cell(column, row.get(column)) for row in rows] for column in chosen}
+    console = Console(markup=False, highlight=False)
+    borders = 3 * len(chosen) + 1
+    widths = _widths([(title_of(column), cells[column]) for column in chosen], console.width - borders)
+    for number, (column, width) in enumerate(zip(chosen, widths, strict=True)):
+        widest = max(map(cell_len, cells[column]), default=0)
         are_words = widest > _WHOLE_NUMBERS and any(_is_wordy(str(row.get(column))) for row in rows)
         table.add_column(
-            title,
+            title_of(column),
             justify="left" if number == 0 or are_words else "right",
-            no_wrap=number == 0 and widest <= _WHOLE_NAMES,
             overflow="fold",
-            # Where it gets narrow, titles are broken between words before numbers are.
-            min_width=None if number == 0 else max(min(widest, _WHOLE_NUMBERS), *map(len, title.split())),
+            width=width,
         )
-    for row in rows:
-        table.add_row(*(Text(_cell(column, row.get(column))) for column in chosen))
-    Console(markup=False, highlight=False).print(table)
+    for line in zip(*cells.values(), strict=True):
+        table.add_row(*map(Text, line))
+    console.width = max(console.width, sum(widths) + borders)
+    console.print(table)
+
+
+def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int]:
+    """How wide each column is, of which titles and cells are given, if all of them should fit into so much room.
+
+    Where it gets narrow, titles are broken between words, and long texts anywhere, but numbers and names never are.
+
+    >>> _widths([("name", ["a"]), ("called positive", ["31.4 %"])], 80), _widths([("called positive", ["31.4 %"])], 5)
+    ([4, 15], [8])
+    """
+    widths, least = [], []
+    for number, (title, cells) in enumerate(columns):
+        widest = max(map(cell_len, cells), default=0)
+        whole = _WHOLE_NAMES if number == 0 and widest <= _WHOLE_NAMES else _WHOLE_NUMBERS
+        least.append(max([min(widest, whole), *map(cell_len, title.split())]))
+        widths.append(max(widest, cell_len(title)))
+    while sum(widths) > room and widths != least:
+        wide = [number for number, width in enumerate(widths) if width > least[number]]
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _is_wordy(cell: str) -> bool:
