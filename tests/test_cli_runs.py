@@ -320,6 +320,19 @@ def test_an_answer_that_cannot_be_written(run: Path, tmp_path: Path, words: list
     assert done.stderr.startswith("splitpu: the disk is full: standard output could not be written;")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that takes nothing")
+@pytest.mark.parametrize(("seeds", "again"), [([], "splitpu info"), (["--seeds", "0,1"], "splitpu fit --resume")])
+def test_a_finished_run_that_could_not_be_told_of(tmp_path: Path, seeds: list[str], again: str) -> None:
+    data, out = write_npz(tmp_path / "a.npz"), tmp_path / "run"
+    words = ["fit", data, "--prior", 0.5, "--rounds", 1, "--quiet", "--out", out, *seeds, *TINY]
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "splitpu", *map(str, words)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    said = f"{out} is finished all the same, and this shows it again: {again} {out}\n"
+    assert done.returncode == 2 and done.stderr.endswith(said) and "run the command again" not in done.stderr
+    assert main([*again.split()[1:], str(out)]) == 0
+
+
 @pytest.mark.parametrize("words", [["fit", "--help"], ["info", "RUN"], ["predict", "RUN", "few.npy"]])
 def test_an_answer_that_nobody_reads(run: Path, tmp_path: Path, words: list[str]) -> None:
     np.save(tmp_path / "few.npy", np.zeros((3, 4), np.float32))

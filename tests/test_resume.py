@@ -166,6 +166,27 @@ def test_asked_to_stop_it_says_how_to_go_on(
     assert same_model(out, uninterrupted)
 
 
+@pytest.mark.parametrize("seeds", [(), ("--seeds", "0,1")])
+def test_control_c_as_soon_as_there_is_a_run_says_how_to_go_on(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seeds: list[str]
+) -> None:
+    out = tmp_path / "run"
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "splitpu.cli.fit_seeds._train_and_show" if seeds else "splitpu.cli.fit._train_and_show", interrupted
+        )
+        code, _, said = run_cli(capsys, "fit", data, "--out", out, *SETTINGS, *seeds)
+    assert (code, said) == (130, f"stopped; continue with: splitpu fit --resume {out}\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("splitpu.cli.fit.begin_asked", interrupted)
+        code, _, said = run_cli(capsys, "fit", data, "--out", tmp_path / "never", *SETTINGS)
+    assert code == 130 and "before there was anything to keep" in said
+
+
 def test_finished_but_killed_before_the_result_was_written(
     data: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from splitpu.cli.estimating import prior_asked
 from splitpu.cli.full_disk import resumable
+from splitpu.cli.going_on import named_if_interrupted, named_if_unheard
 from splitpu.cli.idle_settings import if_settings_do_nothing
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.options import TrainingWords
@@ -75,9 +76,10 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
-    folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
-    display.say(f"data: {loaded.in_words()}")
-    return _train_and_show(folder, request, loaded, display, world, json=json)
+    with named_if_interrupted(path):
+        folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+        display.say(f"data: {loaded.in_words()}")
+        return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
 def source_to_fit(asked: FitOptions, seed: int) -> Source:
@@ -169,9 +171,10 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
             folder.tidy(keep_checkpoints=request.keep_checkpoints)
         show_result(folder, folder.read_result(), json=json)
         return 0
-    with display.watching() as watch:
-        loaded = load_request(request, display.say, watch)
-    return _train_and_show(folder, request, loaded, display, world, json=json)
+    with named_if_interrupted(folder.path):
+        with display.watching() as watch:
+            loaded = load_request(request, display.say, watch)
+        return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
 def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None = None) -> Config:
@@ -255,7 +258,8 @@ def _train_and_show(
             raise RunStopped(folder.path, stop.exit_code) from stopped
         except RankLost as lost:
             raise RunLost(folder.path) from lost
-    show_result(folder, result, json=json)
+    with named_if_unheard(folder.path, f"splitpu info {in_a_command(folder.path)}"):
+        show_result(folder, result, json=json)
     return 0
 
 

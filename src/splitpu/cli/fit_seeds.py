@@ -11,6 +11,7 @@ from typing import Any
 
 from splitpu.cli.fit import FitOptions, begin_asked, source_to_fit
 from splitpu.cli.full_disk import resumable
+from splitpu.cli.going_on import named_if_interrupted, named_if_unheard
 from splitpu.cli.output import print_facts, print_json, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.stopped import RunStopped
@@ -63,8 +64,9 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
         threads.append(folder.config().engine.threads)
         return folder
 
-    several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
-    return _train_and_show(several, dict(zip(seeds, draws, strict=True)), display, json=json)
+    with named_if_interrupted(path):
+        several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+        return _train_and_show(several, dict(zip(seeds, draws, strict=True)), display, json=json)
 
 
 def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
@@ -105,7 +107,9 @@ def _train_and_show(
         except SomeRunsFailed as some:
             several.discard_if_empty()
             raise told(some, f"go on with: splitpu fit --resume {in_a_command(several.path)}") from some
-    show_summary(several, several.summarise(), json=json)
+    summary = several.summarise()
+    with named_if_unheard(several.path, f"splitpu fit --resume {in_a_command(several.path)}"):
+        show_summary(several, summary, json=json)
     return 0
 
 

@@ -19,12 +19,17 @@ def resumable(run: Path) -> Iterator[None]:
         raise DiskFull(full.wrong, advice) from full
 
 
-def output_refused() -> str:
-    """Why nothing can be written to standard output; nothing if it can. What it still holds is then let go."""
+def output_refused(advice: str = "") -> str:
+    """Why nothing can be written to standard output; nothing if it can. What it still holds is then let go.
+
+    The `advice` is needed where it is not enough to run the command again.
+    """
     try:
         print(flush=True)  # a large answer is not kept after it was refused, so that to flush alone proves nothing
     except OSError as error:
         let_go_of_output()
         wrong = "standard output could not be written"
-        return str(DiskFull(wrong)) if means_no_room(error) else f"{wrong}: {error.strerror}."
+        if means_no_room(error):
+            return str(DiskFull(wrong, advice) if advice else DiskFull(wrong))
+        return f"{wrong}: {error.strerror}{'; ' if advice else '.'}{advice}"
     return ""
