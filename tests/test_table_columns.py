@@ -3,11 +3,13 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, tiny_arrays
 
 from splitpu.cli import main
-from splitpu.data.tables import TableSource, read_table_data
+from splitpu.data.table_files import read_table, write_parquet
+from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.errors import InputError
 
 Capture = pytest.CaptureFixture[str]
@@ -74,6 +76,46 @@ def test_misspelt_labels_and_columns(place: Path, capsys: Capture) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- features
+
+
+def test_true_and_false_are_the_same_from_csv_and_parquet(tmp_path: Path) -> None:
+    truth = [None if number == 7 else number % 3 == 0 for number in range(12)]
+    words = [f"{'' if one is None else str(one).upper()},{number < 3}" for number, one in enumerate(truth)]
+    (tmp_path / "a.csv").write_text("\n".join(["flag,s", *words]))
+    write_parquet(tmp_path / "a.parquet", {"flag": truth, "s": [number < 3 for number in range(12)]})
+    found = [read_table_data(TableSource(path=str(tmp_path / name), label="s")) for name in ("a.csv", "a.parquet")]
+    assert found[0].recipe == found[1].recipe and found[0].recipe.feature_names == ("flag", "flag is missing")
+    np.testing.assert_array_equal(found[0].features, found[1].features)
+    assert found[0].features[[0, 1, 7], 0].tolist() == [1, 0, 0]
+    for positive in ("1", "True"):  # what a Parquet table may call its positives
+        labelled = read_table_data(TableSource(path=str(tmp_path / "a.parquet"), label="s", positive=positive)).labelled
+        assert labelled.tolist() == [number < 3 for number in range(12)]
+
+
+def test_true_and_false_that_are_categories_of_an_earlier_model(tmp_path: Path) -> None:
+    column = {"name": "flag", "categories": ["False", "True"], "fill": 0.0, "flag_missing": False}
+    recipe = TableRecipe.from_dict({"columns": [column], "names": None})
+    write_parquet(tmp_path / "a.parquet", {"flag": [True, False, None]})
+    (tmp_path / "a.csv").write_text("flag\nTRUE\nFalse\n?\n")
+    for name in ("a.parquet", "a.csv"):
+        table = read_table(tmp_path / name)
+        assert recipe.encode(table).tolist() == [[0, 1], [1, 0], [0, 0]]
+        assert recipe.notes_on_unknown(table) == []
+
+
+def test_a_run_is_evaluated_as_its_columns_were_once_understood(tmp_path: Path, capsys: Capture) -> None:
+    """Columns of a training table may be understood in another way by now, of which its run must not know."""
+    table = write_table(tmp_path / "a.csv", "1", "0")
+    heading, *rows = table.read_text().splitlines()
+    flagged = [f"{number % 5 < 2},{row}" for number, row in enumerate(rows)]
+    table.write_text("\n".join([f"flag,{heading}", *flagged]))
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr("splitpu.data.tables.truth_as_numbers", lambda values: values)
+        words = ["fit", table, "--label", "state", "--prior", 0.5, "--out", tmp_path / "run", "--quiet", *TINY]
+        assert run_cli(capsys, *words)[0] == 0
+    for command in (["evaluate"], ["sensitivity", "--steps", 2]):
+        code, _, err = run_cli(capsys, command[0], tmp_path / "run", *command[1:])
+        assert code == 0, err
 
 
 def test_codes_with_underscores_are_no_numbers(tmp_path: Path) -> None:

@@ -89,32 +89,6 @@ def test_every_way_of_writing_gives_the_same(tmp_path: Path, way: str) -> None:
     np.testing.assert_array_equal(found.labelled, plain.labelled)
 
 
-def test_true_and_false_are_the_same_from_csv_and_parquet(tmp_path: Path) -> None:
-    truth = [None if number == 7 else number % 3 == 0 for number in range(12)]
-    rows = [{"flag": "" if one is None else str(one).upper(), "s": str(number < 3)} for number, one in enumerate(truth)]
-    write_csv(tmp_path / "a.csv", rows)
-    write_parquet(tmp_path / "a.parquet", {"flag": truth, "s": [number < 3 for number in range(12)]})
-    found = [read_table_data(TableSource(path=str(tmp_path / name), label="s")) for name in ("a.csv", "a.parquet")]
-    assert found[0].recipe == found[1].recipe and found[0].recipe.feature_names == ("flag", "flag is missing")
-    np.testing.assert_array_equal(found[0].features, found[1].features)
-    assert found[0].features[[0, 1, 7], 0].tolist() == [1, 0, 0]
-    for positive in ("1", "True"):  # what a Parquet table may call its positives
-        labelled = read_table_data(TableSource(path=str(tmp_path / "a.parquet"), label="s", positive=positive)).labelled
-        assert labelled.tolist() == [number < 3 for number in range(12)]
-
-
-def test_true_and_false_that_are_categories_of_an_earlier_model(tmp_path: Path) -> None:
-    column = {"name": "flag", "categories": ["False", "True"], "fill": 0.0, "flag_missing": False}
-    recipe = TableRecipe.from_dict({"columns": [column], "names": None})
-    write_parquet(tmp_path / "a.parquet", {"flag": [True, False, None]})
-    for path in (
-        tmp_path / "a.parquet",
-        write_csv(tmp_path / "a.csv", [{"flag": one} for one in ("TRUE", "False", "?")]),
-    ):
-        assert recipe.encode(read_table(path)).tolist() == [[0, 1], [1, 0], [0, 0]]
-        assert recipe.notes_on_unknown(read_table(path)) == []
-
-
 def test_spaces_round_words_are_no_part_of_them_in_parquet_either(tmp_path: Path) -> None:
     write_parquet(tmp_path / "a.parquet", {"ward": [" north", "north ", " NA "]})
     assert read_table(tmp_path / "a.parquet").columns == {"ward": ["north", "north", None]}
@@ -283,19 +257,6 @@ def test_categories_that_the_model_does_not_know_are_told(trained: Path, tmp_pat
         assert code == 0 and saying in err and "('EAST', 'NORTH', 'SOUTH')" in err and "it knows 'east'" in err
     _, _, err = run_cli(capsys, "predict", trained / "run", write_csv(tmp_path / "known.csv", rows))
     assert saying not in err
-
-
-def test_a_run_is_evaluated_as_its_columns_were_once_understood(tmp_path: Path, capsys: Capture) -> None:
-    """Columns of a training table may be understood in another way by now, of which its run must not know."""
-    rows = [{**row, "flag": str(row["s"] == 1 or number % 5 == 0)} for number, row in enumerate(rows_of(60))]
-    table = write_csv(tmp_path / "a.csv", rows)
-    with pytest.MonkeyPatch.context() as earlier:
-        earlier.setattr("splitpu.data.tables.truth_as_numbers", lambda values: values)
-        words = ["fit", table, "--label", "s", "--prior", 0.5, "--out", tmp_path / "run", "--quiet", *TINY]
-        assert run_cli(capsys, *words)[0] == 0
-    for command in (["evaluate"], ["sensitivity", "--steps", 2]):
-        code, _, err = run_cli(capsys, command[0], tmp_path / "run", *command[1:])
-        assert code == 0, err
 
 
 def test_predict_refuses_what_does_not_fit(trained: Path, tmp_path: Path, capsys: Capture) -> None:
