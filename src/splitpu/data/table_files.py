@@ -151,10 +151,10 @@ def _read_parquet(path: Path) -> Columns:
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
-    return {name: [_plain(value) for value in column] for name, column in zip(heading, columns, strict=True)}
+    return {name: [plain_cell(value) for value in column] for name, column in zip(heading, columns, strict=True)}
 
 
-def _plain(value: Any) -> Any:
+def plain_cell(value: Any) -> Any:
     """A value as a CSV file would give it, but for numbers and True and False, which need no words."""
     if isinstance(value, str):
         return _cell(value)
