@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from splitpu.config import config_to_toml
+from splitpu.engine import hardware as hardware_module
 from splitpu.errors import InputError, SplitPUWarning
 
 # --- scikit-learn's own checks ---
@@ -191,6 +192,18 @@ def test_same_seed_same_model_bit_for_bit(vectors):
         assert torch.equal(tensor, second.model_.final.network.state_dict()[name])
     from_numpy = tiny(random_state=np.int64(7)).fit(X, s)
     assert np.array_equal(first.decision_function(X), from_numpy.decision_function(X))
+
+
+def test_what_else_runs_here_changes_no_model(vectors, monkeypatch):
+    X, s, _ = vectors
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # who sets it has chosen the number
+    monkeypatch.setattr(hardware_module, "_cores", lambda: 3)
+    used = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    for busy in (0, 2):
+        monkeypatch.setattr(hardware_module, "_busy_cores", lambda busy=busy: busy)
+        tiny(rounds=0, config=TINY | {"engine.threads": 0}).fit(X, s).predict(X)
+    assert 3 in used and set(used) <= {3, torch.get_num_threads()}
 
 
 def test_other_seeds_give_other_models(vectors):

@@ -30,7 +30,7 @@ class Predictor:
         """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold."""
         features = canonical_features(X, "X", double=self._model.preprocessing.double)
         self._model.preprocessing.check(features)
-        hardware = Hardware.choose(self._device, self._model.config.engine)
+        hardware = Hardware.choose(self._device, self._model.config.engine, whatever_else_runs=True)
         with usual_torch():
             decision = self._model.decision(features, hardware, which=self._which)
         _refuse_no_numbers(decision)

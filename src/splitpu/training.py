@@ -145,7 +145,9 @@ def open_context(
 ) -> Context:
     """Set up everything that stages need, without training any."""
     data, aside = without_rows_aside(data, config, seed)
-    hardware = Hardware.choose(device, config.engine, trains_images=data.kind != "vectors").within(world or World())
+    hardware = Hardware.choose(
+        device, config.engine, trains_images=data.kind != "vectors", whatever_else_runs=True
+    ).within(world or World())
     if hardware.kernels:
         prepare(hardware.device)
     rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
