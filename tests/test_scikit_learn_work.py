@@ -30,6 +30,7 @@ from splitpu import (
     pu_train_test_split,
     train,
 )
+from splitpu.data import HeldOut
 from splitpu.estimators import PUEstimator
 from splitpu.evaluation import check_random_labelling, cross_fitted_decisions
 from splitpu.experiments.declared import experiments
@@ -172,3 +173,38 @@ def test_every_classifier_shows_what_it_takes() -> None:
 def test_smoke_of_one_experiment_runs_that_one(tmp_path: Path) -> None:
     smoke([experiments()["competitor-choice"]], tmp_path, tell=lambda _: None)
     assert [path.stem for path in (tmp_path / "results").iterdir()] == ["competitor-choice"]
+
+
+class FrameOfObjects:
+    """As pandas' frames of nullable columns, or of booleans among floats: numpy makes objects of them."""
+
+    def __init__(self, columns):
+        self._columns = columns
+        self.columns, self.dtypes = list(columns), [np.asarray(one).dtype for one in columns.values()]
+
+    def __getitem__(self, name):
+        return self._columns[name]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(list(zip(*self._columns.values(), strict=True)), dtype=object)
+
+
+def test_frames_of_numbers_that_numpy_calls_objects_become_data() -> None:
+    frame = FrameOfObjects({"a": ROWS[:, 0].tolist(), "above": (ROWS[:, 1] > 0).tolist()})
+    expected = PUData.from_arrays(np.stack([ROWS[:, 0], ROWS[:, 1] > 0], axis=1), LABELLED)
+    np.testing.assert_array_equal(PUData.from_arrays(frame, LABELLED).features, expected.features)
+    missing = type("NAType", (), {})()  # as pandas calls it
+    with pytest.raises(InputError, match=r"missing values.*\(columns 'above'\)"):
+        PUData.from_arrays(FrameOfObjects({"a": [0.5] * 120, "above": [True, missing] * 60}), LABELLED)
+    with pytest.raises(InputError, match=r"X_test holds columns that are not numbers \('ward'\)"):
+        HeldOut.from_arrays(FrameOfObjects({"a": [0.5] * 120, "ward": ["north"] * 120}), LABELLED)
+
+
+def test_the_base_model_knows_the_columns_as_well() -> None:
+    fitted = tiny(rounds=0).fit(TABLE, LABELLED)
+    np.testing.assert_array_equal(fitted.base_.predict_proba(TABLE), fitted.predict_proba(TABLE))
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        fitted.base_.predict(TABLE.select(["c", "b", "a"]))
+    objects = ROWS.astype(object)
+    np.testing.assert_array_equal(tiny(rounds=0).fit(ROWS, LABELLED).base_.predict(objects), fitted.predict(TABLE))
+    assert not hasattr(tiny(), "base_")

@@ -1,5 +1,6 @@
 """A trained model with the three questions every scikit-learn classifier answers."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -20,15 +21,23 @@ Scores = npt.NDArray[np.float64]
 class Predictor:
     """One trained network, answering as scikit-learn asks: decisions above zero mean the second of `classes_`."""
 
-    def __init__(self, model: Model, which: Literal["final", "base"], classes: Array, device: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        which: Literal["final", "base"],
+        classes: Array,
+        device: str,
+        checked_input: Callable[[Any], Any],
+    ) -> None:
         self.classes_ = classes
         self._model, self._which, self._device = model, which, device
+        self._checked_input = checked_input  # the classifier's, which knows the columns it was trained on
         # The model scores the positive class, which need not be the second in sorted order.
         self._sign = 1.0 if classes[1] == model.classes[1] else -1.0
 
     def decision_function(self, X: Any) -> Scores:
         """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold."""
-        features = canonical_features(X, "X", double=self._model.preprocessing.double)
+        features = canonical_features(self._checked_input(X), "X", double=self._model.preprocessing.double)
         self._model.preprocessing.check(features)
         hardware = Hardware.choose(self._device, self._model.config.engine, whatever_else_runs=True)
         with usual_torch():

@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from splitpu.data.chunks import Array, row_slices
+from splitpu.data.frames import frame_as_numbers
 from splitpu.errors import InputError
 from splitpu.listing import listed
 
@@ -51,6 +52,7 @@ def _plain_array(X: Any, name: str) -> Array:
     refuse_masked_entries(X, name)
     if getattr(X, "requires_grad", False) is True:
         raise InputError(f"{name} is a tensor that requires gradients: pass {name}.detach()")
+    X = frame_as_numbers(X, name)
     try:
         array: Array = X if type(X) is np.memmap else np.asarray(X)
     except (ValueError, TypeError) as error:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import Preprocessing, PUData
 from splitpu.data.features import refuse_masked_entries
+from splitpu.data.frames import refuse_columns_without_numbers
 from splitpu.errors import InputError
 from splitpu.estimators.fitted import FittedClassifier
 from splitpu.estimators.inputs import (
@@ -23,7 +24,6 @@ from splitpu.estimators.inputs import (
     labelled_rows,
     laid_over,
     plain_labels,
-    refuse_columns_without_numbers,
     refuse_missing_labels,
     still_on_disk,
     two_classes,

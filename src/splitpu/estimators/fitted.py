@@ -1,12 +1,13 @@
 """What a fitted classifier answers, however it was fitted."""
 
-from typing import Any
+from typing import Any, Literal
 
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from splitpu.data.features import refuse_masked_entries
-from splitpu.estimators.inputs import has_image_axes, refuse_columns_without_numbers, still_on_disk
+from splitpu.data.frames import refuse_columns_without_numbers
+from splitpu.estimators.inputs import has_image_axes, still_on_disk
 from splitpu.models import Model
 from splitpu.predictor import Array, Predictor, Scores
 
@@ -24,19 +25,19 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
         As everywhere in scikit-learn, this is the label later in sorted order. Where `pos_label_` is the other one,
         turn the sign for `evaluate_pu`, which wants decisions above 0 to mean positive.
         """
-        return self._predictor().decision_function(self._checked_input(X))
+        return self._predictor().decision_function(X)
 
     def predict(self, X: Any) -> Array:
         """The member of `classes_` each row is thought to belong to."""
-        return self._predictor().predict(self._checked_input(X))
+        return self._predictor().predict(X)
 
     def predict_proba(self, X: Any) -> Scores:
         """Probabilities of the two `classes_`, one row a sample; the sigmoid of the decision."""
-        return self._predictor().predict_proba(self._checked_input(X))
+        return self._predictor().predict_proba(X)
 
-    def _predictor(self) -> Predictor:
+    def _predictor(self, which: Literal["final", "base"] = "final") -> Predictor:
         check_is_fitted(self, "model_")
-        return Predictor(self.model_, "final", self.classes_, self.device)
+        return Predictor(self.model_, which, self.classes_, self.device, self._checked_input)
 
     def _checked_input(self, X: Any) -> Any:
         # Images, wanted or given, are left to the model, which knows the shape it was trained on.

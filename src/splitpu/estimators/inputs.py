@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from splitpu.config import Config, config_from_dict, read_config, validate_config
+from splitpu.data.frames import is_missing
 from splitpu.data.pudata import FEWEST_POSITIVES
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.labels import Mask
-from splitpu.listing import listed
 from splitpu.predictor import Array
 
 CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
@@ -41,7 +41,7 @@ def refuse_missing_labels(y: Any) -> None:
     elif values.dtype.kind == "f":
         missing = int(np.isnan(values).sum())
     else:
-        missing = sum(map(_is_missing, values.flat)) if values.dtype.kind == "O" else 0
+        missing = sum(map(is_missing, values.flat)) if values.dtype.kind == "O" else 0
     if missing:
         raise InputError(
             f"Input y contains NaN or nothing in {missing} rows: write 0 for unlabelled rows and 1 for labelled "
@@ -63,36 +63,6 @@ def still_on_disk(given: Any, checked: Any) -> Any:
     """A memory-mapped array as it was given, where checking it made a plain one of the same memory: to be streamed."""
     same = isinstance(given, np.memmap) and given.dtype == checked.dtype and np.may_share_memory(given, checked)
     return given if same else checked
-
-
-def _is_missing(value: Any) -> bool:
-    # By its name, as pandas, whose sign for 'missing' refuses to be compared, need not be installed.
-    return value is None or (isinstance(value, float) and np.isnan(value)) or type(value).__name__ == "NAType"
-
-
-def refuse_columns_without_numbers(X: Any) -> None:
-    """Name the columns of a data frame that hold no numbers; the message of a failed conversion does not."""
-    if hasattr(X, "column_names"):  # as pyarrow calls them
-        names = X.column_names
-    elif hasattr(X, "columns") and hasattr(X, "dtypes"):
-        names = X.columns
-    else:
-        return
-    refused = [str(name) for name in names if not _can_be_numbers(X[name])]
-    if refused:
-        raise InputError(
-            f"X holds columns that are not numbers ({listed(refused, repr)}): encode them first (a OneHotEncoder in a "
-            "pipeline does), or train on the table as a file with 'splitpu fit', which does so itself"
-        )
-
-
-def _can_be_numbers(column: Any) -> bool:
-    values = np.asarray(column)
-    if values.dtype.kind in "mM":  # times: they could be counted, but from when, and in what?
-        return False
-    if values.dtype.kind == "O":
-        return not any(isinstance(value, str | bytes) for value in values.flat)
-    return values.dtype.kind not in "SUT"
 
 
 def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:

@@ -12,7 +12,7 @@ from splitpu.estimators.base import PUEstimator
 from splitpu.methods.split import SplitResult
 from splitpu.methods.splitpu import Round
 from splitpu.models import Model
-from splitpu.predictor import Array, Predictor, Scores
+from splitpu.predictor import Predictor, Scores
 from splitpu.training import Backbone, Training, profile_of
 
 if TYPE_CHECKING:
@@ -110,9 +110,10 @@ class SplitPUClassifier(PUEstimator):
             )
         return config_from_dict({"rounds": self.rounds}, config)
 
-    def _adopt(self, model: Model, classes: Array) -> None:
-        super()._adopt(model, classes)
-        self.base_ = Predictor(model, "base", classes, self.device)
+    @property
+    def base_(self) -> Predictor:
+        """The base model, which takes and refuses the same rows as the classifier itself."""
+        return self._predictor("base")
 
     def _keep_findings(self, training: Training) -> None:
         super()._keep_findings(training)
