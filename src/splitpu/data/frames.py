@@ -11,7 +11,7 @@ from splitpu.listing import listed
 
 def refuse_columns_without_numbers(X: Any, name: str = "X") -> None:
     """Name the columns of a data frame that hold no numbers; the message of a failed conversion does not."""
-    refused = [str(one) for one in _column_names(X) if not _can_be_numbers(X[one])]
+    refused = [str(one) for one in column_names(X) if not _can_be_numbers(X[one])]
     if refused:
         raise InputError(
             f"{name} holds columns that are not numbers ({listed(refused, repr)}): encode them first (a OneHotEncoder "
@@ -22,7 +22,7 @@ def refuse_columns_without_numbers(X: Any, name: str = "X") -> None:
 def frame_as_numbers(X: Any, name: str = "X") -> Any:
     """A data frame of numbers as an array of floats where numpy alone would make objects of it: columns of booleans
     among numbers, and such as can have missing values. Everything else is given back as it is."""
-    columns = _column_names(X)
+    columns = column_names(X)
     if not columns:
         return X
     refuse_columns_without_numbers(X, name)
@@ -45,7 +45,7 @@ def is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and np.isnan(value)) or type(value).__name__ == "NAType"
 
 
-def _column_names(X: Any) -> list[Any]:
+def column_names(X: Any) -> list[Any]:
     """Those of a data frame; what is none has none."""
     if hasattr(X, "column_names"):  # as pyarrow calls them
         return list(X.column_names)

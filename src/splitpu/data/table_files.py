@@ -133,10 +133,11 @@ def _read_parquet(path: Path) -> Columns:
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
-    return {name: [_plain(value) for value in column] for name, column in zip(heading, columns, strict=True)}
+    return {name: [plain_cell(value) for value in column] for name, column in zip(heading, columns, strict=True)}
 
 
-def _plain(value: Any) -> Any:
+def plain_cell(value: Any) -> Any:
+    """A value as cells of a table are known: missing ones as None, booleans as numbers."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, float) and math.isnan(value):

@@ -254,7 +254,10 @@ class PUEstimator(FittedClassifier):
         layers: tuple[str, str] | None = None,
         device: str = "auto",
     ) -> Self:
-        """Read what `save` or the command line wrote. A network of your own, and its `layers`, must be given again."""
+        """Read what `save` or the command line wrote. A network of your own, and its `layers`, must be given again.
+
+        A model of `splitpu fit table.csv` finds the columns of a data frame by their names, as `splitpu predict` does.
+        """
         own = None if backbone is None else lambda fitted: network_of_ones_own(backbone, fitted, layers)
         model = Model.load(Path(path), own)
         if model.config.method != cls.method:

@@ -7,6 +7,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from splitpu.data.features import refuse_masked_entries
 from splitpu.data.frames import refuse_columns_without_numbers
+from splitpu.data.table_frames import rows_for_table_model
 from splitpu.estimators.inputs import has_image_axes, still_on_disk
 from splitpu.models import Model
 from splitpu.predictor import Array, Predictor, Scores
@@ -43,6 +44,8 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
         # Images, wanted or given, are left to the model, which knows the shape it was trained on.
         if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
             return X
+        if (self.model_.inputs or {}).get("kind") == "table":
+            X = rows_for_table_model(self.model_.inputs or {}, X)
         refuse_columns_without_numbers(X)
         refuse_masked_entries(X, "X")
         return still_on_disk(X, validate_data(self, X, reset=False))

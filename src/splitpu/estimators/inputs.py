@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from splitpu.config import Config, config_from_dict, read_config, validate_config
-from splitpu.data.frames import is_missing
+from splitpu.data.frames import column_names, is_missing
 from splitpu.data.pudata import FEWEST_POSITIVES
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.labels import Mask
@@ -21,6 +21,8 @@ LARGEST_SEED = 2**31 - 1
 
 def has_image_axes(X: Any) -> bool:
     """Whether X looks like images or volumes rather than vectors."""
+    if column_names(X):  # not every data frame can be made an array
+        return False
     try:
         axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
         return axes in (3, 4, 5)
