@@ -1,5 +1,6 @@
 """The everyday work of somebody who compares PU methods with scikit-learn: searches, folds, frames, kept models."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ from splitpu import (
     preset,
     pu_train_test_split,
     train,
+    train_side_by_side,
 )
+from splitpu.config import config_from_dict
 from splitpu.data import HeldOut
 from splitpu.estimators import PUEstimator
 from splitpu.evaluation import check_random_labelling, cross_fitted_decisions
@@ -40,11 +43,21 @@ RNG = np.random.default_rng(0)
 ROWS = np.concatenate([RNG.normal(2, 1, (60, 3)), RNG.normal(-2, 1, (60, 3))]).astype(np.float32)
 LABELLED = np.arange(120) < 30
 IN_WORDS = np.where(LABELLED, "known", "other")  # the positive label is the first in sorted order
+DATA = PUData.from_arrays(ROWS, LABELLED)
+QUICKEST = config_from_dict({"method": "nnpu", "base.epochs": 1}, preset("default"))
 TABLE = pyarrow.table({name: ROWS[:, column] for column, name in enumerate("abc")})
 
 
 def nnpu(**parameters):
     return NNPUClassifier(**{"prior": 0.5, "config": {"base.epochs": 5}, "random_state": 0, **parameters})
+
+
+def several(data=DATA, **named):
+    return train_side_by_side(data, **{"seeds": (0, 1), "prior": 0.5, "config": QUICKEST, "device": "cpu", **named})
+
+
+def test_seeds_may_come_from_numpy() -> None:
+    assert len(several(seeds=np.arange(2))) == 2
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc"])
@@ -96,12 +109,30 @@ def test_cross_fitting_takes_the_positive_label_from_the_estimator() -> None:
         (lambda: make_pu(load_named("breast-cancer"), 20.5, 0), "positives=20.5 is not a whole number"),
         (lambda: train(ROWS, prior=0.5, config=preset("default")), "data is a ndarray: give rows and labels together"),
         (lambda: train(PUData.from_arrays(ROWS, LABELLED), prior=0.5, config={}), "config is a dict: give a Config"),
+        (lambda: several(seeds=3), "seeds=3 is no list of whole numbers"),
+        (lambda: several(seeds=[0.5]), "seeds=[0.5] is no list of whole numbers"),
+        (lambda: several(seeds=np.arange(0)), "seeds is empty"),
+        (lambda: several(config={}), "config is a dict: give a Config"),
+        (lambda: several(config=None), "config is a NoneType: give a Config"),
+        (lambda: several([ROWS, ROWS]), "data is a ndarray: give rows and labels together"),
+        (lambda: several([DATA]), "data has 1 entries for 2 seeds"),
+        *(
+            (lambda call=call, interval=interval: call(prior_interval=interval), sentence)
+            for call in (lambda **named: train(DATA, prior=0.5, config=QUICKEST, **named), lambda **n: several(**n))
+            for interval, sentence in (
+                (0.1, "prior_interval=0.1 is not a range"),
+                ((0.6, 0.4), "lower end first"),
+                ((-0.1, 0.6), "lower end first"),
+                ((0.1, 0.2), "prior_interval=(0.1, 0.2) does not hold the prior, 0.5"),
+            )
+        ),
+        (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, prior_interval=(0.1, 0.2)), "does not hold the prior, 0.5"),
         (lambda: estimate_prior(ROWS), "data is a ndarray: give rows and labels together"),
         (lambda: check_random_labelling(ROWS), "data is a ndarray: give rows and labels together"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_sentence(call, sentence) -> None:
-    with pytest.raises(InputError, match=sentence.replace("(", r"\(")) as refused:
+    with pytest.raises(InputError, match=re.escape(sentence)) as refused:
         call()
     assert "\n" not in str(refused.value)
 

@@ -11,6 +11,7 @@ from splitpu.calibration import CalibrationMethod, PUCalibrator
 from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
 from splitpu.config.schema import Config, Scenario
+from splitpu.data.priors import check_interval
 from splitpu.data.pudata import PUData, check_prior, check_pudata
 from splitpu.engine.ambient import usual_torch
 from splitpu.engine.checkpoint import CheckpointStore
@@ -80,16 +81,17 @@ def train(
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
-    A prior that is an estimate comes with its `prior_interval` (95 %), within which thresholds look for a gap.
+    A prior that is an estimate comes with its `prior_interval` (95 %), which holds it and within which thresholds look
+    for a gap.
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
     Runs in one process that are given the same `shared` have one copy of the rows among them.
     A `warm_start` that was made before takes the place of the warm-up.
     """
     check_pudata(data)
-    if not isinstance(config, Config):
-        kind = type(config).__name__
-        raise InputError(f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})")
+    check_config(config)
     prior = check_needs(config, data, prior)
+    if prior_interval is not None:
+        prior_interval = check_interval(prior_interval, prior)
     context = open_context(
         data,
         prior=prior,
@@ -189,6 +191,13 @@ def calibrated_on(
     return PUCalibrator.fit(
         decision[aside.positives], decision[aside.unlabelled], prior, method=method, scenario=scenario
     )
+
+
+def check_config(config: object) -> None:
+    """Refuse what classifiers take for settings and nothing else does: a dict, a path, nothing at all."""
+    if not isinstance(config, Config):
+        kind = type(config).__name__
+        raise InputError(f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})")
 
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> float | None:

@@ -10,18 +10,6 @@ from splitpu.errors import InputError, SplitPUWarning
 Floats = npt.NDArray[np.float64]
 
 
-def check_interval(interval: tuple[float, float]) -> None:
-    """Refuse what is not a range of shares."""
-    try:
-        low, high = interval
-    except (TypeError, ValueError):
-        raise InputError(f"prior_interval={interval!r} is not a range: give its two ends, such as (0.3, 0.5)") from None
-    if not 0 <= low <= high <= 1:  # also refuses NaN
-        raise InputError(
-            f"prior_interval=({low:g}, {high:g}) is not a range of shares: give its lower end first, both from 0 to 1"
-        )
-
-
 def warn_of_probabilities(positive: Floats, unlabelled: Floats) -> None:
     """Scores from 0 to 1 are most probably those of predict_proba, all of which would count as called positive."""
     both = np.concatenate([positive, unlabelled])
