@@ -9,8 +9,9 @@ import pytest
 from estimator_tools import tiny
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -91,6 +92,20 @@ def test_cross_fitting_leaves_data_frames_and_sparse_matrices_as_they_are() -> N
 
 def test_cross_fitting_takes_the_positive_label_from_the_estimator() -> None:
     positive, unlabelled = cross_fitted_decisions(nnpu(pos_label="known"), ROWS, IN_WORDS, folds=2)
+    assert len(positive) == 30 and positive.mean() > unlabelled.mean()
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda: GridSearchCV(nnpu(pos_label=0), {"prior": [0.5]}, scoring=make_pu_scorer(prior=0.5), cv=2),
+        lambda: make_pipeline(StandardScaler(), BaggingClassifier(nnpu(pos_label=0), n_estimators=2, random_state=0)),
+        lambda: FixedThresholdClassifier(LogisticRegression(), pos_label=0),
+    ],
+    ids=["search", "bagging", "the wrapper says it"],
+)
+def test_cross_fitting_finds_the_positive_label_in_what_is_wrapped(wrapped) -> None:
+    positive, unlabelled = cross_fitted_decisions(wrapped(), ROWS, (~LABELLED).astype(int), folds=2)
     assert len(positive) == 30 and positive.mean() > unlabelled.mean()
 
 
