@@ -237,6 +237,15 @@ def test_booleans_among_objects_are_labels(vectors):
     assert np.array_equal(fitted.predict(X), tiny(rounds=0, random_state=0).fit(X, labelled).predict(X))
 
 
+@pytest.mark.parametrize("values", [(0, 1), (0.0, 1.0), (-1, 1), (0, True), (np.int64(0), 1)])
+def test_numbers_among_objects_are_labels(vectors, values):
+    X, s = vectors[:2]
+    among_objects = np.array([values[one] for one in s], dtype=object)  # as y.fillna(0) leaves them
+    fitted = tiny(rounds=0, random_state=0).fit(X, among_objects)
+    assert fitted.classes_.tolist() == list(values) and fitted.pos_label_ == 1
+    assert np.array_equal(fitted.predict(X) == 1, tiny(rounds=0, random_state=0).fit(X, s).predict(X) == 1)
+
+
 def test_a_memory_mapped_table_is_streamed(vectors, tmp_path):
     X, s = vectors[:2]
     np.save(tmp_path / "rows.npy", np.asarray(X, dtype=np.float32))

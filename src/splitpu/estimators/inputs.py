@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,12 @@ def refuse_missing_labels(y: Any) -> None:
 
 
 def plain_labels(y: Any) -> Any:
-    """Labels as they are, but True and False in a column of objects, which scikit-learn does not know, as booleans."""
+    """Labels as they are, but booleans and numbers among objects, which scikit-learn does not know, as such."""
     values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list | tuple) else y
     if getattr(values, "dtype", None) == np.dtype(object) and all(
-        isinstance(value, bool | np.bool_) for value in values.flat
+        isinstance(value, Real | np.bool_) for value in values.flat
     ):
-        return values.astype(np.bool_)
+        return np.array(values.tolist())
     return y
 
 
