@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from splitpu.data import canonical_features
-from splitpu.data.features import rows_in_words
+from splitpu.data.features import Channels, rows_in_words
 from splitpu.engine.ambient import usual_torch
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
@@ -28,17 +28,21 @@ class Predictor:
         classes: Array,
         device: str,
         checked_input: Callable[[Any], Any],
+        channels: Channels = "auto",
     ) -> None:
         self.classes_ = classes
-        self._model, self._which, self._device = model, which, device
+        self._model, self._which, self._device, self._channels = model, which, device, channels
         self._checked_input = checked_input  # the classifier's, which knows the columns it was trained on
         # The model scores the positive class, which need not be the second in sorted order.
         self._sign = 1.0 if classes[1] == model.classes[1] else -1.0
 
     def decision_function(self, X: Any) -> Scores:
         """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold."""
-        features = canonical_features(self._checked_input(X), "X", double=self._model.preprocessing.double)
-        self._model.preprocessing.check(features)
+        fitted = self._model.preprocessing
+        features = canonical_features(
+            self._checked_input(X), "X", channels=self._channels, double=fitted.double, trained_on=fitted.shape
+        )
+        fitted.check(features)
         hardware = Hardware.choose(self._device, self._model.config.engine, whatever_else_runs=True)
         with usual_torch():
             decision = self._model.decision(features, hardware, which=self._which)

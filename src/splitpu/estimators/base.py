@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import Preprocessing, PUData
-from splitpu.data.features import refuse_masked_entries
+from splitpu.data.features import Channels, refuse_masked_entries
 from splitpu.data.frames import refuse_columns_without_numbers
 from splitpu.errors import InputError
 from splitpu.estimators.fitted import FittedClassifier
@@ -72,6 +72,8 @@ class PUEstimator(FittedClassifier):
         Whether and how probabilities are calibrated, by rows that are kept out of the training for it (a fifth, unless
         the settings say how many: `selection.held_out`). None takes what the configuration says, which is not at all.
         A calibrated model says positive from the probability 1/2 on.
+    channels : {"auto", "last", "first"}
+        Where the channels of images are, which "auto" sees if there are 1, 3 or 4 of them on one side alone.
     layers : None or (str, str)
         The names of the first block and the last hidden layer of your own network, if it returns the logit alone.
     device : str
@@ -127,6 +129,7 @@ class PUEstimator(FittedClassifier):
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
         calibration: str | None = None,
+        channels: Channels = "auto",
         layers: tuple[str, str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -141,6 +144,7 @@ class PUEstimator(FittedClassifier):
         self.scenario = scenario
         self.pos_label = pos_label
         self.calibration = calibration
+        self.channels = channels
         self.layers = layers
         self.device = device
         self.random_state = random_state
@@ -159,7 +163,8 @@ class PUEstimator(FittedClassifier):
         refuse_missing_labels(y)
         X, labels = self._checked_training_input(X, plain_labels(y))
         classes, positive = two_classes(labels, self.pos_label)
-        data = PUData.from_arrays(X, labelled_rows(labels, positive), scenario=self.scenario)
+        labelled = labelled_rows(labels, positive)
+        data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
         negative = classes[0] if classes[1] == positive else classes[1]
         seed = integer_seed(self.random_state)
         prior = self._resolved_prior(data, seed)

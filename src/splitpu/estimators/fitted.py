@@ -5,7 +5,7 @@ from typing import Any, Literal
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from splitpu.data.features import refuse_masked_entries
+from splitpu.data.features import Channels, refuse_masked_entries
 from splitpu.data.frames import refuse_columns_without_numbers
 from splitpu.data.table_frames import rows_for_table_model
 from splitpu.estimators.inputs import has_image_axes, still_on_disk
@@ -19,6 +19,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
     model_: Model
     classes_: Array
     device: str
+    channels: Channels
 
     def decision_function(self, X: Any) -> Scores:
         """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold.
@@ -38,7 +39,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
 
     def _predictor(self, which: Literal["final", "base"] = "final") -> Predictor:
         check_is_fitted(self, "model_")
-        return Predictor(self.model_, which, self.classes_, self.device, self._checked_input)
+        return Predictor(self.model_, which, self.classes_, self.device, self._checked_input, self.channels)
 
     def _checked_input(self, X: Any) -> Any:
         # Images, wanted or given, are left to the model, which knows the shape it was trained on.

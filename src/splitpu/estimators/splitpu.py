@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import PUData
+from splitpu.data.features import Channels
 from splitpu.errors import InputError
 from splitpu.estimators.base import PUEstimator
 from splitpu.methods.split import SplitResult
@@ -77,6 +78,7 @@ class SplitPUClassifier(PUEstimator):
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
         calibration: str | None = None,
+        channels: Channels = "auto",
         layers: tuple[str, str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -91,6 +93,7 @@ class SplitPUClassifier(PUEstimator):
             scenario=scenario,
             pos_label=pos_label,
             calibration=calibration,
+            channels=channels,
             layers=layers,
             device=device,
             random_state=random_state,
