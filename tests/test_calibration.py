@@ -72,3 +72,9 @@ def test_bad_calibration():
         PUCalibrator.fit(np.ones(300), np.zeros(100), 0.5)
     with pytest.raises(InputError, match="outside 0 to 1"):
         reliability([3.0], [-2.0, 1.0], 0.5)
+
+
+def test_an_isotonic_map_on_one_side_of_a_half_cuts_nowhere():
+    knots = np.array([-1.0, 1.0])
+    low, high = (PUCalibrator("isotonic", knots=knots, heights=np.array(ends)) for ends in ([0.1, 0.5], [0.6, 0.9]))
+    assert (low.cut(), high.cut()) == (np.inf, -np.inf)

@@ -1,5 +1,6 @@
 """Probabilities that mean what they say, learned and judged from held-out P and U."""
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -77,6 +78,22 @@ class PUCalibrator:
         inside = np.clip(self.probability(decision), SUREST_MISS, 1 - SUREST_MISS)
         odds: Floats = np.log(inside) - np.log1p(-inside)
         return odds
+
+    def cut(self) -> float:
+        """The decision above which the probability is above 1/2; infinite where an isotonic map stays on one side.
+
+        >>> PUCalibrator("platt", slope=2.0, offset=1.0).cut()
+        -0.5
+        """
+        if self.knots is None or self.heights is None:
+            return -self.offset / self.slope
+        above = np.flatnonzero(self.heights > 0.5)
+        if not len(above):
+            return math.inf
+        if above[0] == 0:
+            return -math.inf
+        ends = slice(above[0] - 1, above[0] + 1)  # of the stretch that rises through 1/2
+        return float(np.interp(0.5, self.heights[ends], self.knots[ends]))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, which a model file keeps."""

@@ -207,7 +207,12 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
     if prior is not None:
         return check_prior(prior, data)
     selection = config.selection
-    if selection.held_out and (selection.calibration != "none" or selection.criterion in ("accuracy", "nnpu")):
+    if selection.calibration != "none":
+        raise InputError(
+            f"calibration ({selection.calibration}) needs the prior, without which P and U say nothing of "
+            "probabilities: give it, or leave out calibration"
+        )
+    if selection.held_out and selection.criterion in ("accuracy", "nnpu"):
         raise InputError(
             "selection.held_out needs the prior, without which P and U say nothing of a model: give it, or "
             "choose by VPU's own loss with selection.criterion=variational"
@@ -244,9 +249,11 @@ def _check_selection(config: Config) -> None:
             "selection.held_out, to 0.2 say"
         )
     if selection.held_out and "selection" not in sections_in_use(config):
+        calibrated = selection.calibration != "none"  # then the rows may be held out for it alone, unasked
+        from_them = f", by which probabilities are calibrated ({selection.calibration})" if calibrated else ""
         raise InputError(
-            f"method '{config.method}' does not use held-out rows: leave out selection.held_out, or choose split-pu, "
-            "nnpu, upu, vpu or naive"
+            f"method '{config.method}' does not use held-out rows{from_them}: leave out "
+            f"{'calibration' if calibrated else 'selection.held_out'}, or choose split-pu, nnpu, upu, vpu or naive"
         )
 
 

@@ -71,7 +71,8 @@ class PUEstimator(FittedClassifier):
     calibration : None, "temperature", "platt" or "isotonic"
         Whether and how probabilities are calibrated, by rows that are kept out of the training for it (a fifth, unless
         the settings say how many: `selection.held_out`). None takes what the configuration says, which is not at all.
-        A calibrated model says positive from the probability 1/2 on.
+        A calibrated model says positive from the probability 1/2 on. Split-PU, nnPU, uPU, VPU and the naive method can
+        be calibrated, and only with a prior.
     channels : {"auto", "last", "first"}
         Where the channels of images are, which "auto" sees if there are 1, 3 or 4 of them on one side alone.
     layers : None or (str, str)
@@ -100,7 +101,8 @@ class PUEstimator(FittedClassifier):
     model_ : Model
         Networks, preprocessing and thresholds: what `save` writes.
     threshold_ : float
-        The logit of the final network above which it says positive; already taken off in `decision_function`.
+        The logit of the final network above which it says positive, by the calibrated probability if there is one. In
+        `decision_function` it is nought.
     engine_ : str
         How the arithmetic was done, e.g. "eager/fp32/resident".
     n_features_in_ : int
@@ -231,7 +233,7 @@ class PUEstimator(FittedClassifier):
         self.pos_label_ = model.classes[1]
         self.prior_ = model.prior
         self.prior_interval_, self.prior_source_ = None, "stored"
-        self.threshold_ = model.final.threshold
+        self.threshold_ = model.final.threshold + (0.0 if model.calibration is None else model.calibration.cut())
         self.n_features_in_ = int(np.prod(model.preprocessing.shape))
 
     def _keep_findings(self, training: Training) -> None:
