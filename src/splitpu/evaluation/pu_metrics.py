@@ -9,8 +9,8 @@ import numpy.typing as npt
 from splitpu.calibration import sigmoid
 from splitpu.config.schema import Scenario
 from splitpu.data.priors import check_interval, check_prior_of_sample
-from splitpu.evaluation.given import checked_scores, warn_of_probabilities
 from splitpu.evaluation.monotone import ScoreCells, Spread, monotone_spread
+from splitpu.given import checked_scores, warn_of_probabilities
 from splitpu.seeds import numpy_seed
 
 Floats = npt.NDArray[np.float64]
