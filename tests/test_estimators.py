@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from splitpu.config import config_to_toml
+from splitpu.data import PUData
 from splitpu.engine import hardware as hardware_module
 from splitpu.errors import InputError, SplitPUWarning
 
@@ -134,6 +135,9 @@ def test_config_may_be_an_object_a_dict_or_a_file(vectors, tmp_path):
         ({"scenario": "both"}, "scenario='both'"),
         ({"backbone": "cnn13"}, "needs images"),
         ({"device": "abacus"}, "abacus"),
+        ({"device": None}, "device None is not one torch knows"),
+        ({"preset": None}, "there is no preset 'None'; choose one of"),
+        ({"verbose": None}, "verbose=None is not a whole number"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused_by_fit(vectors, parameters, message):
@@ -244,6 +248,25 @@ def test_numbers_among_objects_are_labels(vectors, values):
     fitted = tiny(rounds=0, random_state=0).fit(X, among_objects)
     assert fitted.classes_.tolist() == list(values) and fitted.pos_label_ == 1
     assert np.array_equal(fitted.predict(X) == 1, tiny(rounds=0, random_state=0).fit(X, s).predict(X) == 1)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_tensors_of_every_kind_are_taken(vectors, kind):
+    X, s = vectors[:2]
+    tensor = torch.from_numpy(X).to(kind).requires_grad_()
+    rows = tensor.detach().float().numpy()
+    fitted = tiny(rounds=0).fit(tensor, torch.from_numpy(s).float().requires_grad_())
+    assert np.array_equal(fitted.predict_proba(tensor), tiny(rounds=0).fit(rows, s).predict_proba(rows))
+    data = PUData.from_arrays(tensor, torch.from_numpy(s).float().requires_grad_())
+    assert np.array_equal(data.features, rows) and np.array_equal(data.labelled, s == 1)
+
+
+def test_what_is_doubtful_about_a_prior_is_told_where_fit_was_called(vectors):
+    X, s = vectors[:2]
+    few = s & (np.cumsum(s) < 6)
+    with pytest.warns(SplitPUWarning, match="5 labelled positives are few") as told:
+        tiny(rounds=0).fit(X, few)
+    assert next(one for one in told if "are few" in str(one.message)).filename == __file__
 
 
 def test_a_memory_mapped_table_is_streamed(vectors, tmp_path):

@@ -1,6 +1,5 @@
 """Several trainings at once on one device: seeds, labelled draws or settings that share their rows."""
 
-import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from splitpu.engine.lanes import Ended, SharedRows, in_lanes, sensible_lanes
 from splitpu.engine.stage import Observer
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
 from splitpu.runs.observers import Everyone, StopWhen
+from splitpu.seeds import whole_number
 from splitpu.training import Backbone, Training, check_config, check_needs, train
 
 _One = TypeVar("_One")
@@ -111,14 +111,12 @@ def _in_words(failed: Mapping[int, Exception], finished: Mapping[int, Any], name
 
 def _whole_numbers(seeds: Sequence[int]) -> list[int]:
     try:
-        found = [operator.index(seed) for seed in seeds]
+        given = list(seeds)
     except TypeError:
-        raise InputError(
-            f"seeds={seeds!r} is no list of whole numbers: give one for each training, such as [0, 1, 2]"
-        ) from None
-    if not found:
+        raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
+    if not given:
         raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
-    return found
+    return [whole_number(seed) for seed in given]
 
 
 def _for_each(

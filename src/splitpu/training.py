@@ -31,6 +31,7 @@ from splitpu.methods.result import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
 from splitpu.networks.pretrained import PretrainedWeights
+from splitpu.seeds import whole_number
 from splitpu.views import Views
 
 Floats = npt.NDArray[np.float64]
@@ -89,6 +90,7 @@ def train(
     """
     check_pudata(data)
     check_config(config)
+    seed = whole_number(seed)
     prior = check_needs(config, data, prior)
     if prior_interval is not None:
         prior_interval = check_interval(prior_interval, prior)

@@ -8,6 +8,7 @@ from splitpu.data.chunks import Array, row_slices
 from splitpu.data.frames import frame_as_numbers
 from splitpu.errors import InputError
 from splitpu.listing import listed
+from splitpu.tensors import readable_tensor
 
 Channels = Literal["auto", "first", "last"]
 
@@ -62,9 +63,7 @@ def _plain_array(X: Any, name: str) -> Array:
     if hasattr(X, "toarray"):
         raise InputError(f"{name} is a sparse matrix, which is not supported: pass {name}.toarray()")
     refuse_masked_entries(X, name)
-    if getattr(X, "requires_grad", False) is True:
-        raise InputError(f"{name} is a tensor that requires gradients: pass {name}.detach()")
-    X = frame_as_numbers(X, name)
+    X = frame_as_numbers(readable_tensor(X), name)
     try:
         array: Array = X if type(X) is np.memmap else np.asarray(X)
     except (ValueError, TypeError) as error:

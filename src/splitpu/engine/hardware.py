@@ -127,7 +127,7 @@ def _device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise InputError(f"device {name!r} is not one torch knows; use 'auto', 'cpu' or 'cuda'.") from None
     if device.type not in ("cpu", "cuda"):
         raise InputError(f"device {name!r} is none that splitpu computes on; use 'auto', 'cpu' or 'cuda'.")

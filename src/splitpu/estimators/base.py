@@ -33,6 +33,7 @@ from splitpu.models import Model
 from splitpu.networks import Backbone as OwnNetwork
 from splitpu.predictor import Array
 from splitpu.progress import ProgressLines
+from splitpu.tensors import readable_tensor
 from splitpu.training import Backbone, Training, network_recipe, profile_of, train, with_calibration
 
 if TYPE_CHECKING:
@@ -162,8 +163,9 @@ class PUEstimator(FittedClassifier):
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
         they tell only of one that says the same of nearly all rows.
         """
+        observer, y = ProgressLines(self.verbose), readable_tensor(y)
         refuse_missing_labels(y)
-        X, labels = self._checked_training_input(X, plain_labels(y))
+        X, labels = self._checked_training_input(readable_tensor(X), plain_labels(y))
         classes, positive = two_classes(labels, self.pos_label)
         labelled = labelled_rows(labels, positive)
         data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
@@ -180,7 +182,7 @@ class PUEstimator(FittedClassifier):
             backbone=self.backbone,
             seed=seed,
             device=self.device,
-            observer=ProgressLines(self.verbose),
+            observer=observer,
             layers=self.layers,
             classes=(negative, positive),
         )

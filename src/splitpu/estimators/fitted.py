@@ -11,6 +11,7 @@ from splitpu.data.table_frames import rows_for_table_model
 from splitpu.estimators.inputs import has_image_axes, still_on_disk
 from splitpu.models import Model
 from splitpu.predictor import Array, Predictor, Scores
+from splitpu.tensors import readable_tensor
 
 
 class FittedClassifier(ClassifierMixin, BaseEstimator):
@@ -42,6 +43,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
         return Predictor(self.model_, which, self.classes_, self.device, self._checked_input, self.channels)
 
     def _checked_input(self, X: Any) -> Any:
+        X = readable_tensor(X)
         # Images, wanted or given, are left to the model, which knows the shape it was trained on.
         if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
             return X
