@@ -201,13 +201,16 @@ def test_same_seed_same_model_bit_for_bit(vectors):
 def test_what_else_runs_here_changes_no_model(vectors, monkeypatch):
     X, s, _ = vectors
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # who sets it has chosen the number
-    monkeypatch.setattr(hardware_module, "_cores", lambda: 3)
-    used = []
-    monkeypatch.setattr(torch, "set_num_threads", used.append)
-    for busy in (0, 2):
+    monkeypatch.setattr(hardware_module, "_cores", lambda: 7)
+    used = {0: [], 5: []}  # by the number of busy cores
+    for busy, numbers in used.items():
         monkeypatch.setattr(hardware_module, "_busy_cores", lambda busy=busy: busy)
-        tiny(rounds=0, config=TINY | {"engine.threads": 0}).fit(X, s).predict(X)
-    assert 3 in used and set(used) <= {3, torch.get_num_threads()}
+        monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+        fitted = tiny(rounds=0, config=TINY | {"engine.threads": 0}).fit(X, s)
+        trained_with = len(numbers)
+        fitted.predict(X)
+        assert 7 in numbers[:trained_with] and 7 in numbers[trained_with:]
+    assert used[0] == used[5]
 
 
 def test_other_seeds_give_other_models(vectors):
