@@ -44,3 +44,9 @@ def test_too_few_rows_to_judge_the_labelling():
     data = PUData.from_arrays(np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) < 15)
     found = check_random_labelling(data, seed=0)
     assert not found.doubtful and found.auc is None and "cannot be told" in found.verdict
+
+
+def test_with_hardly_a_label_nothing_is_asked_for_that_cannot_be_given():
+    data = PUData.from_arrays(np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) < 5)
+    found = check_random_labelling(data, seed=0)
+    assert found.auc is None and "cannot be told: only 5 labelled and 295 unlabelled rows are there" in found.verdict

@@ -5,7 +5,8 @@ import pytest
 from test_evaluation import SHIFT, pu_sample, scores
 
 from splitpu import InputError
-from splitpu.evaluation import PUCalibrator, reliability
+from splitpu.evaluation import PUCalibrator, evaluate_pu, find_degeneracies, reliability
+from splitpu.selection import nnpu_value, pu_criterion
 
 
 def true_error(probability: np.ndarray, truth: np.ndarray) -> float:
@@ -64,7 +65,7 @@ def test_reliability_sees_overconfidence():
 def test_bad_calibration():
     with pytest.raises(InputError, match="temperature, platt or isotonic"):
         PUCalibrator.fit([1.0], [0.0], 0.5, method="beta")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="one of them is empty"):
+    with pytest.raises(InputError, match="give at least one"):
         PUCalibrator.fit([], [0.0], 0.5)
     with pytest.raises(InputError, match="NaN or infinite"):
         PUCalibrator.fit([1.0, np.nan], [0.0], 0.5)
@@ -72,3 +73,36 @@ def test_bad_calibration():
         PUCalibrator.fit(np.ones(300), np.zeros(100), 0.5)
     with pytest.raises(InputError, match="outside 0 to 1"):
         reliability([3.0], [-2.0, 1.0], 0.5)
+
+
+def test_an_isotonic_map_on_one_side_of_a_half_cuts_nowhere():
+    knots = np.array([-1.0, 1.0])
+    low, high = (PUCalibrator("isotonic", knots=knots, heights=np.array(ends)) for ends in ([0.1, 0.5], [0.6, 0.9]))
+    assert (low.cut(), high.cut()) == (np.inf, -np.inf)
+
+
+@pytest.mark.parametrize("judge", [find_degeneracies, pu_criterion, nnpu_value, evaluate_pu, PUCalibrator.fit])
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ([0.9, np.nan], "hold NaN or infinite values"),
+        ([], r"the shape \(0,\): give at least one"),
+        ([[0.9, 0.8]], r"the shape \(1, 2\): give at least one, as a flat array"),
+        (["high"], "are not numbers: give what decision_function returns"),
+    ],
+)
+def test_decisions_that_cannot_be_judged(judge, given, sentence):
+    fine = [0.2, -0.1, 0.9, -0.3]
+    for both in ((given, fine), (fine, given)):
+        with pytest.raises(InputError, match=f"the decisions on .*{sentence}"):
+            judge(*both, 0.6)
+
+
+def test_what_else_cannot_be_judged():
+    fine = [0.2, 0.1, 0.9, 0.3]
+    with pytest.raises(InputError, match="the probabilities on unlabelled rows hold NaN"):
+        reliability(fine, [0.5, np.nan], 0.7)
+    with pytest.raises(InputError, match="scenario='some' is unknown"):
+        find_degeneracies(fine, fine, 0.6, scenario="some")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the decisions on held-out positives have the shape"):
+        find_degeneracies(fine, [-0.5, *fine], 0.6, held_out_positive=[])

@@ -118,11 +118,11 @@ def test_rows_without_the_digits_the_model_needs_are_warned_of():
         precise.check(np.full((1, 2), 1e9, np.float32))
 
 
-def test_tensors_may_not_wait_for_gradients():
-    rows = torch.zeros(3, 2, requires_grad=True)
-    with pytest.raises(InputError, match=r"X is a tensor that requires gradients: pass X.detach\(\)"):
-        canonical_features(rows)
-    assert canonical_features(rows.detach()).shape == (3, 2)
+def test_tensors_may_wait_for_gradients_and_have_few_digits():
+    rows = torch.full((3, 2), 0.5, dtype=torch.bfloat16, requires_grad=True)
+    assert np.array_equal(canonical_features(rows), np.full((3, 2), 0.5, np.float32))
+    with pytest.raises(InputError, match="X is not an array of numbers"):
+        canonical_features(rows.detach().to_sparse())
 
 
 class Sparse:

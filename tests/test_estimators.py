@@ -15,6 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from splitpu.config import config_to_toml
+from splitpu.data import PUData
+from splitpu.engine import hardware as hardware_module
 from splitpu.errors import InputError, SplitPUWarning
 
 # --- scikit-learn's own checks ---
@@ -133,6 +135,9 @@ def test_config_may_be_an_object_a_dict_or_a_file(vectors, tmp_path):
         ({"scenario": "both"}, "scenario='both'"),
         ({"backbone": "cnn13"}, "needs images"),
         ({"device": "abacus"}, "abacus"),
+        ({"device": None}, "device None is not one torch knows"),
+        ({"preset": None}, "there is no preset 'None'; choose one of"),
+        ({"verbose": None}, "verbose=None is not a whole number"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused_by_fit(vectors, parameters, message):
@@ -193,6 +198,21 @@ def test_same_seed_same_model_bit_for_bit(vectors):
     assert np.array_equal(first.decision_function(X), from_numpy.decision_function(X))
 
 
+def test_what_else_runs_here_changes_no_model(vectors, monkeypatch):
+    X, s, _ = vectors
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # who sets it has chosen the number
+    monkeypatch.setattr(hardware_module, "_cores", lambda: 7)
+    used = {0: [], 5: []}  # by the number of busy cores
+    for busy, numbers in used.items():
+        monkeypatch.setattr(hardware_module, "_busy_cores", lambda busy=busy: busy)
+        monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+        fitted = tiny(rounds=0, config=TINY | {"engine.threads": 0}).fit(X, s)
+        trained_with = len(numbers)
+        fitted.predict(X)
+        assert 7 in numbers[:trained_with] and 7 in numbers[trained_with:]
+    assert used[0] == used[5]
+
+
 def test_other_seeds_give_other_models(vectors):
     X, s, _ = vectors
     reference = tiny(random_state=7).fit(X, s).decision_function(X)
@@ -222,6 +242,34 @@ def test_booleans_among_objects_are_labels(vectors):
     fitted = tiny(rounds=0, random_state=0).fit(X, labelled.astype(object))
     assert fitted.classes_.tolist() == [False, True]
     assert np.array_equal(fitted.predict(X), tiny(rounds=0, random_state=0).fit(X, labelled).predict(X))
+
+
+@pytest.mark.parametrize("values", [(0, 1), (0.0, 1.0), (-1, 1), (0, True), (np.int64(0), 1)])
+def test_numbers_among_objects_are_labels(vectors, values):
+    X, s = vectors[:2]
+    among_objects = np.array([values[one] for one in s], dtype=object)  # as y.fillna(0) leaves them
+    fitted = tiny(rounds=0, random_state=0).fit(X, among_objects)
+    assert fitted.classes_.tolist() == list(values) and fitted.pos_label_ == 1
+    assert np.array_equal(fitted.predict(X) == 1, tiny(rounds=0, random_state=0).fit(X, s).predict(X) == 1)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_tensors_of_every_kind_are_taken(vectors, kind):
+    X, s = vectors[:2]
+    tensor = torch.from_numpy(X).to(kind).requires_grad_()
+    rows = tensor.detach().float().numpy()
+    fitted = tiny(rounds=0).fit(tensor, torch.from_numpy(s).float().requires_grad_())
+    assert np.array_equal(fitted.predict_proba(tensor), tiny(rounds=0).fit(rows, s).predict_proba(rows))
+    data = PUData.from_arrays(tensor, torch.from_numpy(s).float().requires_grad_())
+    assert np.array_equal(data.features, rows) and np.array_equal(data.labelled, s == 1)
+
+
+def test_what_is_doubtful_about_a_prior_is_told_where_fit_was_called(vectors):
+    X, s = vectors[:2]
+    few = s & (np.cumsum(s) < 6)
+    with pytest.warns(SplitPUWarning, match="5 labelled positives are few") as told:
+        tiny(rounds=0).fit(X, few)
+    assert next(one for one in told if "are few" in str(one.message)).filename == __file__
 
 
 def test_a_memory_mapped_table_is_streamed(vectors, tmp_path):

@@ -133,6 +133,42 @@ def test_bytes_and_floats_in_the_unit_range_give_nearly_the_same_result(images):
     assert np.allclose(tiny(rounds=0).fit(floats, s).decision_function(floats), as_bytes, atol=1e-2)
 
 
+def test_other_numbers_of_channels_need_a_word_and_are_known_afterwards(images, tmp_path):
+    X, s = images
+    two = X[:, :, :7, :2]  # not square, so that a wrong axis would show
+    with pytest.raises(InputError, match="say channels='last' or channels='first'"):
+        tiny(rounds=0).fit(two, s)
+    fitted = tiny(rounds=0, channels="last").fit(two, s)
+    expected = fitted.decision_function(two)
+    first = np.ascontiguousarray(two.transpose(0, 3, 1, 2))
+    other_way = tiny(rounds=0, channels="first").fit(first, s)
+    assert np.array_equal(other_way.decision_function(first), expected)
+    fitted.save(tmp_path)
+    loaded = SplitPUClassifier.load(tmp_path)
+    for layout in (two, first):
+        assert np.array_equal(loaded.decision_function(layout), expected)
+    with pytest.raises(InputError, match=r"images of shape \(8, 8, 2\).*images of shape \(8, 7, 2\)"):
+        loaded.predict(np.zeros((2, 8, 8, 2)))
+
+
+def test_small_grey_images_with_an_axis_of_their_own(images):
+    small = images[0][:, :4, :4, :1]
+    fitted = tiny(rounds=0, channels="last").fit(small, images[1])
+    assert fitted.predict(small).shape == (60,)
+
+
+@pytest.mark.parametrize("channels", ["first", "last"])
+def test_images_that_fit_either_way_are_read_as_the_classifier_was_told(images, channels, tmp_path):
+    cubes = images[0][:, :3, :3]
+    fitted = tiny(rounds=0, channels=channels).fit(cubes, images[1])
+    fitted.save(tmp_path)
+    loaded = SplitPUClassifier.load(tmp_path)
+    with pytest.raises(InputError, match="say channels='last' or channels='first'"):
+        loaded.predict(cubes)
+    told = loaded.set_params(channels=channels).decision_function(cubes)
+    assert np.array_equal(told, fitted.decision_function(cubes))
+
+
 def test_grey_images_need_no_channel_axis(images):
     X, s = images
     grey = X[..., 0]

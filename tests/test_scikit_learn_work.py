@@ -1,5 +1,6 @@
 """The everyday work of somebody who compares PU methods with scikit-learn: searches, folds, frames, kept models."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 from estimator_tools import tiny
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -29,7 +31,10 @@ from splitpu import (
     preset,
     pu_train_test_split,
     train,
+    train_side_by_side,
 )
+from splitpu.config import config_from_dict
+from splitpu.data import HeldOut
 from splitpu.estimators import PUEstimator
 from splitpu.evaluation import check_random_labelling, cross_fitted_decisions
 from splitpu.experiments.declared import experiments
@@ -39,11 +44,21 @@ RNG = np.random.default_rng(0)
 ROWS = np.concatenate([RNG.normal(2, 1, (60, 3)), RNG.normal(-2, 1, (60, 3))]).astype(np.float32)
 LABELLED = np.arange(120) < 30
 IN_WORDS = np.where(LABELLED, "known", "other")  # the positive label is the first in sorted order
+DATA = PUData.from_arrays(ROWS, LABELLED)
+QUICKEST = config_from_dict({"method": "nnpu", "base.epochs": 1}, preset("default"))
 TABLE = pyarrow.table({name: ROWS[:, column] for column, name in enumerate("abc")})
 
 
 def nnpu(**parameters):
     return NNPUClassifier(**{"prior": 0.5, "config": {"base.epochs": 5}, "random_state": 0, **parameters})
+
+
+def several(data=DATA, **named):
+    return train_side_by_side(data, **{"seeds": (0, 1), "prior": 0.5, "config": QUICKEST, "device": "cpu", **named})
+
+
+def test_seeds_may_come_from_numpy() -> None:
+    assert len(several(seeds=np.arange(2))) == 2
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "roc_auc"])
@@ -81,6 +96,20 @@ def test_cross_fitting_takes_the_positive_label_from_the_estimator() -> None:
 
 
 @pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda: GridSearchCV(nnpu(pos_label=0), {"prior": [0.5]}, scoring=make_pu_scorer(prior=0.5), cv=2),
+        lambda: make_pipeline(StandardScaler(), BaggingClassifier(nnpu(pos_label=0), n_estimators=2, random_state=0)),
+        lambda: FixedThresholdClassifier(LogisticRegression(), pos_label=0),
+    ],
+    ids=["search", "bagging", "the wrapper says it"],
+)
+def test_cross_fitting_finds_the_positive_label_in_what_is_wrapped(wrapped) -> None:
+    positive, unlabelled = cross_fitted_decisions(wrapped(), ROWS, (~LABELLED).astype(int), folds=2)
+    assert len(positive) == 30 and positive.mean() > unlabelled.mean()
+
+
+@pytest.mark.parametrize(
     ("call", "sentence"),
     [
         (lambda: PUStratifiedKFold("3"), "n_splits='3' is not a split"),
@@ -95,12 +124,33 @@ def test_cross_fitting_takes_the_positive_label_from_the_estimator() -> None:
         (lambda: make_pu(load_named("breast-cancer"), 20.5, 0), "positives=20.5 is not a whole number"),
         (lambda: train(ROWS, prior=0.5, config=preset("default")), "data is a ndarray: give rows and labels together"),
         (lambda: train(PUData.from_arrays(ROWS, LABELLED), prior=0.5, config={}), "config is a dict: give a Config"),
+        (lambda: several(seeds=3), "seeds=3 is not a list"),
+        (lambda: several(seeds=[0.5]), "seed=0.5 is not a whole number"),
+        (lambda: several(seeds=np.arange(0)), "seeds is empty"),
+        (lambda: several(config={}), "config is a dict: give a Config"),
+        (lambda: several(config=None), "config is a NoneType: give a Config"),
+        (lambda: several([ROWS, ROWS]), "data is a ndarray: give rows and labels together"),
+        (lambda: several([DATA]), "data has 1 entries for 2 seeds"),
+        *(
+            (lambda call=call, interval=interval: call(prior_interval=interval), sentence)
+            for call in (lambda **named: train(DATA, prior=0.5, config=QUICKEST, **named), lambda **n: several(**n))
+            for interval, sentence in (
+                (0.1, "prior_interval=0.1 is not a range"),
+                ((0.6, 0.4), "lower end first"),
+                ((-0.1, 0.6), "lower end first"),
+                ((0.1, 0.2), "prior_interval=(0.1, 0.2) does not hold the prior, 0.5"),
+            )
+        ),
+        (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, prior_interval=(0.1, 0.2)), "does not hold the prior, 0.5"),
+        (lambda: train(DATA, prior=0.5, config=QUICKEST, seed=None), "seed=None is not a whole number"),
+        (lambda: estimate_prior(DATA, seed=None), "seed=None is not a whole number"),
+        (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, seed=None), "seed=None is not a whole number"),
         (lambda: estimate_prior(ROWS), "data is a ndarray: give rows and labels together"),
         (lambda: check_random_labelling(ROWS), "data is a ndarray: give rows and labels together"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_sentence(call, sentence) -> None:
-    with pytest.raises(InputError, match=sentence.replace("(", r"\(")) as refused:
+    with pytest.raises(InputError, match=re.escape(sentence)) as refused:
         call()
     assert "\n" not in str(refused.value)
 
@@ -172,3 +222,38 @@ def test_every_classifier_shows_what_it_takes() -> None:
 def test_smoke_of_one_experiment_runs_that_one(tmp_path: Path) -> None:
     smoke([experiments()["competitor-choice"]], tmp_path, tell=lambda _: None)
     assert [path.stem for path in (tmp_path / "results").iterdir()] == ["competitor-choice"]
+
+
+class FrameOfObjects:
+    """As pandas' frames of nullable columns, or of booleans among floats: numpy makes objects of them."""
+
+    def __init__(self, columns):
+        self._columns = columns
+        self.columns, self.dtypes = list(columns), [np.asarray(one).dtype for one in columns.values()]
+
+    def __getitem__(self, name):
+        return self._columns[name]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(list(zip(*self._columns.values(), strict=True)), dtype=object)
+
+
+def test_frames_of_numbers_that_numpy_calls_objects_become_data() -> None:
+    frame = FrameOfObjects({"a": ROWS[:, 0].tolist(), "above": (ROWS[:, 1] > 0).tolist()})
+    expected = PUData.from_arrays(np.stack([ROWS[:, 0], ROWS[:, 1] > 0], axis=1), LABELLED)
+    np.testing.assert_array_equal(PUData.from_arrays(frame, LABELLED).features, expected.features)
+    missing = type("NAType", (), {})()  # as pandas calls it
+    with pytest.raises(InputError, match=r"missing values.*\(columns 'above'\)"):
+        PUData.from_arrays(FrameOfObjects({"a": [0.5] * 120, "above": [True, missing] * 60}), LABELLED)
+    with pytest.raises(InputError, match=r"X_test holds columns that are not numbers \('ward'\)"):
+        HeldOut.from_arrays(FrameOfObjects({"a": [0.5] * 120, "ward": ["north"] * 120}), LABELLED)
+
+
+def test_the_base_model_knows_the_columns_as_well() -> None:
+    fitted = tiny(rounds=0).fit(TABLE, LABELLED)
+    np.testing.assert_array_equal(fitted.base_.predict_proba(TABLE), fitted.predict_proba(TABLE))
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        fitted.base_.predict(TABLE.select(["c", "b", "a"]))
+    objects = ROWS.astype(object)
+    np.testing.assert_array_equal(tiny(rounds=0).fit(ROWS, LABELLED).base_.predict(objects), fitted.predict(TABLE))
+    assert not hasattr(tiny(), "base_")

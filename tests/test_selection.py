@@ -11,7 +11,7 @@ import pytest
 import torch
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 
-from splitpu import InputError, SplitPUClassifier, train
+from splitpu import DistPUClassifier, InputError, SplitPUClassifier, VPUClassifier, train
 from splitpu.calibration import PUCalibrator, sigmoid
 from splitpu.config import Config, config_from_dict
 from splitpu.data import PUData
@@ -253,6 +253,14 @@ def test_settings_that_cannot_be():
         config_from_dict({"selection.held_out": 0.9})
 
 
+def test_what_cannot_be_calibrated_is_told_so_in_the_words_it_was_asked_for():
+    X, s = (tiny_arrays(rows=180)[name] for name in ("X", "s"))
+    with pytest.raises(InputError, match=r"'dist-pu' does not use held-out rows.*\(platt\): leave out calibration, or"):
+        DistPUClassifier(prior=PRIOR, calibration="platt").fit(X, s)
+    with pytest.raises(InputError, match=r"calibration \(platt\) needs the prior.*give it, or leave out calibration"):
+        VPUClassifier(prior=None, calibration="platt").fit(X, s)
+
+
 # ---------------------------------------------------------------------------------------------------------- calibration
 
 
@@ -274,6 +282,10 @@ def test_calibrated_classifier_is_kept_whole(method, tmp_path: Path):
     assert calibrator is not None and calibrator.method == method
     probabilities = fitted.predict_proba(X)[:, 1]
     assert ((probabilities > 0.5) == fitted.predict(X)).all()
+    uncalibrated = replace(fitted.model_, calibration=None).decision(
+        X.astype(np.float32), Hardware.choose("cpu", Config().engine)
+    )
+    assert np.array_equal(uncalibrated + fitted.model_.final.threshold > fitted.threshold_, fitted.predict(X) == 1)
     fitted.save(tmp_path / "model")
     assert sorted(path.suffix for path in (tmp_path / "model").iterdir()) == [".json", ".safetensors"]
     assert np.array_equal(SplitPUClassifier.load(tmp_path / "model").predict_proba(X)[:, 1], probabilities)
@@ -292,6 +304,7 @@ def test_exported_map_is_the_calibrator(method):
     asked = np.r_[np.linspace(-8, 8, 101), known[:5]]
     exported, answers = (one.numpy() for one in CalibrationMap(calibrator)(torch.tensor(asked)))
     assert np.array_equal(answers, calibrator.decision(asked) > 0)
+    assert np.array_equal(answers, asked > calibrator.cut())
     assert np.allclose(exported, calibrator.probability(asked), atol=1e-4)
     assert np.allclose(sigmoid(calibrator.decision(asked)), calibrator.probability(asked), atol=2e-6)
     again = PUCalibrator.from_dict(json.loads(json.dumps(calibrator.to_dict())))

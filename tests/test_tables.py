@@ -6,12 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 from cli_tools import TINY, must_refuse, run_cli
 
+from splitpu.cli import main
+from splitpu.config import EngineConfig
 from splitpu.data.table_files import read_table, write_parquet
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
+from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError, ModelFileError
+from splitpu.estimators import SplitPUClassifier
 from splitpu.models import Model
 
 Capture = pytest.CaptureFixture[str]
@@ -312,3 +317,58 @@ def test_wrong_words(trained: Path, capsys: Capture) -> None:
     ):
         code, _, err = run_cli(capsys, "fit", *words, "--prior", 0.5)
         assert code == 2 and saying in err and err.count("\n") == 1
+
+
+def fitted_on(table: Path, run: Path) -> Path:
+    words = ["fit", str(table), "--label", "s", "--prior", "0.5", "--out", str(run), "--quiet", *TINY]
+    assert main(words) == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def run_of_a_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("table")
+    rows = [{**row, "seen": str(number % 5 == 0).upper()} for number, row in enumerate(rows_of(60))]
+    data = write_csv(folder / "a.csv", rows)
+    return fitted_on(data, folder / "run")
+
+
+def test_a_loaded_model_finds_the_columns_of_a_data_frame_by_name(run_of_a_table: Path) -> None:
+    loaded, model = SplitPUClassifier.load(run_of_a_table), Model.load(run_of_a_table)
+    table = read_table(run_of_a_table.parent / "a.csv")
+    encoded = TableRecipe.from_dict(model.inputs or {}).encode(table)
+    expected = model.decision(encoded, Hardware.choose("cpu", EngineConfig(threads=1)))
+    ages = [None if age is None else float(age) for age in table.columns["age"]]
+    frame = pyarrow.table({**table.columns, "age": ages})
+    for order in (frame.column_names, ["seen", "ward", "age"]):
+        np.testing.assert_allclose(loaded.decision_function(frame.select(order)), expected, atol=1e-6)
+    np.testing.assert_allclose(loaded.base_.predict_proba(frame)[:, 1].round(), loaded.base_.predict(frame))
+
+
+def test_what_a_loaded_model_cannot_find_in_x_is_named(run_of_a_table: Path) -> None:
+    loaded = SplitPUClassifier.load(run_of_a_table)
+    cells: dict[str, Any] = {"age": [41.0], "ward": ["north"], "seen": ["TRUE"]}
+    with pytest.raises(InputError, match="X lacks columns that the model was trained on: add 'ward'"):
+        loaded.predict(pyarrow.table({name: cells[name] for name in ("age", "seen")}))
+    with pytest.raises(InputError, match="'age' of X holds 'old'"):
+        loaded.predict(pyarrow.table(cells | {"age": ["old"]}))
+    words, values = (pyarrow.table(cells | {"seen": [seen]}) for seen in ("TRUE", True))
+    assert loaded.decision_function(words) == loaded.decision_function(values)
+    with pytest.raises(InputError, match="'seen' of X holds times"):
+        loaded.predict(pyarrow.table(cells | {"seen": [np.datetime64("2026-01-01", "s")]}))
+    with pytest.raises(InputError, match=r"no column names.*give X as a data frame"):
+        loaded.predict(np.zeros((2, 8)))
+
+
+def test_a_table_of_plain_numbers_may_be_an_array_too(tmp_path: Path) -> None:
+    rows = [{name: round(float(value), 3) for name, value in row.items()} for row in plain_numbers()]
+    data = write_csv(tmp_path / "a.csv", rows)
+    loaded = SplitPUClassifier.load(fitted_on(data, tmp_path / "run"))
+    frame = pyarrow.table({name: [row[name] for row in rows] for name in ("b", "a")})
+    in_the_files_order = np.array([[row["a"], row["b"]] for row in rows])
+    np.testing.assert_array_equal(loaded.decision_function(frame), loaded.decision_function(in_the_files_order))
+
+
+def plain_numbers() -> list[dict[str, Any]]:
+    random = np.random.default_rng(0)
+    return [{"a": random.normal(3 * (n % 2)), "b": random.normal(), "s": n % 4 == 1} for n in range(40)]

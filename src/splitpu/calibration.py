@@ -1,5 +1,6 @@
 """Probabilities that mean what they say, learned and judged from held-out P and U."""
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -10,8 +11,8 @@ import numpy.typing as npt
 from splitpu.config.schema import Scenario
 from splitpu.data.priors import check_prior_of_sample
 from splitpu.errors import InputError
+from splitpu.given import Floats, checked_scores
 
-Floats = npt.NDArray[np.float64]
 CalibrationMethod = Literal["temperature", "platt", "isotonic"]
 
 # How far a slope may go. Held-out rows with fewer positives than the prior says, which is every second draw of a model
@@ -47,9 +48,11 @@ class PUCalibrator:
         log(1 + exp z), which is convex. Isotonic estimates prior * density of P / density of the population directly,
         rising with the decision; it needs hundreds of positives.
         """
-        positive, population, prior = _checked(decision_positive, decision_unlabelled, prior, scenario)
-        if not (np.isfinite(positive).all() and np.isfinite(population).all()):
-            raise InputError("decisions to be calibrated hold NaN or infinite values: check the model that made them")
+        known, other = (
+            checked_scores(decision_positive, "held-out positives"),
+            checked_scores(decision_unlabelled, "held-out unlabelled rows"),
+        )
+        positive, population, prior = _with_population(known, other, prior, scenario)
         if method == "isotonic":
             return cls(method, knots=(fitted := _isotonic(positive, population, prior))[0], heights=fitted[1])
         if method not in ("temperature", "platt"):
@@ -77,6 +80,22 @@ class PUCalibrator:
         inside = np.clip(self.probability(decision), SUREST_MISS, 1 - SUREST_MISS)
         odds: Floats = np.log(inside) - np.log1p(-inside)
         return odds
+
+    def cut(self) -> float:
+        """The decision above which the probability is above 1/2; infinite where an isotonic map stays on one side.
+
+        >>> PUCalibrator("platt", slope=2.0, offset=1.0).cut()
+        -0.5
+        """
+        if self.knots is None or self.heights is None:
+            return -self.offset / self.slope
+        above = np.flatnonzero(self.heights > 0.5)
+        if not len(above):
+            return math.inf
+        if above[0] == 0:
+            return -math.inf
+        ends = slice(above[0] - 1, above[0] + 1)  # of the stretch that rises through 1/2
+        return float(np.interp(0.5, self.heights[ends], self.knots[ends]))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, which a model file keeps."""
@@ -125,7 +144,11 @@ def reliability(
     In a bin that holds a share p of the labelled positives and a share q of the population, prior * p / q of the rows
     are positive. Bins hold equal numbers of rows where probabilities pile up at the ends.
     """
-    positive, population, prior = _checked(probability_positive, probability_unlabelled, prior, scenario)
+    known, other = (
+        checked_scores(probability_positive, "positives", "probabilities"),
+        checked_scores(probability_unlabelled, "unlabelled rows", "probabilities"),
+    )
+    positive, population, prior = _with_population(known, other, prior, scenario)
     if min(population.min(), positive.min()) < 0 or max(population.max(), positive.max()) > 1:
         raise InputError("reliability is about probabilities, and some values lie outside 0 to 1: give predict_proba's")
     edges = np.unique(np.quantile(population, np.linspace(0, 1, bins + 1)))
@@ -147,13 +170,8 @@ def reliability(
     return Reliability(tuple(found), float(sum(one.share * abs(one.promised - one.estimated) for one in found)))
 
 
-def _checked(
-    positive: npt.ArrayLike, unlabelled: npt.ArrayLike, prior: float, scenario: Scenario
-) -> tuple[Floats, Floats, float]:
-    """Flat arrays of what is known to be positive and of what stands for the population, and a prior they can have."""
-    known, other = (np.asarray(values, dtype=np.float64).reshape(-1) for values in (positive, unlabelled))
-    if len(known) == 0 or len(other) == 0:
-        raise InputError("calibration needs held-out positives and held-out unlabelled rows, and one of them is empty")
+def _with_population(known: Floats, other: Floats, prior: float, scenario: Scenario) -> tuple[Floats, Floats, float]:
+    """What is known to be positive, what stands for the population, and a prior they can have."""
     prior = check_prior_of_sample(prior, len(known), len(other), scenario)
     return known, np.concatenate([known, other]) if scenario == "single-training-set" else other, prior
 

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from splitpu.errors import InputError
 from splitpu.listing import listed
+from splitpu.tensors import readable_tensor
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[Any]
@@ -60,7 +61,7 @@ def binary_truth(labels: npt.ArrayLike, name: str = "y", *, positive: object = N
 
 def _one_dimensional(labels: npt.ArrayLike, name: str) -> Values:
     try:
-        values = np.asarray(labels)
+        values = np.asarray(readable_tensor(labels))
         if values.dtype == object:  # a data frame column, say: let numpy find the type of what is inside
             values = np.asarray(values.tolist())
     except (ValueError, TypeError) as error:

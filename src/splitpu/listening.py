@@ -4,6 +4,7 @@ Python keeps one way of showing warnings for the whole process. Runs in several 
 hear one another's warnings and leave things in disorder, so all of them share one that asks whose thread it is in.
 """
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,6 +17,14 @@ Note = Callable[[str], None]
 
 _CHANGING = threading.RLock()  # whoever changes how the process treats warnings, be it for a moment, holds this
 _here = threading.local()  # its `listeners` are those of the blocks that are open in this thread
+
+
+def warn_where_called(sentence: str) -> None:
+    """Warn at the line outside of this package that led here, however many functions of it lie between."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "splitpu":
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(sentence, SplitPUWarning, stacklevel=level)
 
 
 class _Installation:

@@ -1,5 +1,6 @@
 """A trained model with the three questions every scikit-learn classifier answers."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from splitpu.data import canonical_features
-from splitpu.data.features import rows_in_words
+from splitpu.data.features import Channels, rows_in_words
 from splitpu.engine.ambient import usual_torch
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
@@ -20,17 +21,29 @@ Scores = npt.NDArray[np.float64]
 class Predictor:
     """One trained network, answering as scikit-learn asks: decisions above zero mean the second of `classes_`."""
 
-    def __init__(self, model: Model, which: Literal["final", "base"], classes: Array, device: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        which: Literal["final", "base"],
+        classes: Array,
+        device: str,
+        checked_input: Callable[[Any], Any],
+        channels: Channels = "auto",
+    ) -> None:
         self.classes_ = classes
-        self._model, self._which, self._device = model, which, device
+        self._model, self._which, self._device, self._channels = model, which, device, channels
+        self._checked_input = checked_input  # the classifier's, which knows the columns it was trained on
         # The model scores the positive class, which need not be the second in sorted order.
         self._sign = 1.0 if classes[1] == model.classes[1] else -1.0
 
     def decision_function(self, X: Any) -> Scores:
         """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold."""
-        features = canonical_features(X, "X", double=self._model.preprocessing.double)
-        self._model.preprocessing.check(features)
-        hardware = Hardware.choose(self._device, self._model.config.engine)
+        fitted = self._model.preprocessing
+        features = canonical_features(
+            self._checked_input(X), "X", channels=self._channels, double=fitted.double, trained_on=fitted.shape
+        )
+        fitted.check(features)
+        hardware = Hardware.choose(self._device, self._model.config.engine, whatever_else_runs=True)
         with usual_torch():
             decision = self._model.decision(features, hardware, which=self._which)
         _refuse_no_numbers(decision)

@@ -1,12 +1,17 @@
 """Progress as plain lines of text."""
 
+import numpy as np
+
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.errors import InputError
 
 
 class ProgressLines(Observer):
     """Plain lines on the standard output, for logs and notebooks alike."""
 
     def __init__(self, verbose: int) -> None:
+        if not isinstance(verbose, int | np.integer):
+            raise InputError(f"verbose={verbose!r} is not a whole number: give 0 for silence, 1 or 2")
         self.verbose = verbose
 
     def epoch_done(self, record: EpochRecord) -> None:

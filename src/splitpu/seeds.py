@@ -1,5 +1,9 @@
 """Seeds as numpy and scikit-learn want them. Those they take already stay what they are: results depend on them."""
 
+import operator
+
+from splitpu.errors import InputError
+
 _SEEDS: int = 2**32  # as many as scikit-learn knows
 
 
@@ -9,6 +13,7 @@ def numpy_seed(seed: int) -> int:
     >>> numpy_seed(7), numpy_seed(2**40), numpy_seed(-1)
     (7, 1099511627776, 4294967295)
     """
+    seed = whole_number(seed)
     return seed if seed >= 0 else seed % _SEEDS
 
 
@@ -18,4 +23,16 @@ def sklearn_seed(seed: int) -> int:
     >>> sklearn_seed(7), sklearn_seed(2**32 + 7), sklearn_seed(-1)
     (7, 7, 4294967295)
     """
-    return seed % _SEEDS
+    return whole_number(seed) % _SEEDS
+
+
+def whole_number(seed: object) -> int:
+    """A seed as Python's own number, whatever kind of whole number it came as.
+
+    >>> whole_number(True), whole_number(3)
+    (1, 3)
+    """
+    try:
+        return operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"seed={seed!r} is not a whole number: give one, such as 0") from None

@@ -9,6 +9,7 @@ from splitpu.calibration import sigmoid
 from splitpu.data.priors import check_share
 from splitpu.data.pudata import FEWEST_POSITIVES, Indices, PUData
 from splitpu.errors import InputError
+from splitpu.given import Floats, checked_scores
 from splitpu.seeds import numpy_seed
 
 
@@ -28,7 +29,8 @@ def pu_criterion(decision_positive: npt.ArrayLike, decision_unlabelled: npt.Arra
     >>> pu_criterion([1.0, 2.0], [1.0, -1.0, -2.0, 3.0], prior=0.5)
     1.0
     """
-    positive, unlabelled, prior = _scores(decision_positive), _scores(decision_unlabelled), check_share(prior)
+    positive, unlabelled = _checked(decision_positive, decision_unlabelled)
+    prior = check_share(prior)
     recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
     return 2 * prior * recall - rate + (1 - prior)
 
@@ -41,7 +43,8 @@ def nnpu_value(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayL
     >>> round(nnpu_value([9.0, 9.0], [9.0, -9.0], prior=0.5), 3)
     0.0
     """
-    positive, unlabelled, prior = _scores(decision_positive), _scores(decision_unlabelled), check_share(prior)
+    positive, unlabelled = _checked(decision_positive, decision_unlabelled)
+    prior = check_share(prior)
     missed, called = sigmoid(-positive).mean(), sigmoid(positive).mean()
     return float(prior * missed + max(sigmoid(unlabelled).mean() - prior * called, 0.0))
 
@@ -54,7 +57,7 @@ def variational_value(logit_positive: npt.ArrayLike, logit_population: npt.Array
     >>> round(variational_value([9.0, 9.0], [9.0, -9.0]), 3)
     -0.693
     """
-    positive, population = (-np.logaddexp(0.0, -_scores(logit)) for logit in (logit_positive, logit_population))
+    positive, population = (-np.logaddexp(0.0, -one) for one in _checked(logit_positive, logit_population))
     return float(np.logaddexp.reduce(population) - np.log(len(population)) - positive.mean())
 
 
@@ -99,8 +102,5 @@ def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, In
     return left, positives, together if data.scenario == "single-training-set" else unlabelled
 
 
-def _scores(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    scores = np.asarray(values, dtype=np.float64)
-    if scores.ndim != 1 or len(scores) == 0:
-        raise InputError(f"decisions of shape {scores.shape} cannot be judged; give at least one, as a flat array")
-    return scores
+def _checked(positive: npt.ArrayLike, population: npt.ArrayLike) -> tuple[Floats, Floats]:
+    return checked_scores(positive, "positives"), checked_scores(population, "rows of the population")

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from splitpu.config.schema import Config, EngineConfig
-from splitpu.data.pudata import PUData
+from splitpu.data.priors import check_interval
+from splitpu.data.pudata import PUData, check_pudata
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import Ended, SharedRows, in_lanes, sensible_lanes
 from splitpu.engine.stage import Observer
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
 from splitpu.runs.observers import Everyone, StopWhen
-from splitpu.training import Backbone, Training, check_needs, train
+from splitpu.seeds import whole_number
+from splitpu.training import Backbone, Training, check_config, check_needs, train
 
 _One = TypeVar("_One")
 
@@ -47,14 +49,15 @@ def train_side_by_side(
     >>> [one.model.network_name for one in train_side_by_side(draws, seeds=(0, 1), prior=0.49, config=quick)]
     ['cnn-small', 'cnn-small']
     """
-    if not seeds:
-        raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
-    sets, configs = _for_each(data, PUData, seeds, "data"), _for_each(config, Config, seeds, "config")
+    seeds = _whole_numbers(seeds)
+    sets, configs = _for_each(data, check_pudata, seeds, "data"), _for_each(config, check_config, seeds, "config")
     listeners = list(observers) if observers is not None else [Observer() for _ in seeds]
     if len(listeners) != len(seeds):
         raise InputError(f"{len(listeners)} observers were given for {len(seeds)} seeds: give one for each")
     for one, settings in zip(sets, configs, strict=True):
-        check_needs(settings, one, prior)
+        checked = check_needs(settings, one, prior)
+        if prior_interval is not None:
+            check_interval(prior_interval, checked)
     shared, left = SharedRows(), threading.Event()
     jobs = [
         partial(
@@ -106,10 +109,23 @@ def _in_words(failed: Mapping[int, Exception], finished: Mapping[int, Any], name
     return f"{reasons}; finished: {others or 'none'}."
 
 
-def _for_each(given: _One | Sequence[_One], kind: type[_One], seeds: Sequence[int], name: str) -> list[_One]:
-    if isinstance(given, kind):
-        return [given] * len(seeds)
-    several: list[_One] = list(given)  # type: ignore[arg-type]
+def _whole_numbers(seeds: Sequence[int]) -> list[int]:
+    try:
+        given = list(seeds)
+    except TypeError:
+        raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
+    if not given:
+        raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
+    return [whole_number(seed) for seed in given]
+
+
+def _for_each(
+    given: _One | Sequence[_One], check: Callable[[object], None], seeds: Sequence[int], name: str
+) -> list[_One]:
+    """One for every seed, each of which passed the `check` that `train` has for it."""
+    several: list[_One] = list(given) if isinstance(given, list | tuple) else [given] * len(seeds)  # type: ignore[list-item]
+    for one in several:
+        check(one)
     if len(several) != len(seeds):
         raise InputError(f"{name} has {len(several)} entries for {len(seeds)} seeds: give one for all, or one for each")
     return several

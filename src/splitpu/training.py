@@ -11,6 +11,7 @@ from splitpu.calibration import CalibrationMethod, PUCalibrator
 from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
 from splitpu.config.schema import Config, Scenario
+from splitpu.data.priors import check_interval
 from splitpu.data.pudata import PUData, check_prior, check_pudata
 from splitpu.engine.ambient import usual_torch
 from splitpu.engine.checkpoint import CheckpointStore
@@ -30,6 +31,7 @@ from splitpu.methods.result import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
 from splitpu.networks.pretrained import PretrainedWeights
+from splitpu.seeds import whole_number
 from splitpu.views import Views
 
 Floats = npt.NDArray[np.float64]
@@ -80,16 +82,18 @@ def train(
 ) -> Training:
     """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
 
-    A prior that is an estimate comes with its `prior_interval` (95 %), within which thresholds look for a gap.
+    A prior that is an estimate comes with its `prior_interval` (95 %), which holds it and within which thresholds look
+    for a gap.
     In a `world` of several processes each calls this with the same data and settings; all end with the same model.
     Runs in one process that are given the same `shared` have one copy of the rows among them.
     A `warm_start` that was made before takes the place of the warm-up.
     """
     check_pudata(data)
-    if not isinstance(config, Config):
-        kind = type(config).__name__
-        raise InputError(f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})")
+    check_config(config)
+    seed = whole_number(seed)
     prior = check_needs(config, data, prior)
+    if prior_interval is not None:
+        prior_interval = check_interval(prior_interval, prior)
     context = open_context(
         data,
         prior=prior,
@@ -145,7 +149,9 @@ def open_context(
 ) -> Context:
     """Set up everything that stages need, without training any."""
     data, aside = without_rows_aside(data, config, seed)
-    hardware = Hardware.choose(device, config.engine, trains_images=data.kind != "vectors").within(world or World())
+    hardware = Hardware.choose(
+        device, config.engine, trains_images=data.kind != "vectors", whatever_else_runs=True
+    ).within(world or World())
     if hardware.kernels:
         prepare(hardware.device)
     rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
@@ -189,6 +195,13 @@ def calibrated_on(
     )
 
 
+def check_config(config: object) -> None:
+    """Refuse what classifiers take for settings and nothing else does: a dict, a path, nothing at all."""
+    if not isinstance(config, Config):
+        kind = type(config).__name__
+        raise InputError(f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})")
+
+
 def check_needs(config: Config, data: PUData, prior: float | None) -> float | None:
     """Refuse, before anything is trained, a method that lacks its prior or the truth it learns from; gives the prior,
     whatever kind of number it came as, as one that can be reckoned with and saved."""
@@ -196,7 +209,12 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
     if prior is not None:
         return check_prior(prior, data)
     selection = config.selection
-    if selection.held_out and (selection.calibration != "none" or selection.criterion in ("accuracy", "nnpu")):
+    if selection.calibration != "none":
+        raise InputError(
+            f"calibration ({selection.calibration}) needs the prior, without which P and U say nothing of "
+            "probabilities: give it, or leave out calibration"
+        )
+    if selection.held_out and selection.criterion in ("accuracy", "nnpu"):
         raise InputError(
             "selection.held_out needs the prior, without which P and U say nothing of a model: give it, or "
             "choose by VPU's own loss with selection.criterion=variational"
@@ -233,9 +251,11 @@ def _check_selection(config: Config) -> None:
             "selection.held_out, to 0.2 say"
         )
     if selection.held_out and "selection" not in sections_in_use(config):
+        calibrated = selection.calibration != "none"  # then the rows may be held out for it alone, unasked
+        from_them = f", by which probabilities are calibrated ({selection.calibration})" if calibrated else ""
         raise InputError(
-            f"method '{config.method}' does not use held-out rows: leave out selection.held_out, or choose split-pu, "
-            "nnpu, upu, vpu or naive"
+            f"method '{config.method}' does not use held-out rows{from_them}: leave out "
+            f"{'calibration' if calibrated else 'selection.held_out'}, or choose split-pu, nnpu, upu, vpu or naive"
         )
 
 

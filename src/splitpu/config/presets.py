@@ -32,12 +32,12 @@ def preset(name: str, profile: DataProfile | None = None) -> Config:
     >>> preset("paper").base.optimiser.rate
     0.0001
     """
-    if name in _PRESETS:
+    if isinstance(name, str) and name in _PRESETS:
         config = _PRESETS[name](profile)
         return (
             config if name == "paper" or profile is None else methods_fitted_to(config, profile.rows, profile.labelled)
         )
-    raise unknown_name("preset", name, _PRESETS)
+    raise unknown_name("preset", str(name), _PRESETS)
 
 
 def preset_names() -> list[str]:

@@ -5,8 +5,10 @@ from typing import Any, Literal
 import numpy as np
 
 from splitpu.data.chunks import Array, row_slices
+from splitpu.data.frames import frame_as_numbers
 from splitpu.errors import InputError
 from splitpu.listing import listed
+from splitpu.tensors import readable_tensor
 
 Channels = Literal["auto", "first", "last"]
 
@@ -14,11 +16,21 @@ USUAL_CHANNEL_COUNTS = (1, 3, 4)
 LARGEST_SHIFT = 2**-12  # how far float32 may move a value, as a share of all its column spans
 
 
-def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto", double: bool = False) -> Array:
+def canonical_features(
+    X: Any,
+    name: str = "X",
+    *,
+    channels: Channels = "auto",
+    double: bool = False,
+    trained_on: tuple[int, ...] | None = None,
+) -> Array:
     """Features as (n, d) float32, or as (n, H, W, C) or (n, S, H, W, C) uint8 or float32; all values finite.
 
     Vectors stay float64 where a column lies so far from nought (times in seconds do) that float32 would make the same
     of many of its values, or where a model asks for it with `double`, since its training rows did.
+
+    With `channels="auto"` they are the axis of 1, 3 or 4 entries or, for a model, the one that makes the rows such as
+    it was `trained_on`, which is the shape of one.
 
     Five axes are volumes, stacks of S slices. A volume with fewer slices than others is filled up with slices of zeros:
     a slice in which every value is 0 is not there, neither for statistics nor for networks.
@@ -29,6 +41,8 @@ def canonical_features(X: Any, name: str = "X", *, channels: Channels = "auto", 
     (5, 8, 8, 3)
     """
     array = _plain_array(X, name)
+    if channels == "auto" and trained_on is not None:
+        channels = _channels_as(trained_on, array.shape[1:])
     arranged = _channels_last(array, name, channels)
     if arranged.ndim in (4, 5) and arranged.dtype == np.uint8:
         return _contiguous(arranged)
@@ -49,8 +63,7 @@ def _plain_array(X: Any, name: str) -> Array:
     if hasattr(X, "toarray"):
         raise InputError(f"{name} is a sparse matrix, which is not supported: pass {name}.toarray()")
     refuse_masked_entries(X, name)
-    if getattr(X, "requires_grad", False) is True:
-        raise InputError(f"{name} is a tensor that requires gradients: pass {name}.detach()")
+    X = frame_as_numbers(readable_tensor(X), name)
     try:
         array: Array = X if type(X) is np.memmap else np.asarray(X)
     except (ValueError, TypeError) as error:
@@ -101,6 +114,18 @@ def _channel_axis(shape: tuple[int, ...], name: str) -> Channels:
             "with 1, 3 or 4 channels, or say channels='last' or channels='first'"
         )
     return "first" if first else "last"
+
+
+def _channels_as(trained_on: tuple[int, ...], shape: tuple[int, ...]) -> Channels:
+    """Where the channels of rows of this shape are, by those a model was trained on, which have them last.
+
+    Rows that fit neither way are taken as they are, so that they are refused for their shape.
+
+    >>> _channels_as((8, 9, 2), (2, 8, 9)), _channels_as((8, 9, 2), (8, 9, 2)), _channels_as((3, 3, 3), (3, 3, 3))
+    ('first', 'last', 'auto')
+    """
+    first, last = (*shape[1:], *shape[:1]) == trained_on, shape[-3:] == trained_on[-3:]
+    return "auto" if first and last else "first" if first else "last"
 
 
 def _contiguous(array: Array) -> Array:

@@ -1,7 +1,7 @@
 """What a prior has to be before anything is reckoned with it."""
 
 from numbers import Real
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -28,6 +28,28 @@ def check_share(prior: object) -> float:
     if not 0 < value < 1:  # also refuses NaN
         raise InputError(f"prior={value:g} is not a share: {_WANTED}")
     return value
+
+
+def check_interval(interval: Any, prior: float | None) -> tuple[float, float]:
+    """The ends of the interval of a prior as floats, if it is a range of shares that holds the prior.
+
+    >>> check_interval([0.3, 0.5], 0.4)
+    (0.3, 0.5)
+    """
+    try:
+        low, high = (float(end) for end in interval)
+    except (TypeError, ValueError):
+        raise InputError(f"prior_interval={interval!r} is not a range: give its two ends, such as (0.3, 0.5)") from None
+    if not 0 <= low <= high <= 1:  # also refuses NaN
+        raise InputError(
+            f"prior_interval=({low:g}, {high:g}) is not a range of shares: give its lower end first, both from 0 to 1"
+        )
+    if prior is not None and not low <= prior <= high:
+        raise InputError(
+            f"prior_interval=({low:g}, {high:g}) does not hold the prior, {prior:g}: give the range that the prior "
+            "itself was estimated with"
+        )
+    return low, high
 
 
 def check_scenario(scenario: object) -> None:

@@ -18,6 +18,7 @@ from splitpu.errors import InputError
 
 _LIMITING = threading.Lock()
 _LIMITS: list[int] = []  # numbers of CPU threads: the one before all, then that of every block that is open
+_MOST_THREADS = 16
 _LOOKS, _BETWEEN_LOOKS = 7, 0.002  # seconds; how often to look at what other programs do, when a number is chosen
 
 
@@ -33,10 +34,14 @@ class Hardware:
     world: World = field(default_factory=World)
 
     @classmethod
-    def choose(cls, device: str, config: EngineConfig, *, trains_images: bool = False) -> "Hardware":
+    def choose(
+        cls, device: str, config: EngineConfig, *, trains_images: bool = False, whatever_else_runs: bool = False
+    ) -> "Hardware":
         """Take the fastest correct choice this machine offers, unless the configuration forbids it.
 
         On a CPU only convolutions gain from half the digits, and scores of a finished model are worth all of them.
+        Sums depend on the number of threads. Who does not store it with the result asks for one that is the same
+        `whatever_else_runs`, so that the same seed gives the same model.
         """
         chosen = _device(device)
         on_gpu = chosen.type == "cuda"
@@ -46,7 +51,7 @@ class Hardware:
             device=chosen,
             bf16=bf16,
             capture=on_gpu and config.capture == "auto",
-            threads=config.threads or _sensible_threads(),
+            threads=config.threads or (_possible_threads() if whatever_else_runs else _sensible_threads()),
             kernels=on_gpu and config.kernels == "auto",
         )
 
@@ -122,7 +127,7 @@ def _device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise InputError(f"device {name!r} is not one torch knows; use 'auto', 'cpu' or 'cuda'.") from None
     if device.type not in ("cpu", "cuda"):
         raise InputError(f"device {name!r} is none that splitpu computes on; use 'auto', 'cpu' or 'cuda'.")
@@ -144,8 +149,16 @@ def _sensible_threads() -> int:
     """All idle cores: a thread that shares its core with another program makes every step wait for it."""
     if "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return max(1, min(cores - _busy_cores(), 16))
+    return max(1, min(_cores() - _busy_cores(), _MOST_THREADS))
+
+
+def _possible_threads() -> int:
+    """All cores that this process may use, idle or not."""
+    return torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else min(_cores(), _MOST_THREADS)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def _busy_cores() -> int:

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import Preprocessing, PUData
-from splitpu.data.features import refuse_masked_entries
+from splitpu.data.features import Channels, refuse_masked_entries
+from splitpu.data.frames import refuse_columns_without_numbers
 from splitpu.errors import InputError
 from splitpu.estimators.fitted import FittedClassifier
 from splitpu.estimators.inputs import (
@@ -23,7 +24,6 @@ from splitpu.estimators.inputs import (
     labelled_rows,
     laid_over,
     plain_labels,
-    refuse_columns_without_numbers,
     refuse_missing_labels,
     still_on_disk,
     two_classes,
@@ -33,6 +33,7 @@ from splitpu.models import Model
 from splitpu.networks import Backbone as OwnNetwork
 from splitpu.predictor import Array
 from splitpu.progress import ProgressLines
+from splitpu.tensors import readable_tensor
 from splitpu.training import Backbone, Training, network_recipe, profile_of, train, with_calibration
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ class PUEstimator(FittedClassifier):
     calibration : None, "temperature", "platt" or "isotonic"
         Whether and how probabilities are calibrated, by rows that are kept out of the training for it (a fifth, unless
         the settings say how many: `selection.held_out`). None takes what the configuration says, which is not at all.
-        A calibrated model says positive from the probability 1/2 on.
+        A calibrated model says positive from the probability 1/2 on. Split-PU, nnPU, uPU, VPU and the naive method can
+        be calibrated, and only with a prior.
+    channels : {"auto", "last", "first"}
+        Where the channels of images are, which "auto" sees if there are 1, 3 or 4 of them on one side alone.
     layers : None or (str, str)
         The names of the first block and the last hidden layer of your own network, if it returns the logit alone.
     device : str
@@ -98,7 +102,8 @@ class PUEstimator(FittedClassifier):
     model_ : Model
         Networks, preprocessing and thresholds: what `save` writes.
     threshold_ : float
-        The logit of the final network above which it says positive; already taken off in `decision_function`.
+        The logit of the final network above which it says positive, by the calibrated probability if there is one. In
+        `decision_function` it is nought.
     engine_ : str
         How the arithmetic was done, e.g. "eager/fp32/resident".
     n_features_in_ : int
@@ -127,6 +132,7 @@ class PUEstimator(FittedClassifier):
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
         calibration: str | None = None,
+        channels: Channels = "auto",
         layers: tuple[str, str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -141,6 +147,7 @@ class PUEstimator(FittedClassifier):
         self.scenario = scenario
         self.pos_label = pos_label
         self.calibration = calibration
+        self.channels = channels
         self.layers = layers
         self.device = device
         self.random_state = random_state
@@ -156,10 +163,12 @@ class PUEstimator(FittedClassifier):
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
         they tell only of one that says the same of nearly all rows.
         """
+        observer, y = ProgressLines(self.verbose), readable_tensor(y)
         refuse_missing_labels(y)
-        X, labels = self._checked_training_input(X, plain_labels(y))
+        X, labels = self._checked_training_input(readable_tensor(X), plain_labels(y))
         classes, positive = two_classes(labels, self.pos_label)
-        data = PUData.from_arrays(X, labelled_rows(labels, positive), scenario=self.scenario)
+        labelled = labelled_rows(labels, positive)
+        data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
         negative = classes[0] if classes[1] == positive else classes[1]
         seed = integer_seed(self.random_state)
         prior = self._resolved_prior(data, seed)
@@ -173,7 +182,7 @@ class PUEstimator(FittedClassifier):
             backbone=self.backbone,
             seed=seed,
             device=self.device,
-            observer=ProgressLines(self.verbose),
+            observer=observer,
             layers=self.layers,
             classes=(negative, positive),
         )
@@ -226,7 +235,7 @@ class PUEstimator(FittedClassifier):
         self.pos_label_ = model.classes[1]
         self.prior_ = model.prior
         self.prior_interval_, self.prior_source_ = None, "stored"
-        self.threshold_ = model.final.threshold
+        self.threshold_ = model.final.threshold + (0.0 if model.calibration is None else model.calibration.cut())
         self.n_features_in_ = int(np.prod(model.preprocessing.shape))
 
     def _keep_findings(self, training: Training) -> None:
@@ -254,7 +263,10 @@ class PUEstimator(FittedClassifier):
         layers: tuple[str, str] | None = None,
         device: str = "auto",
     ) -> Self:
-        """Read what `save` or the command line wrote. A network of your own, and its `layers`, must be given again."""
+        """Read what `save` or the command line wrote. A network of your own, and its `layers`, must be given again.
+
+        A model of `splitpu fit table.csv` finds the columns of a data frame by their names, as `splitpu predict` does.
+        """
         own = None if backbone is None else lambda fitted: network_of_ones_own(backbone, fitted, layers)
         model = Model.load(Path(path), own)
         if model.config.method != cls.method:

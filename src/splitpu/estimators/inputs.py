@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from splitpu.config import Config, config_from_dict, read_config, validate_config
+from splitpu.data.frames import column_names, is_missing
 from splitpu.data.pudata import FEWEST_POSITIVES
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.labels import Mask
-from splitpu.listing import listed
 from splitpu.predictor import Array
 
 CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
@@ -21,6 +22,8 @@ LARGEST_SEED = 2**31 - 1
 
 def has_image_axes(X: Any) -> bool:
     """Whether X looks like images or volumes rather than vectors."""
+    if column_names(X):  # not every data frame can be made an array
+        return False
     try:
         axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
         return axes in (3, 4, 5)
@@ -41,7 +44,7 @@ def refuse_missing_labels(y: Any) -> None:
     elif values.dtype.kind == "f":
         missing = int(np.isnan(values).sum())
     else:
-        missing = sum(map(_is_missing, values.flat)) if values.dtype.kind == "O" else 0
+        missing = sum(map(is_missing, values.flat)) if values.dtype.kind == "O" else 0
     if missing:
         raise InputError(
             f"Input y contains NaN or nothing in {missing} rows: write 0 for unlabelled rows and 1 for labelled "
@@ -50,12 +53,12 @@ def refuse_missing_labels(y: Any) -> None:
 
 
 def plain_labels(y: Any) -> Any:
-    """Labels as they are, but True and False in a column of objects, which scikit-learn does not know, as booleans."""
+    """Labels as they are, but booleans and numbers among objects, which scikit-learn does not know, as such."""
     values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list | tuple) else y
     if getattr(values, "dtype", None) == np.dtype(object) and all(
-        isinstance(value, bool | np.bool_) for value in values.flat
+        isinstance(value, Real | np.bool_) for value in values.flat
     ):
-        return values.astype(np.bool_)
+        return np.array(values.tolist())
     return y
 
 
@@ -63,36 +66,6 @@ def still_on_disk(given: Any, checked: Any) -> Any:
     """A memory-mapped array as it was given, where checking it made a plain one of the same memory: to be streamed."""
     same = isinstance(given, np.memmap) and given.dtype == checked.dtype and np.may_share_memory(given, checked)
     return given if same else checked
-
-
-def _is_missing(value: Any) -> bool:
-    # By its name, as pandas, whose sign for 'missing' refuses to be compared, need not be installed.
-    return value is None or (isinstance(value, float) and np.isnan(value)) or type(value).__name__ == "NAType"
-
-
-def refuse_columns_without_numbers(X: Any) -> None:
-    """Name the columns of a data frame that hold no numbers; the message of a failed conversion does not."""
-    if hasattr(X, "column_names"):  # as pyarrow calls them
-        names = X.column_names
-    elif hasattr(X, "columns") and hasattr(X, "dtypes"):
-        names = X.columns
-    else:
-        return
-    refused = [str(name) for name in names if not _can_be_numbers(X[name])]
-    if refused:
-        raise InputError(
-            f"X holds columns that are not numbers ({listed(refused, repr)}): encode them first (a OneHotEncoder in a "
-            "pipeline does), or train on the table as a file with 'splitpu fit', which does so itself"
-        )
-
-
-def _can_be_numbers(column: Any) -> bool:
-    values = np.asarray(column)
-    if values.dtype.kind in "mM":  # times: they could be counted, but from when, and in what?
-        return False
-    if values.dtype.kind == "O":
-        return not any(isinstance(value, str | bytes) for value in values.flat)
-    return values.dtype.kind not in "SUT"
 
 
 def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import PUData
+from splitpu.data.features import Channels
 from splitpu.errors import InputError
 from splitpu.estimators.base import PUEstimator
 from splitpu.methods.split import SplitResult
 from splitpu.methods.splitpu import Round
 from splitpu.models import Model
-from splitpu.predictor import Array, Predictor, Scores
+from splitpu.predictor import Predictor, Scores
 from splitpu.training import Backbone, Training, profile_of
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class SplitPUClassifier(PUEstimator):
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
         calibration: str | None = None,
+        channels: Channels = "auto",
         layers: tuple[str, str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -91,6 +93,7 @@ class SplitPUClassifier(PUEstimator):
             scenario=scenario,
             pos_label=pos_label,
             calibration=calibration,
+            channels=channels,
             layers=layers,
             device=device,
             random_state=random_state,
@@ -110,9 +113,10 @@ class SplitPUClassifier(PUEstimator):
             )
         return config_from_dict({"rounds": self.rounds}, config)
 
-    def _adopt(self, model: Model, classes: Array) -> None:
-        super()._adopt(model, classes)
-        self.base_ = Predictor(model, "base", classes, self.device)
+    @property
+    def base_(self) -> Predictor:
+        """The base model, which takes and refuses the same rows as the classifier itself."""
+        return self._predictor("base")
 
     def _keep_findings(self, training: Training) -> None:
         super()._keep_findings(training)

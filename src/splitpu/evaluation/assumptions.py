@@ -65,16 +65,14 @@ def check_random_labelling(
     like negatives.
     """
     check_pudata(data)
+    there = len(data.positives), len(data.unlabelled)
+    if scores is None and min(there) < FEWEST_ROWS:  # too few to learn scores from, or to find enough among them
+        return _cannot_be_told(*there, "are there")
     found = scores if scores is not None else pu_scores(data, seed=seed, how=how, device=device)
     looks = [_by_scores(found), *([_by_lines(data, found, seed)] if found.how == "classical" else [])]
     telling = [look for look in looks if look.tells]
     if not telling:
-        labelled, unlabelled = looks[0].labelled, looks[0].unlabelled
-        verdict = (
-            f"whether the labelled positives are a random draw of all positives cannot be told: only {labelled} "
-            f"labelled and {unlabelled} unlabelled rows are clearly positive, {FEWEST_ROWS} of each are needed"
-        )
-        return LabellingCheck(False, None, None, verdict)
+        return _cannot_be_told(looks[0].labelled, looks[0].unlabelled, "are clearly positive")
     look = max(telling, key=lambda one: (one.doubtful, one.sigmas))
     if look.doubtful:
         verdict = (
@@ -89,6 +87,14 @@ def check_random_labelling(
             "hardly any is labelled look like negatives and cannot be noticed"
         )
     return LabellingCheck(look.doubtful, look.auc, look.error, verdict)
+
+
+def _cannot_be_told(labelled: int, unlabelled: int, are: str) -> LabellingCheck:
+    verdict = (
+        f"whether the labelled positives are a random draw of all positives cannot be told: only {labelled} labelled "
+        f"and {unlabelled} unlabelled rows {are}, {FEWEST_ROWS} clearly positive ones of each are needed"
+    )
+    return LabellingCheck(False, None, None, verdict)
 
 
 def _by_scores(found: PUScores) -> _Look:

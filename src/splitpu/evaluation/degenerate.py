@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
-from splitpu.data.priors import check_share
-from splitpu.errors import InputError
+from splitpu.data.priors import check_scenario, check_share
 from splitpu.evaluation.pu_metrics import among_unlabelled, auc_against_unlabelled, recall_error, share_error
+from splitpu.given import Floats, checked_scores
 
 Kind = Literal["constant", "all positive", "all negative", "memorised positives", "too few positives"]
 
@@ -53,10 +53,10 @@ def find_degeneracies(
     >>> [found.kind for found in find_degeneracies([2.0, 3.0], [1.0, 1.5, 2.5, 3.5], 0.6)]
     ['all positive']
     """
-    positive, unlabelled = (np.asarray(values, dtype=np.float64) for values in (decision_positive, decision_unlabelled))
+    positive, unlabelled = _both(decision_positive, decision_unlabelled)
     prior = check_share(prior)
-    if len(positive) == 0 or len(unlabelled) == 0:
-        raise InputError("a model is judged by decisions on positives and on unlabelled rows, and one of them is empty")
+    check_scenario(scenario)
+    held_out = None if held_out_positive is None else checked_scores(held_out_positive, "held-out positives")
     alike = _said_of_all(positive, unlabelled)
     if alike == "constant":
         return [Degeneracy(alike, _WITHOUT_A_PRIOR[alike])]
@@ -70,7 +70,7 @@ def find_degeneracies(
         sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
         return [Degeneracy(alike, sentence)]
     return [
-        *_memorised(positive, unlabelled, prior, scenario, held_out_positive),
+        *_memorised(positive, unlabelled, prior, scenario, held_out),
         *_too_few(positive, unlabelled, prior, scenario),
     ]
 
@@ -95,7 +95,7 @@ def find_worthlessness(
     >>> find_worthlessness(rising[::10] + 1, rising, 0.3) is None
     True
     """
-    positive, unlabelled = (np.asarray(values, dtype=np.float64) for values in (decision_positive, decision_unlabelled))
+    positive, unlabelled = _both(decision_positive, decision_unlabelled)
     if prior is None:
         alike = _said_of_all(positive, unlabelled)
         return None if alike is None else _WITHOUT_A_PRIOR[alike]
@@ -110,7 +110,11 @@ def find_worthlessness(
     return f"the model ranks the positives it was taught no higher than unlabelled rows (AUC {auc:.2f}, 0.5 is chance)"
 
 
-def _said_of_all(positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64]) -> Kind | None:
+def _both(positive: npt.ArrayLike, unlabelled: npt.ArrayLike) -> tuple[Floats, Floats]:
+    return checked_scores(positive, "positives"), checked_scores(unlabelled, "unlabelled rows")
+
+
+def _said_of_all(positive: Floats, unlabelled: Floats) -> Kind | None:
     """Which one thing a model says of nearly all rows; None if it tells some from others."""
     if np.ptp(np.concatenate([positive, unlabelled])) < 1e-9:
         return "constant"
@@ -121,14 +125,13 @@ def _said_of_all(positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.f
 
 
 def _memorised(
-    positive: npt.NDArray[np.float64],
-    unlabelled: npt.NDArray[np.float64],
+    positive: Floats,
+    unlabelled: Floats,
     prior: float,
     scenario: Scenario,
-    held_out_positive: npt.ArrayLike | None,
+    held_out: Floats | None,
 ) -> list[Degeneracy]:
-    if held_out_positive is not None:
-        held_out = np.asarray(held_out_positive, dtype=np.float64)
+    if held_out is not None:
         seen, unseen = float((positive > 0).mean()), float((held_out > 0).mean())
         middle = (seen * len(positive) + unseen * len(held_out)) / (len(positive) + len(held_out))
         error = np.sqrt(max(middle * (1 - middle), 1e-9) * (1 / len(positive) + 1 / len(held_out)))
@@ -152,9 +155,7 @@ def _memorised(
     return []
 
 
-def _too_few(
-    positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64], prior: float, scenario: Scenario
-) -> list[Degeneracy]:
+def _too_few(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> list[Degeneracy]:
     """Whether fewer unlabelled rows are called positive than there are positives that the model would find."""
     share = _expected(prior, positive, unlabelled, scenario)
     recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
@@ -182,7 +183,5 @@ def _of_all(share: float, positives: int, unlabelled: int) -> float:
     return (positives + share * unlabelled) / (positives + unlabelled)
 
 
-def _expected(
-    prior: float, positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64], scenario: Scenario
-) -> float:
+def _expected(prior: float, positive: Floats, unlabelled: Floats, scenario: Scenario) -> float:
     return float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0.0, 1.0))

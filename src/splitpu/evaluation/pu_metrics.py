@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from splitpu.calibration import sigmoid
 from splitpu.config.schema import Scenario
-from splitpu.data.priors import check_prior_of_sample
-from splitpu.evaluation.given import check_interval, checked_scores, warn_of_probabilities
+from splitpu.data.priors import check_interval, check_prior_of_sample
 from splitpu.evaluation.monotone import ScoreCells, Spread, monotone_spread
+from splitpu.given import checked_scores, warn_of_probabilities
 from splitpu.seeds import numpy_seed
 
 Floats = npt.NDArray[np.float64]
@@ -105,7 +105,7 @@ def evaluate_pu(
     )
     prior = check_prior_of_sample(prior, len(positive), len(unlabelled), scenario)
     if prior_interval is not None:
-        check_interval(prior_interval)
+        prior_interval = check_interval(prior_interval, prior)
     warn_of_probabilities(positive, unlabelled)
     share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
     rng = np.random.default_rng(numpy_seed(seed))

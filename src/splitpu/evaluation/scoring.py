@@ -1,5 +1,6 @@
 """Model selection inside scikit-learn, without a single negative label."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,16 +131,21 @@ def _positive_label(estimator: Any, positive: object) -> object:
     """What positives are called: as the caller says, else as the fitted estimator found or was told."""
     if positive is not None:
         return positive
-    learner = _learner(estimator)
-    return getattr(learner, "pos_label_", getattr(learner, "pos_label", None))
+    named = (getattr(one, "pos_label_", getattr(one, "pos_label", None)) for one in _from_outside_in(estimator))
+    return next((label for label in named if label is not None), None)
 
 
 def _learner(estimator: Any) -> Any:
     """The estimator that does the learning: the last step of a pipeline, the best candidate of a search."""
-    while True:
-        if hasattr(estimator, "best_estimator_"):
-            estimator = estimator.best_estimator_
-        elif hasattr(estimator, "steps"):
+    return list(_from_outside_in(estimator))[-1]
+
+
+def _from_outside_in(estimator: Any) -> Iterator[Any]:
+    """The estimator and what it wraps, down to the learner; of a search that is not fitted yet, what it will try."""
+    while estimator is not None:
+        yield estimator
+        if hasattr(estimator, "steps"):
             estimator = estimator.steps[-1][1]
-        else:
-            return estimator
+            continue
+        wrapped = (getattr(estimator, name, None) for name in ("best_estimator_", "estimator_", "estimator"))
+        estimator = next((one for one in wrapped if one is not None), None)

@@ -2,10 +2,10 @@
 
 import warnings
 
-from splitpu.calibration import Floats
 from splitpu.data import PUData
 from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.degenerate import find_worthlessness
+from splitpu.given import Floats
 from splitpu.methods.context import Teacher
 from splitpu.methods.registry import find_method
 from splitpu.training import Training

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitpu.calibration import Floats
 from splitpu.data.pudata import Indices, PUData
 from splitpu.engine.seeds import derive_seed
 from splitpu.engine.stage import EpochRecord, Stage, StageOutcome
+from splitpu.given import Floats
 from splitpu.selection import nnpu_value, pu_criterion, set_aside, variational_value
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """What `prior="auto"` means: estimate it, say so, and say what is doubtful about it."""
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from splitpu.data.pudata import PUData, check_prior
-from splitpu.errors import InputError, SplitPUWarning
+from splitpu.errors import InputError
+from splitpu.listening import warn_where_called
 from splitpu.methods.registry import find_method, missing_prior
 from splitpu.prior.estimate import PriorEstimate, estimate_prior, population_share
 from splitpu.prior.scores import FEWEST_POSITIVES, ScoreKind, needs_networks
@@ -96,7 +96,7 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[EstimateOptions]) -
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
     _must_be_of_use(estimate, data)
     for sentence in doubts:
-        warnings.warn(sentence, SplitPUWarning, stacklevel=3)
+        warn_where_called(sentence)
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
 
 
@@ -121,7 +121,7 @@ def prior_for(method: str, prior: object, data: PUData, **how: Unpack[EstimateOp
         if needed or prior != "auto":
             raise
         sentence = f"no prior could be estimated, so method '{method}', which does without, has none: {refused}"
-        warnings.warn(sentence, SplitPUWarning, stacklevel=3)
+        warn_where_called(sentence)
         return None
 
 
@@ -132,7 +132,7 @@ def _say_if_few(data: PUData) -> None:
             f"{positives} labelled positives are few, so the model depends on which ones they are: label at least "
             f"{FEWEST_POSITIVES}, or judge it by rows whose truth is known before relying on it"
         )
-        warnings.warn(sentence, SplitPUWarning, stacklevel=4)
+        warn_where_called(sentence)
 
 
 def _must_be_of_use(estimate: PriorEstimate, data: PUData) -> None:
