@@ -11,7 +11,7 @@ import torch
 from estimator_tools import tiny
 from torch import nn
 
-from splitpu.engine.ambient import float32_by_default, usual_torch
+from splitpu.ambient import float32_by_default, usual_torch
 from splitpu.estimators import SplitPUClassifier
 
 

@@ -13,11 +13,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from splitpu.ambient import usual_torch
 from splitpu.calibration import PUCalibrator
 from splitpu.config.parse import config_from_dict, config_to_dict
 from splitpu.config.schema import Config, Scenario
 from splitpu.data.preprocess import Preprocessing
-from splitpu.engine.ambient import usual_torch
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.engine.seeds import TORCHS_OWN

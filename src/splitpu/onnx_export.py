@@ -19,9 +19,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from splitpu.ambient import usual_torch
 from splitpu.calibration import PUCalibrator
 from splitpu.data.preprocess import Preprocessing
-from splitpu.engine.ambient import usual_torch
 from splitpu.errors import InputError, MissingExtraError, SplitPUError
 from splitpu.files import replacing
 from splitpu.models import Model

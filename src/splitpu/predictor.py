@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from splitpu.ambient import usual_torch
 from splitpu.data import canonical_features
 from splitpu.data.features import Channels, rows_in_words
-from splitpu.engine.ambient import usual_torch
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.models import Model

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.ambient import usual_torch
 from splitpu.calibration import CalibrationMethod, PUCalibrator
 from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
 from splitpu.config.schema import Config, Scenario
 from splitpu.data.priors import check_interval
 from splitpu.data.pudata import PUData, check_prior, check_pudata
-from splitpu.engine.ambient import usual_torch
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.lanes import SharedRows

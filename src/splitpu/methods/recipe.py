@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from splitpu.ambient import usual_torch
 from splitpu.data.preprocess import Preprocessing
-from splitpu.engine.ambient import usual_torch
 from splitpu.engine.seeds import seeded
 from splitpu.errors import InputError
 from splitpu.networks import FEW_IMAGES, as_backbone, build_network, choose_network, network_names

@@ -5,8 +5,8 @@ Weights are drawn from torch's global generator when a network is built: seed it
 
 from collections.abc import Callable
 
+from splitpu.ambient import float32_by_default
 from splitpu.config.keys import unknown_name
-from splitpu.engine.ambient import float32_by_default
 from splitpu.errors import InputError
 from splitpu.networks.backbone import Backbone, Outputs
 from splitpu.networks.cnn import CNN13, SmallCNN

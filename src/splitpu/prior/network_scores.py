@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, softplus
 
+from splitpu.ambient import usual_torch
 from splitpu.config.schema import Config, EngineConfig, OptimiserConfig
 from splitpu.data.pudata import Indices, PUData
-from splitpu.engine.ambient import usual_torch
 from splitpu.engine.batches import Pool
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import joined
