@@ -47,6 +47,16 @@ def test_run_folder_tells_where_the_prior_comes_from(run: Path):
     assert "estimated by consensus" in page and 'id="prior"' in page and "penl1" in page and 'id="reliability"' in page
 
 
+def test_what_is_told_before_there_is_a_run_is_kept_with_it(tmp_path: Path, capsys: Capture):
+    few = tiny_arrays(rows=240)
+    few["s"] = np.where(np.cumsum(few["s"]) <= 5, few["s"], 0)
+    data = write_npz(tmp_path / "few.npz", **few)
+    code, _, said = run_cli(capsys, "fit", data, "--prior", "0.5", "--rounds", "0", *TINY, "--out", tmp_path / "run")
+    (warned,) = [one for one in json.loads((tmp_path / "run" / "result.json").read_text())["warnings"] if "few" in one]
+    assert code == 0 and warned.startswith("5 labelled positives are few") and warned.split(":")[0] in said
+    assert "5 labelled positives are few" in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_prior_command(run: Path, capsys: Capture):
     data = run.parent / "pu.npz"
     code, out, _ = run_cli(capsys, "prior", data, "--json")

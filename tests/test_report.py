@@ -187,6 +187,22 @@ def test_the_page_says_what_to_do_next() -> None:
     assert "split.csv" in with_figures and 'href="#samples"' in with_figures and "--copy-to" in with_figures
     assert "splitpu evaluate" not in with_figures and "splitpu evaluate RUN" in without
     assert "--copy-to" not in next_steps(REPORTS["vectors"])  # which is for images only
+    assert "lay files aside" in with_figures and "lay files aside" not in next_steps(REPORTS["vectors"])
+
+
+def test_without_a_prior_no_estimate_is_promised() -> None:
+    promised = "estimates accuracy, F1 and AUC"
+    assert promised in next_steps(fake_report(figures=[])) and promised not in (
+        steps := next_steps(fake_report(figures=[], prior=math.nan))
+    )
+    assert "splitpu evaluate RUN --test" in steps
+
+
+@pytest.mark.parametrize(("expected", "met"), [(0.4, True), (0.3, False)])
+def test_the_prior_is_met_where_as_many_are_called_positive_as_it_expects(expected: float, met: bool) -> None:
+    close = np.repeat([0.499, 0.501], [600, 400])  # so close that the cut of another prior lies in the same place
+    page = render(fake_report(probabilities=close, expected_positive_share=expected, threshold=0.5))
+    assert ("where the prior is met" in page) == met
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.5, 0.7, 1.0])
@@ -221,7 +237,7 @@ def test_only_the_best_of_a_column_is_bold() -> None:
 
 
 def test_a_round_that_never_reached_tau_says_so() -> None:
-    assert "never agreed" in render(fake_report())
+    assert "never agreed" in render(fake_report()) and "split taken at epoch" in render(fake_report())
     assert "never agreed" not in render(fake_report(rounds=fake_report().rounds[:1]))
 
 

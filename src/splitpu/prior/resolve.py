@@ -47,7 +47,7 @@ class ResolvedPrior:
     interval: tuple[float, float] | None
     source: str  # "given", "estimated by ..." or, of a named set, TRUE_SHARE
     estimate: PriorEstimate | None = None
-    doubts: tuple[str, ...] = ()  # everything a user should know before relying on an estimate
+    doubts: tuple[str, ...] = ()  # everything a user should know before relying on it
 
     def to_dict(self) -> dict[str, Any] | None:
         """The JSON form of what an estimated prior rests on; None if it was given."""
@@ -87,8 +87,10 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[EstimateOptions]) -
         if isinstance(prior, str):
             raise InputError(f"prior={prior!r} is neither 'auto' nor a number: give a share between 0 and 1, or 'auto'")
         given = check_prior(prior, data)
-        _say_if_few(data)
-        return ResolvedPrior(given, None, "given")
+        doubts = _if_few(data)
+        for sentence in doubts:
+            warn_where_called(sentence)
+        return ResolvedPrior(given, None, "given", doubts=doubts)
     from splitpu.evaluation.assumptions import check_random_labelling
 
     estimate = estimate_prior(data, **how)
@@ -125,14 +127,15 @@ def prior_for(method: str, prior: object, data: PUData, **how: Unpack[EstimateOp
         return None
 
 
-def _say_if_few(data: PUData) -> None:
+def _if_few(data: PUData) -> tuple[str, ...]:
     """An estimate is refused where positives are few; who gives a prior may go on, and should know."""
-    if (positives := len(data.positives)) < FEWEST_POSITIVES:
-        sentence = (
-            f"{positives} labelled positives are few, so the model depends on which ones they are: label at least "
-            f"{FEWEST_POSITIVES}, or judge it by rows whose truth is known before relying on it"
-        )
-        warn_where_called(sentence)
+    if (positives := len(data.positives)) >= FEWEST_POSITIVES:
+        return ()
+    sentence = (
+        f"{positives} labelled positives are few, so the model depends on which ones they are: label at least "
+        f"{FEWEST_POSITIVES}, or judge it by rows whose truth is known before relying on it"
+    )
+    return (sentence,)
 
 
 def _must_be_of_use(estimate: PriorEstimate, data: PUData) -> None:

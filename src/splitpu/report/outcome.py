@@ -18,8 +18,12 @@ _LABELS = {
     "average_precision": "Average precision",
     "positive_rate": "Called positive (of the test rows)",
     "positive_rate_on_the_unlabelled": "Called positive (of the unlabelled)",
+    "positive_rate_unlabelled": "Called positive (of the unlabelled)",  # as results of several seeds call it
 }
-_PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "positive_rate_on_the_unlabelled"}
+_PERCENTAGES = {
+    *("accuracy", "precision", "recall", "positive_rate"),
+    *("positive_rate_on_the_unlabelled", "positive_rate_unlabelled"),
+}
 _MORE_IS_BETTER = {"accuracy", "f1", "precision", "recall", "roc_auc", "average_precision"}
 _HEADLINE_FIGURES = ("accuracy", "f1", "roc_auc", "average_precision")
 
@@ -45,7 +49,7 @@ def next_steps(report: ReportData) -> str:
     """Say what can be done with the run now; RUN stands for its folder, which the page does not know the way to."""
     steps = [
         "<strong>Take the answer</strong>: <code>scores.csv</code> beside this page has the probability and the "
-        "decision for every sample; by falling probability it begins with those most likely to be positive.",
+        "decision for every sample; sorted by falling probability it begins with those most likely to be positive.",
         f"<strong>Score new samples</strong>: <code>splitpu predict RUN NEW --out new.csv</code>{_laid_aside(report)}.",
     ]
     if report.rounds and report.rounds[-1].hard:
@@ -54,15 +58,12 @@ def next_steps(report: ReportData) -> str:
             1,
             f'<strong>Look at the hard samples</strong>: <a href="#samples">below</a> and, all '
             f"{count(report.rounds[-1].hard)} of them, in <code>split.csv</code> and, the most doubtful first, by "
-            "<code>splitpu hard RUN</code>, which can lay files aside, too. On these a fresh network does not follow "
-            f"the model{unsure}, so here a second look by somebody who knows, and a label where they are sure, is "
-            "worth most.",
+            f"<code>splitpu hard RUN</code>{', which can lay files aside, too' if _shows_pictures(report) else ''}. On "
+            f"these a fresh network does not follow the model{unsure}, so here a second look by somebody who knows, "
+            "and a label where they are sure, is worth most.",
         )
     if not any(_is_number(row.get("accuracy")) for row in report.figures):
-        steps.append(
-            "<strong>Ask how right it is</strong>: <code>splitpu evaluate RUN</code> estimates accuracy, F1 and AUC "
-            "without negatives; <code>--test</code> counts them on samples whose truth is known."
-        )
+        steps.append(f"<strong>Ask how right it is</strong>: {_ways_to_judge(report)}.")
     if math.isfinite(report.prior):
         steps.append(
             "<strong>Doubt the prior</strong>: <code>splitpu sensitivity RUN</code> shows how many decisions hang "
@@ -72,9 +73,23 @@ def next_steps(report: ReportData) -> str:
     return f'<ul class="steps">{items}</ul><p class="note">RUN is the folder that this page lies in.</p>'
 
 
+def _ways_to_judge(report: ReportData) -> str:
+    """Without a prior nothing can be estimated from P and U, and the command would refuse."""
+    if not math.isfinite(report.prior):
+        return "<code>splitpu evaluate RUN --test</code> counts accuracy, F1 and AUC on samples whose truth is known"
+    return (
+        "<code>splitpu evaluate RUN</code> estimates accuracy, F1 and AUC without negatives; <code>--test</code> "
+        "counts them on samples whose truth is known"
+    )
+
+
 def _laid_aside(report: ReportData) -> str:
-    pictures = any(sample.pixels is not None for sample in (*report.easiest, *report.hardest))
-    return ", with <code>--top 50 --copy-to review/</code> to have the likeliest laid aside" if pictures else ""
+    laid = ", with <code>--top 50 --copy-to review/</code> to have the likeliest laid aside"
+    return laid if _shows_pictures(report) else ""
+
+
+def _shows_pictures(report: ReportData) -> bool:
+    return any(sample.pixels is not None for sample in (*report.easiest, *report.hardest))
 
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -88,8 +103,8 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> str:
     notes = ["Bold: best of its column."] if any(best.values()) else []
     if not any(column in _MORE_IS_BETTER for column in columns):
         notes.append(
-            "Without a test set there are no figures of correctness; <code>splitpu evaluate</code> estimates them (see "
-            "what to do next)."
+            "Without a test set there are no figures of correctness; where there is a prior, <code>splitpu evaluate"
+            "</code> estimates them."
         )
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     head = f'<thead><tr><th scope="col">Model</th>{head}</tr></thead>'

@@ -79,8 +79,9 @@ def _marks(report: ReportData, known: npt.NDArray[np.float64]) -> list[Mark]:
     if not 0 <= expected <= 1:
         return [Mark(threshold, words)]
     cut = float(np.quantile(known, 1 - expected))
-    if abs(cut - threshold) < _SAME_PLACE:
-        return [Mark(threshold, f"{words}, where the prior is met")]
+    if abs(cut - threshold) < _SAME_PLACE:  # two marks would cover each other
+        met = percent(called_positive(report)) == percent(expected)
+        return [Mark(threshold, f"{words}, where the prior is met" if met else words)]
     return [Mark(threshold, words), Mark(cut, f"prior met at {decimal(cut)}")]
 
 

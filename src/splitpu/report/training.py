@@ -96,16 +96,18 @@ def _agreement(round_report: RoundReport) -> str:
         return ""
     stopped = round_report.stopped_epoch
     at_stop = values[stopped - 1] if 1 <= stopped <= len(values) else math.nan
+    # Where tau is not reached, training goes on after the best epoch.
+    place = "network was stopped" if round_report.reached else "split was taken"
     return line_chart(
         [Series("agreement", range(1, len(values) + 1), values)],
         description=(
             f"Agreement with the teacher over {count(len(values), 'epoch')}, {decimal(at_stop)} at epoch {stopped}, "
-            f"where the network was stopped; tau is {decimal(round_report.tau)}."
+            f"where the {place}; tau is {decimal(round_report.tau)}."
         ),
         x_label="epoch of the temporary network",
         y_label="agreement with the teacher",
         level=Mark(round_report.tau, f"τ = {decimal(round_report.tau)}"),
-        stop=Mark(stopped, f"stopped at epoch {stopped}"),
+        stop=Mark(stopped, f"{'stopped' if round_report.reached else 'split taken'} at epoch {stopped}"),
     )
 
 

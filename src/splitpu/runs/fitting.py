@@ -71,6 +71,7 @@ def begin_run(
         keep_checkpoints=keep_checkpoints,
         prior_source="not used" if prior is None else prior.source,
         prior_estimate=None if prior is None else prior.to_dict(),
+        doubts=[] if prior is None else list(prior.doubts),
         weights=start,
     )
     return RunFolder.create(path, request, config), request
@@ -103,7 +104,7 @@ def carry_out(
         if folder.finished:
             note(f"{folder.path} was finished by another process meanwhile; nothing is trained again")
             return folder.read_result()
-        given += (request.prior_estimate or {}).get("verdicts", [])
+        given += request.doubts or (request.prior_estimate or {}).get("verdicts", [])
         folder.sweep()
         _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,6 +82,8 @@ class Request:
     keep_checkpoints: bool = False
     prior_source: str = "given"  # in words; folders from before it was kept say by their estimate that there was one
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
+    # Told when the prior was settled, before there was a run; of older folders those of an estimate are with it.
+    doubts: list[str] = field(default_factory=list)
     weights: dict[str, Any] | None = None  # the file that the network starts from: path, checksum, what was loaded
 
     @property
