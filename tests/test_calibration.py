@@ -75,6 +75,11 @@ def test_bad_calibration():
         reliability([3.0], [-2.0, 1.0], 0.5)
 
 
+def test_an_isotonic_map_of_equal_decisions_is_level():
+    found = PUCalibrator.fit([1.0, 1.0], [1.0, 1.0, 1.0], 0.5, method="isotonic")
+    np.testing.assert_allclose(found.decision(np.array([0.0, 1.0, 2.0])), 0.0, atol=1e-9)
+
+
 def test_an_isotonic_map_on_one_side_of_a_half_cuts_nowhere():
     knots = np.array([-1.0, 1.0])
     low, high = (PUCalibrator("isotonic", knots=knots, heights=np.array(ends)) for ends in ([0.1, 0.5], [0.6, 0.9]))

@@ -234,3 +234,17 @@ def test_an_exported_table_is_not_said_to_take_its_columns(tmp_path: Path, capsy
     assert main([str(word) for word in [*asked, "--rounds", 1]]) == 0
     code, out, _ = run_cli(capsys, "export", tmp_path / "run")
     assert code == 0 and "(count, 4), the table's columns as numbers, made as `inputs` in model.json says" in out
+
+
+def test_images_with_numbers_between_bytes_are_taken_as_such(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    images = random.uniform(0, 0.7, (60, 8, 8, 1)).astype(np.float32)
+    images[:, 0, 0, 0], images[:, 7, 7, 0] = 0, 255  # on the scale of bytes, and none
+    fitted = tiny(backbone="cnn-small").fit(images, np.arange(60) % 3 == 0)
+    fitted.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    exported = export_onnx(again, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (probability, *_) = session.run(None, {session.get_inputs()[0].name: images})
+    assert exported.dtype == "float32"
+    np.testing.assert_allclose(np.ravel(probability), fitted.predict_proba(images)[:, 1], atol=1e-5)

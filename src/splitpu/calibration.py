@@ -222,7 +222,8 @@ def _isotonic(positive: Floats, population: Floats, prior: float) -> tuple[Float
     share = IsotonicRegression(out_of_bounds="clip").fit(scores, from_positive, sample_weight=weight).predict(knots)
     heights: Floats = np.clip(share / np.maximum(1 - share, 1e-9), 0.0, 1.0)
     # Between equal neighbours a knot says nothing; what is left is short enough for a model file.
-    level = np.r_[False, (heights[1:-1] == heights[:-2]) & (heights[1:-1] == heights[2:]), False]
+    level = np.zeros(len(knots), dtype=np.bool_)  # of one knot, where all decisions are equal, nothing is left out
+    level[1:-1] = (heights[1:-1] == heights[:-2]) & (heights[1:-1] == heights[2:])
     return knots[~level], heights[~level]
 
 

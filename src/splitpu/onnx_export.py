@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from splitpu.ambient import usual_torch
 from splitpu.calibration import PUCalibrator
-from splitpu.data.preprocess import Preprocessing
+from splitpu.data.preprocess import Preprocessing, is_scale_of_bytes
 from splitpu.errors import InputError, MissingExtraError, SplitPUError
 from splitpu.files import replacing
 from splitpu.models import Model
@@ -204,7 +204,7 @@ def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessi
 def _stored_dtype(preprocessing: Preprocessing) -> str:
     if preprocessing.double:
         return "float64"
-    from_bytes = preprocessing.offset == 0 and abs(preprocessing.scale * 255 - 1) < 1e-6
+    from_bytes = is_scale_of_bytes(preprocessing.offset, preprocessing.scale) and not preprocessing.floats
     return "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"
 
 

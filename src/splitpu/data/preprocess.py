@@ -47,6 +47,7 @@ class Preprocessing:
     mean: tuple[float, ...]
     std: tuple[float, ...]  # 1 where a feature never varies
     double: bool = False  # whether the rows were float64, because float32 would have lost what tells them apart
+    floats: bool = False  # whether images on the scale of bytes were none, but numbers between them, too
 
     @classmethod
     def fit(cls, features: Array) -> "Preprocessing":
@@ -65,7 +66,8 @@ class Preprocessing:
             offset, scale = (0.0, 1.0) if kind == "vectors" else _to_unit(float(low.min()), float(high.max()))
         spread = np.where(std * scale < SMALLEST_SPREAD, 1.0, std * scale)
         double = features.dtype == np.float64
-        return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread), double)
+        floats = features.dtype != np.uint8 and kind != "vectors" and is_scale_of_bytes(offset, scale)
+        return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread), double, floats)
 
     def check(self, features: Array, name: str = "X") -> None:
         """Refuse features that the fitted model cannot have been made for, before the network gives nonsense."""
@@ -111,8 +113,9 @@ class Preprocessing:
     def to_dict(self) -> dict[str, Any]:
         """Only lists, numbers and strings, ready for JSON."""
         plain = asdict(self)
-        if not self.double:
-            del plain["double"]  # the rule, which files of earlier versions do not mention either
+        for exception in ("double", "floats"):
+            if not plain[exception]:
+                del plain[exception]  # the rule, which files of earlier versions do not mention either
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
     @classmethod
@@ -127,6 +130,7 @@ class Preprocessing:
                 mean=tuple(float(value) for value in stored["mean"]),
                 std=tuple(float(value) for value in stored["std"]),
                 double=bool(stored.get("double", False)),
+                floats=bool(stored.get("floats", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
@@ -218,6 +222,11 @@ def _deviation(features: Array, mean: Floats) -> Floats:
         values += flat.size // channels
     deviation: Floats = np.sqrt(squares / values)
     return deviation
+
+
+def is_scale_of_bytes(offset: float, scale: float) -> bool:
+    """Whether 0 to 255 become 0 to 1; files may have rounded the scale."""
+    return offset == 0 and abs(scale / BYTE_SCALE - 1) < 1e-6
 
 
 def _to_unit(low: float, high: float) -> tuple[float, float]:
