@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from splitpu.config import config_from_dict
 from splitpu.errors import InputError
 from splitpu.experiments.declared import recipes
 from splitpu.experiments.units import Unit, computed_hash, work_key
-from splitpu.files import disk_errors_in_words
+from splitpu.files import check_place, disk_errors_in_words
 
 Line = Mapping[str, Any]
 # What was done before there was a setting for it, where the setting's default does something else.
@@ -76,11 +75,11 @@ class ResultStore:
         try:
             with disk_errors_in_words(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
-                tempfile.TemporaryFile(dir=self.folder).close()
         except OSError as error:
             raise InputError(
                 f"results cannot be kept in {self.folder} ({error.strerror}); give another folder"
             ) from None
+        check_place(self.folder / "lines")
 
     def remarks(self) -> list[str]:
         """What a reader of the results should know about the lines themselves."""

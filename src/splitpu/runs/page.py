@@ -218,7 +218,7 @@ def _warmup_in_words(config: WarmupConfig) -> str:
 
 def _figure_row(model: ModelFigures) -> dict[str, Any]:
     if model.test is None:
-        return {"model": model.name, "positive_rate_on_the_unlabelled": model.unlabelled_rate}
+        return {"model": model.name, "positive_rate_unlabelled": model.unlabelled_rate}
     return {"model": model.name, **{column: model.test[column] for column in _COLUMNS}}
 
 
