@@ -1,6 +1,9 @@
 """One image file: its formats, sizes and orientations as pixels, and the cache they are kept in."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -182,6 +185,33 @@ def test_several_processes_give_the_same(tmp_path: Path, cache: Path, monkeypatc
     together = read_images([tmp_path / "a"])
     assert together.files == alone.files and together.skipped == alone.skipped
     np.testing.assert_array_equal(together.pixels, alone.pixels)
+
+
+READS_IN_TWO_PROCESSES = """
+import time
+from splitpu.data.image_work import _mapped
+
+def done(task):
+    return ["done"]
+
+if __name__ == "__main__":
+    for found in _mapped(done, [(0, []), (1, [])], 2):
+        print(*found, flush=True)
+        time.sleep(60)
+"""
+
+
+def test_processes_end_when_the_command_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text(READS_IN_TWO_PROCESSES)
+    program = [sys.executable, tmp_path / "reads.py"]
+    command = subprocess.Popen(program, stdout=subprocess.PIPE, start_new_session=True)
+    assert command.stdout is not None and command.stdout.readline()
+    command.kill()
+    try:
+        command.communicate(timeout=10)  # waits for all who could still write
+    except subprocess.TimeoutExpired:
+        os.killpg(command.pid, signal.SIGKILL)
+        raise
 
 
 def test_pixels_are_read_past_the_map_and_pages_given_back(tmp_path: Path) -> None:

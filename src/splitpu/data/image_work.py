@@ -3,11 +3,13 @@
 import hashlib
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,7 +106,7 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
         yield from map(work, tasks)
         return
     # Fresh processes, because a copy of one in which torch runs threads may hang.
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_without_chatter)
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_begin_process)
     begun = False
     try:
         for results in pool.map(work, tasks):
@@ -119,6 +121,19 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_process() -> None:
+    _without_chatter()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A command that is killed cannot end its processes, which would wait for work, and hold its output, forever."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _without_chatter() -> None:
