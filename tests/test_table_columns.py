@@ -11,6 +11,7 @@ from splitpu.cli import main
 from splitpu.data.table_files import read_table, write_parquet
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.errors import InputError
+from splitpu.prior.resolve import ResolvedPrior
 
 Capture = pytest.CaptureFixture[str]
 
@@ -135,6 +136,26 @@ def test_a_column_that_only_labelled_rows_have_is_named(tmp_path: Path, capsys: 
     assert "column 'biopsy' alone tells every labelled row" in said["t.csv"][0]
     code, _, err = run_cli(capsys, "fit", leaking, "--label", "state", "--quiet", "--out", tmp_path / "run")
     assert code == 2 and "column 'biopsy' alone" in err  # before the sentence about the prior it makes impossible
+
+
+@pytest.mark.parametrize("words", [["fit"], ["fit", "--seeds", "0,1"], ["compare", "--method", "nnpu", "--seeds", "0"]])
+def test_what_is_wrong_with_the_data_is_said_once_and_before_the_prior_is_estimated(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    said_before: list[str] = []
+
+    def noting(*_: object, **__: object) -> ResolvedPrior:
+        said_before.append(capsys.readouterr().err)
+        return ResolvedPrior(0.5, None, "given")
+
+    monkeypatch.setattr("splitpu.cli.estimating.prior_for", noting)
+    rows = [f"{row},2023-03-0{1 + row % 9},{int(row % 3 == 0)}" for row in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,seen,s", *rows]))
+    _, _, err = run_cli(
+        capsys, *words, tmp_path / "t.csv", "--label", "s", "--quiet", "--out", tmp_path / "run", "--rounds", 1, *TINY
+    )
+    assert said_before[0].count("column 'seen' holds dates") == 1
+    assert "holds dates" not in "".join([*said_before[1:], err])
 
 
 def read_notes(path: Path, content: str) -> tuple[str, ...]:

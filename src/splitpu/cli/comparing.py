@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from splitpu.cli.about_data import tell_of_data
 from splitpu.cli.comparison_table import show_comparison
 from splitpu.cli.estimating import prior_asked
 from splitpu.cli.fit import FitOptions, begin_with, help_first_process, resolved_config, source_to_fit
-from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, tell_of_data, told
+from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, told
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.stopped import ComparisonStopped
 from splitpu.comma_lists import parse_words
@@ -123,6 +124,7 @@ def _planned(
     first, draws, configs = rows.first, rows.draws, _configs(asked, methods, rows.first)
     needing = _most_in_need(configs)
     display.say(f"data: {first.in_words()}")
+    tell_of_data(draws.values(), display)
     find = partial(prior_asked, asked.prior, needing.method, device=asked.device or "auto", out=folder.path)
     priors = {
         seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed, display)) for seed, draw in draws.items()
@@ -181,7 +183,6 @@ def _usual_path(title: str, shared: Mapping[str, Any]) -> Path:
 
 
 def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_checkpoints: bool) -> None:
-    tell_of_data(plan.rows.draws.values(), display)
     left, shared, done = threading.Event(), SharedRows(), plan.folder.lines()
     missing = [run for run in plan.runs if run not in done]
     if len(missing) < len(plan.runs):

@@ -10,7 +10,7 @@ from splitpu.cli.progress import CountedEpochs, ProgressDisplay
 from splitpu.cli.stopped import PriorStopped
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import Observer
-from splitpu.errors import InputError, Interrupted
+from splitpu.errors import Interrupted
 from splitpu.listening import collected_warnings
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import TRUE_SHARE, ResolvedPrior, being_estimated, prior_for, prior_in_words
@@ -65,13 +65,8 @@ def prior_asked(
         return None  # who knows every label has no use for an estimate of their share
     meant: dict[object, object] = {None: "auto", "true": loaded.true_prior, "none": None}
     wanted = meant.get(prior, prior)
-    try:
-        with collected_warnings(display.note):
-            found = _found(wanted, method, loaded.data, seed, display, device, out)
-    except InputError:
-        for warning in loaded.warnings:  # one of them may be the reason
-            display.note(warning)
-        raise
+    with collected_warnings(display.note):
+        found = _found(wanted, method, loaded.data, seed, display, device, out)
     if found is not None and prior == "true":
         found = dataclasses.replace(found, source=TRUE_SHARE)
     if found is not None and found.source != "given":

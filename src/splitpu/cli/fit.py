@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from splitpu.cli.about_data import all_but_of_data, tell_of_data
 from splitpu.cli.estimating import prior_asked
 from splitpu.cli.full_disk import resumable
 from splitpu.cli.going_on import named_if_interrupted, named_if_unheard
@@ -77,6 +78,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     with display.watching() as watch:
         loaded = load_source(source, display.say, watch)
     with named_if_interrupted(path):
+        tell_of_data([loaded], display)
         folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
         display.say(f"data: {loaded.in_words()}")
         return _train_and_show(folder, request, loaded, display, world, json=json)
@@ -174,6 +176,7 @@ def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
     with named_if_interrupted(folder.path):
         with display.watching() as watch:
             loaded = load_request(request, display.say, watch)
+        tell_of_data([loaded], display)
         return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
@@ -253,7 +256,8 @@ def _train_and_show(
                     folder.config(), loaded.data, display.note, backbone=request.backbone, from_files=from_files
                 )
                 observer = Everyone([display, pace, StopWhen(stop.wanted)])
-                result = carry_out(folder, request, loaded, observer=observer, note=display.note, world=world)
+                note = all_but_of_data(display.note, loaded)
+                result = carry_out(folder, request, loaded, observer=observer, note=note, world=world)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise RunStopped(folder.path, stop.exit_code) from stopped
         except RankLost as lost:

@@ -4,11 +4,11 @@ import dataclasses
 import sys
 import threading
 import traceback
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from splitpu.cli.about_data import all_but_of_data, tell_of_data
 from splitpu.cli.fit import FitOptions, begin_asked, source_to_fit
 from splitpu.cli.full_disk import resumable
 from splitpu.cli.going_on import named_if_interrupted, named_if_unheard
@@ -47,6 +47,7 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
     display = choose_display(quiet=quiet)
     with display.watching() as watch:
         draws = load_draws(sources, display.say, watch)
+    tell_of_data(draws, display)
     threads: list[int] = []  # chosen for the first run and the same for all, as the runs themselves change the load
 
     def begin(place: Path, seed: int) -> RunFolder:
@@ -85,6 +86,7 @@ def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
         for data, request in zip(draws, requests, strict=True):
             check_unchanged(data, request)
         loaded = dict(zip(unfinished, draws, strict=True))
+    tell_of_data(loaded.values(), display)
     return _train_and_show(several, loaded, display, json=json)
 
 
@@ -92,7 +94,6 @@ def _train_and_show(
     several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
-    tell_of_data(loaded.values(), display)
     left, shared = threading.Event(), SharedRows()
     with StopRequest() as stop:
         stopping = StopWhen(lambda: stop.wanted() or left.is_set())
@@ -125,12 +126,6 @@ def _carry_out_seed(
         carry_out_named(several.run(seed), loaded, f"seed {seed}", stopping, display, shared)
 
 
-def tell_of_data(draws: Iterable[LoadedData], display: ProgressDisplay) -> None:
-    """Say once for all runs what there is to say about their data."""
-    for warning in dict.fromkeys(warning for draw in draws for warning in draw.warnings):
-        display.note(warning)
-
-
 def carry_out_named(
     folder: RunFolder,
     loaded: LoadedData,
@@ -144,10 +139,7 @@ def carry_out_named(
         raise Interrupted(f"stopped before {name}.")
     observer = Everyone([StageLines(name, display), stopping])
 
-    def note(text: str) -> None:
-        if text not in loaded.warnings:
-            display.note(f"{name}: {text}")
-
+    note = all_but_of_data(lambda text: display.note(f"{name}: {text}"), loaded)
     carry_out(folder, folder.request(), loaded, observer=observer, note=note, shared=shared)
 
 
