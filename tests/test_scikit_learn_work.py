@@ -37,6 +37,7 @@ from splitpu.config import config_from_dict
 from splitpu.data import HeldOut
 from splitpu.estimators import PUEstimator
 from splitpu.evaluation import check_random_labelling, cross_fitted_decisions
+from splitpu.evaluation.scoring import decisions
 from splitpu.experiments.declared import experiments
 from splitpu.experiments.harness import smoke
 
@@ -79,6 +80,14 @@ def test_a_scorer_finds_prior_and_label_in_the_last_step_and_in_the_best_candida
     search.fit(ROWS, IN_WORDS)
     for fitted in (pipeline, search):
         assert make_pu_scorer("roc_auc")(fitted, ROWS, IN_WORDS) > 0.9
+
+
+@pytest.mark.parametrize("threshold", [0.001, 0.2, 0.5, 0.8, 0.999])
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_scorer_heeds_a_threshold_that_was_put_on_a_classifier(threshold: float, piped: bool) -> None:
+    cut = FixedThresholdClassifier(nnpu(pos_label="known"), threshold=threshold, pos_label="known")
+    fitted = (make_pipeline(StandardScaler(), cut) if piped else cut).fit(ROWS, IN_WORDS)
+    np.testing.assert_array_equal(decisions(fitted, ROWS) > 0, fitted.predict(ROWS) == "known")
 
 
 def test_cross_fitting_leaves_data_frames_and_sparse_matrices_as_they_are() -> None:

@@ -116,8 +116,30 @@ def decisions(estimator: Any, X: Any, *, positive: object = None) -> npt.NDArray
     else:
         scores = np.asarray(estimator.predict_proba(X), dtype=np.float64)[:, 1] - 0.5
     classes = getattr(estimator, "classes_", None)
+    if classes is not None and _cuts_by_itself(estimator):
+        scores = _moved_to_where_it_cuts(scores, np.asarray(estimator.predict(X)) == classes[1])
     turned = classes is not None and _positive_label(estimator, positive) == classes[0]
     return -scores if turned else scores
+
+
+def _cuts_by_itself(estimator: Any) -> bool:
+    """Whether scikit-learn has put another threshold on a classifier, of which only `predict` knows."""
+    from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+
+    kinds = (FixedThresholdClassifier, TunedThresholdClassifierCV)
+    return any(isinstance(one, kinds) for one in _from_outside_in(estimator))
+
+
+def _moved_to_where_it_cuts(scores: npt.NDArray[np.float64], called: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Scores less the threshold that parts rows that are called the second class from the others."""
+    if called.all():
+        cut = np.nextafter(scores.min(), -np.inf)
+    elif not called.any():
+        cut = np.nextafter(scores.max(), np.inf)
+    else:
+        cut = (scores[~called].max() + scores[called].min()) / 2
+    moved: npt.NDArray[np.float64] = scores - cut
+    return moved
 
 
 def _says_the_same_of_all(
