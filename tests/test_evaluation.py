@@ -246,6 +246,15 @@ def test_figures_that_leave_no_room_for_the_prior_are_called_an_upper_limit():
     assert kinds(known, np.r_[np.ones(27), -np.ones(33)], 0.514, scenario="case-control") == []
 
 
+def test_labelled_rows_that_leave_no_positives_among_the_others_are_told_of():
+    known, other = np.linspace(-0.1, 2, 50), np.linspace(-2, 1, 60)
+    evaluate_pu(known, other, 0.4)  # 44 of 110 are expected, and 50 may be by chance
+    (one,) = find_degeneracies(known, other, 0.4)
+    assert one.kind == "no positives left" and "50 of the 110 rows are labelled" in one.sentence
+    assert "expects 44 positives" in one.sentence and "scenario='case-control'" in one.sentence
+    assert "no positives left" not in kinds(known, other, 0.4, scenario="case-control") + kinds(known, other, 0.6)
+
+
 @pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
 @pytest.mark.parametrize("prior", [0.2, 0.5])
 def test_chance_alone_seldom_calls_too_few_positive(prior, scenario):

@@ -11,7 +11,9 @@ from splitpu.data.priors import check_scenario, check_share
 from splitpu.evaluation.pu_metrics import among_unlabelled, auc_against_unlabelled, recall_error, share_error
 from splitpu.given import Floats, checked_scores
 
-Kind = Literal["constant", "all positive", "all negative", "memorised positives", "too few positives"]
+Kind = Literal[
+    "constant", "all positive", "all negative", "memorised positives", "too few positives", "no positives left"
+]
 
 NEARLY_ALL = 0.98
 # Where no prior says how many positives there should be, or where it would not matter.
@@ -48,7 +50,8 @@ def find_degeneracies(
     unlabelled ones, so its AUC of P against U stays at 1 - s / 2 with s the share of positives among U. A model above
     that knows which rows were labelled. And U has to be called positive at the rate s * recall at least: where it is
     not, by more than chance explains, the false positive rate that follows from both is below nought, so that figures
-    which count it as nought are too good.
+    which count it as nought are too good. Where as many rows are labelled as the prior expects positives in all, each
+    unlabelled row that is called positive counts as a mistake.
 
     >>> [found.kind for found in find_degeneracies([2.0, 3.0], [1.0, 1.5, 2.5, 3.5], 0.6)]
     ['all positive']
@@ -70,6 +73,7 @@ def find_degeneracies(
         sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
         return [Degeneracy(alike, sentence)]
     return [
+        *_none_left(positive, unlabelled, prior, scenario),
         *_memorised(positive, unlabelled, prior, scenario, held_out),
         *_too_few(positive, unlabelled, prior, scenario),
     ]
@@ -176,6 +180,19 @@ def _too_few(positive: Floats, unlabelled: Floats, prior: float, scenario: Scena
         "wrongly"
     )
     return [Degeneracy("too few positives", sentence)]
+
+
+def _none_left(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> list[Degeneracy]:
+    """Whether the labelled rows are all positives that the prior expects, which more often means another scenario."""
+    if among_unlabelled(prior, len(positive), len(unlabelled), scenario) > 0:
+        return []
+    rows = len(positive) + len(unlabelled)
+    sentence = (
+        f"{len(positive)} of the {rows} rows are labelled, where a prior of {prior:.3g} expects {prior * rows:.0f} "
+        "positives among them, so every unlabelled row that is called positive counts as a mistake: use "
+        "scenario='case-control' if the labelled rows were collected apart, else give more unlabelled rows"
+    )
+    return [Degeneracy("no positives left", sentence)]
 
 
 def _of_all(share: float, positives: int, unlabelled: int) -> float:
