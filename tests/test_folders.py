@@ -4,6 +4,8 @@ import csv
 import json
 import os
 from pathlib import Path
+from typing import Literal
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -185,6 +187,22 @@ def test_files_of_other_kinds_are_told(tmp_path: Path, capsys: Capture) -> None:
 def test_names_of_images_from_any_spreadsheet(tmp_path: Path, content: str) -> None:
     (tmp_path / "names.csv").write_text(content)
     assert read_labels(tmp_path / "names.csv") == [("a, b.png", True), ("c.png", False)]
+
+
+@pytest.mark.parametrize(("on_disk", "in_list"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_names_that_look_the_same_are_the_same(
+    tmp_path: Path, on_disk: Literal["NFC", "NFD"], in_list: Literal["NFC", "NFD"]
+) -> None:
+    write_pictures(tmp_path / "all", 4, 0.5)
+    name = "s\xfcd/M\xfcller.png"
+    file = tmp_path / "all" / normalize(on_disk, name)
+    file.parent.mkdir()
+    (tmp_path / "all" / "image0000.png").rename(file)
+    names = tmp_path / "names.csv"
+    for written in (name, f"all/{name}"):
+        names.write_text(f"name,label\n{normalize(in_list, written)},1\nimage0001.png,1\n", encoding="utf-8")
+        source = FolderSource(unlabelled=(str(tmp_path / "all"),), labels=str(names))
+        assert read_folders(source).labelled.sum() == 2
 
 
 def test_names_that_no_file_has_come_with_the_form_they_should_have(tmp_path: Path, capsys: Capture) -> None:

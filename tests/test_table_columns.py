@@ -2,6 +2,8 @@
 
 import csv
 from pathlib import Path
+from typing import Literal
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -66,6 +68,25 @@ def test_labels_in_words_are_never_turned_round(tmp_path: Path, words: tuple[str
     with pytest.raises(InputError, match="--positive-label") as raised:
         read_table_data(TableSource(path=str(path), label="state"))
     assert advice in str(raised.value) and f"such as --positive-label {words[1] or '0'}" not in str(raised.value)
+
+
+def test_words_that_look_the_same_are_the_same(tmp_path: Path) -> None:
+    places, states = ("S\xfcd", "Nord"), ("", "best\xe4tigt")
+    rows = [f"M\xfcller {row},{row % 7},{places[row % 2]},{states[row % 3 == 0]}" for row in range(30)]
+    content = "\n".join(["n\xe4me,x,st\xe4tte,gepr\xfcft", *rows])
+    found = []
+    ways: list[tuple[Literal["NFC", "NFD"], Literal["NFC", "NFD"]]] = [("NFC", "NFD"), ("NFD", "NFC")]
+    for file, words in ways:
+        (tmp_path / f"{file}.csv").write_text(normalize(file, content), encoding="utf-8")
+        label, positive = (normalize(words, word) for word in ("gepr\xfcft", "best\xe4tigt"))
+        found.append(read_table_data(TableSource(path=str(tmp_path / f"{file}.csv"), label=label, positive=positive)))
+    assert found[0].labelled.sum() == 10
+    np.testing.assert_array_equal(found[0].features, found[1].features)
+    assert found[1].names is not None and found[1].names[0] == normalize("NFD", "M\xfcller 0")  # as the table has it
+    older = found[0].recipe.to_dict()
+    older["columns"] = [{**one, "name": normalize("NFD", one["name"])} for one in older["columns"]]
+    encoded = TableRecipe.from_dict(older).encode(read_table(tmp_path / "NFD.csv"))
+    np.testing.assert_array_equal(encoded, found[0].features)
 
 
 def test_misspelt_labels_and_columns(place: Path, capsys: Capture) -> None:

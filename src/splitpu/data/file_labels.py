@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from splitpu.data.composed import composed
 from splitpu.data.readers import RowFile
 from splitpu.data.scanning import Skipped, readable_name
 from splitpu.data.unusable import Side, bad_ones, refuse_too_many
@@ -35,7 +36,7 @@ class FileLabels:
         lost: list[Skipped] = []
         said: dict[int, bool] = {}
         for name, positive in self.labels:
-            places = positions.get(name) or _with_more_folders(name, positions, files)
+            places = positions.get(composed(name)) or _with_more_folders(composed(name), positions, files)
             if len(places) > 1:
                 raise InputError(
                     f"{name!r} in {self.where} is the name of {len(places)} images: write their folders too."
@@ -64,7 +65,7 @@ def _positions_by_name(files: Sequence[RowFile]) -> dict[str, list[int]]:
     """Every way to write a file: its name alone, or with any number of the folders it lies in."""
     positions: dict[str, list[int]] = {}
     for position, file in enumerate(files):
-        parts = file.given_name.split("/")
+        parts = composed(file.given_name).split("/")
         for start in range(len(parts)):
             positions.setdefault("/".join(parts[start:]), []).append(position)
     return positions
@@ -83,12 +84,13 @@ def _with_more_folders(name: str, positions: Mapping[str, list[int]], files: Seq
 
 
 def _ends_alike(one: str, other: str) -> bool:
-    """Whether one path is the end of the other.
+    """Whether one path is the end of the other, however its letters are put together.
 
     >>> _ends_alike("scans/a.png", "a.png"), _ends_alike("scans/a.png", "na.png")
     (True, False)
     """
-    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
+    one, other = f"/{composed(one)}", f"/{composed(other)}"
+    return one.endswith(other) or other.endswith(one)
 
 
 def _example(files: Sequence[RowFile]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from splitpu.config.keys import nearest
+from splitpu.data.composed import composed
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.files import ends_in
 from splitpu.listing import listed
@@ -42,7 +43,12 @@ class Table:
 
 
 def text(value: Any) -> str:
-    """A category as text, the same from CSV and from Parquet."""
+    """A category as text, the same from CSV and from Parquet, and from whichever system wrote them."""
+    return composed(as_written(value))
+
+
+def as_written(value: Any) -> str:
+    """A value as text that is only shown."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -128,7 +134,7 @@ def _with_decimal_points(column: list[Any]) -> list[Any]:
 
 
 def _checked_heading(cells: list[str], path: Path) -> list[str]:
-    heading = [cell.strip() for cell in cells]
+    heading = [composed(cell.strip()) for cell in cells]
     if not heading or not all(heading):
         raise InputError(
             f"{path} has no heading, or one with an empty name: the first line must name every column (pandas leaves "

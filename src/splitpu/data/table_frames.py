@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from splitpu.data.chunks import Array
+from splitpu.data.composed import composed
 from splitpu.data.frames import column_names, is_missing
 from splitpu.data.table_files import Table, plain_cell
 from splitpu.data.tables import TableRecipe
@@ -34,7 +35,7 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
 
 def _encoded(recipe: TableRecipe, X: Any, names: list[Any]) -> Array:
     wanted = [column.name for column in recipe.columns]
-    found = {str(name).strip(): name for name in names}
+    found = {composed(str(name).strip()): name for name in names}
     return recipe.encode(Table({name: _values(X[found[name]], name) for name in wanted if name in found}, "X"))
 
 

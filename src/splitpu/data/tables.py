@@ -17,7 +17,8 @@ from splitpu.data.column_notes import (
     if_they_give_labels_away,
     is_number,
 )
-from splitpu.data.table_files import TRUTH_WORDS, Columns, Table, read_table, text
+from splitpu.data.composed import composed
+from splitpu.data.table_files import TRUTH_WORDS, Columns, Table, as_written, read_table, text
 from splitpu.data.table_labels import LabelColumn
 from splitpu.errors import InputError, ModelFileError
 from splitpu.labels import Mask
@@ -37,6 +38,13 @@ class TableSource:
     names: str | None = None  # the column that holds the names of the rows; found where not given
     ignore: tuple[str, ...] = ()  # columns that are no features
     test: str | None = None  # a file with the same columns in which the label is the truth
+
+    def __post_init__(self) -> None:
+        """Columns and labels in the letters that tables are read in."""
+        for name in ("label", "positive", "names"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else composed(given))
+        object.__setattr__(self, "ignore", tuple(map(composed, self.ignore)))
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,7 @@ class TableRecipe:
     def names_of(self, table: Table) -> list[str] | None:
         """The names of the rows, where the table has them."""
         values = table.columns.get(self.names) if self.names else None
-        return None if values is None else ["" if value is None else text(value) for value in values]
+        return None if values is None else ["" if value is None else as_written(value) for value in values]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and texts, ready for JSON."""
@@ -179,15 +187,15 @@ class TableRecipe:
         try:
             columns = tuple(
                 Column(
-                    str(one["name"]),
-                    None if one["categories"] is None else tuple(str(value) for value in one["categories"]),
+                    composed(str(one["name"])),
+                    None if one["categories"] is None else tuple(composed(str(value)) for value in one["categories"]),
                     float(one["fill"]),
                     bool(one["flag_missing"]),
                     float(one.get("origin", 0.0)),  # models from before there was one have none
                 )
                 for one in stored["columns"]
             )
-            return cls(columns, stored["names"])
+            return cls(columns, None if stored["names"] is None else composed(str(stored["names"])))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the stored columns cannot be read ({error!r}): train the model again.") from error
 
