@@ -345,3 +345,15 @@ def test_new_images_must_be_on_the_scale_of_the_old_ones():
         on_bytes.check((bright / 255).astype(np.float32))
     with pytest.raises(InputError, match="values from 0 to 1: rescale"):
         on_unit.check(bright.astype(np.uint8))
+
+
+def test_images_of_sixteen_bits_and_of_bytes_are_not_mixed_up():
+    deep = np.random.default_rng(0).integers(0, 60000, (6, 4, 4, 1)).astype(np.float32)
+    fitted = Preprocessing.fit(deep)
+    for image in (deep, deep * 0, deep % 2):  # some images are black, or nearly so
+        fitted.check(image)
+    with pytest.raises(InputError, match=r"new.npy holds bytes.*from \d+ to \d+: rescale .*give them as float32"):
+        fitted.check((deep // 257).astype(np.uint8), "new.npy")
+    with pytest.raises(InputError, match=r"X has no value above 0\.\d+, but .*: rescale the images$"):
+        fitted.check(deep / 60001)
+    fitted.check((deep // 257).astype(np.uint8).astype(np.float32))  # as the sentence says

@@ -77,7 +77,9 @@ class Preprocessing:
                 f"{name} holds {kind} of shape {shape}, but the model was trained on {self.kind} of shape "
                 f"{self.shape}: give it features made in the same way"
             )
-        if self.kind != "vectors":
+        if self._reaches_far_beyond_bytes():
+            self._refuse_smaller_scale(features, name)
+        elif self.kind != "vectors":
             self._check_value_range(features, name)
         if self.double and features.dtype == np.float32:
             warnings.warn(
@@ -100,6 +102,26 @@ class Preprocessing:
                 f"{name} has no value above {highest:g}, but the model was trained on images with values from "
                 f"{trained_on}: rescale the images"
             )
+
+    def _reaches_far_beyond_bytes(self) -> bool:
+        """Whether images had, say, 16 bits."""
+        return self.kind != "vectors" and self.offset >= 0 and self._highest >= 2 * 255
+
+    @property
+    def _highest(self) -> float:
+        return self.offset + 1 / self.scale
+
+    def _refuse_smaller_scale(self, features: Array, name: str) -> None:
+        """Bytes, and parts of 1, would all look black; whole numbers of 16 bits may be as small as they like."""
+        is_bytes = features.dtype == np.uint8
+        highest = max(float(features[rows].max()) for rows in row_slices(features))
+        if not (is_bytes and highest > 0) and not (0 < highest <= 1 and _has_fractions(features)):
+            return
+        otherwise = " (if they are on that scale already, give them as float32)" if is_bytes else ""
+        raise InputError(
+            f"{name} {'holds bytes' if is_bytes else f'has no value above {highest:g}'}, but the model was trained on "
+            f"images with values from {self.offset:g} to {self._highest:g}: rescale the images{otherwise}"
+        )
 
     def pixels(self, image: Array) -> npt.NDArray[np.uint8]:
         """An image, or a slice of a volume, as it is shown to people.
@@ -222,6 +244,10 @@ def _deviation(features: Array, mean: Floats) -> Floats:
         values += flat.size // channels
     deviation: Floats = np.sqrt(squares / values)
     return deviation
+
+
+def _has_fractions(features: Array) -> bool:
+    return any(bool((np.asarray(features[rows]) % 1).any()) for rows in row_slices(features))
 
 
 def is_scale_of_bytes(offset: float, scale: float) -> bool:
