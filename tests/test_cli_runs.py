@@ -47,6 +47,7 @@ def test_resuming_a_finished_run_only_says_so(run: Path, capsys: Capture) -> Non
 
 def test_resume_takes_no_other_options(run: Path, capsys: Capture) -> None:
     must_refuse(capsys, "fit", "--resume", run, "--seed", 1, "--set", "rounds=1", saying="leave out --set, --seed")
+    must_refuse(capsys, "fit", "--resume", run, "--keep-checkpoints", saying="leave out --keep-checkpoints")
 
 
 def test_out_may_not_be_a_file_or_lie_below_one(here: Path, tmp_path: Path, capsys: Capture) -> None:

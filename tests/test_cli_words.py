@@ -68,10 +68,17 @@ def test_settings_in_a_row_are_told_apart(run: Path, capsys: Capture) -> None:
 def test_settings_that_do_nothing_are_told(run: Path, capsys: Capture, tmp_path: Path) -> None:
     words = ["fit", run.parent / "a.npz", "--prior", 0.5, "--quiet", *TINY]
     _, _, err = run_cli(capsys, *words, "--out", tmp_path / "n", "--method", "nnpu", "--rounds", 3)
-    (said,) = [line for line in err.splitlines() if "has no effect" in line]
+    (said,) = [line for line in err.splitlines() if "have no effect" in line]
     assert "--set student.epochs=2" in said and "--rounds 3" in said and "base.epochs" not in said
     _, _, err = run_cli(capsys, *words, "--out", tmp_path / "s", "--rounds", 1)
-    assert "has no effect" not in err
+    assert "no effect" not in err
+    words = ["compare", run.parent / "a.npz", "--prior", 0.5, "--quiet", "--method", "nnpu,naive", "--seeds", 0]
+    words += ["--set", "base.epochs=2", "--set", "vpu.epochs=2", "--out", tmp_path / "c"]
+    _, _, err = run_cli(capsys, *words)
+    assert "--set vpu.epochs=2 has no effect: nnpu, naive read the settings in base, selection" in err
+    words[words.index("nnpu,naive")] = "nnpu,vpu"
+    _, _, err = run_cli(capsys, *words)
+    assert "no effect" not in err
 
 
 def test_a_bound_that_is_no_share_is_called_by_its_option(run: Path, capsys: Capture) -> None:

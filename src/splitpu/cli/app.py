@@ -112,7 +112,7 @@ def fit(
         side_by_side=side_by_side,
     )
     if resume is not None:
-        return run_resume(resume, asked, quiet=quiet, json=json)
+        return run_resume(resume, asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
     return run_fit(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
 
 

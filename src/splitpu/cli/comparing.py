@@ -14,6 +14,7 @@ from splitpu.cli.comparison_table import show_comparison
 from splitpu.cli.estimating import prior_asked
 from splitpu.cli.fit import FitOptions, begin_with, help_first_process, resolved_config, source_to_fit
 from splitpu.cli.fit_seeds import carry_out_named, parse_seeds, refuse_several_processes, told
+from splitpu.cli.idle_settings import if_settings_do_nothing
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.stopped import ComparisonStopped
 from splitpu.comma_lists import parse_words
@@ -125,6 +126,8 @@ def _planned(
     needing = _most_in_need(configs)
     display.say(f"data: {first.in_words()}")
     tell_of_data(draws.values(), display)
+    for note in if_settings_do_nothing(configs.values(), asked.settings or [], asked.rounds):
+        display.note(note)
     find = partial(prior_asked, asked.prior, needing.method, device=asked.device or "auto", out=folder.path)
     priors = {
         seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed, display)) for seed, draw in draws.items()

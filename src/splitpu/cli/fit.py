@@ -109,7 +109,7 @@ def begin_asked(
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
     config = resolved_config(asked, loaded, threads)
     if threads is None:  # of several seeds, the first
-        for note in if_settings_do_nothing(config, asked.settings or [], asked.rounds):
+        for note in if_settings_do_nothing([config], asked.settings or [], asked.rounds):
             display.note(note)
     # Before the prior, which may take minutes.
     check_method(config, loaded.data)
@@ -150,13 +150,14 @@ def begin_with(
     )
 
 
-def run_resume(run: str, asked: FitOptions, *, quiet: bool, json: bool) -> int:
+def run_resume(run: str, asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
     """Continue a run as it was asked for; one that is finished already only says so."""
     world = World.join()
     if not world.writes:
         return help_first_process(world)
-    if asked.given():
-        raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(asked.given())}.")
+    given = [*asked.given(), *(["--keep-checkpoints"] if keep_checkpoints else [])]
+    if given:
+        raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(given)}.")
     folder = RunFolder.find(run)
     if SeedsFolder(folder.path).list_file.exists():
         from splitpu.cli.fit_seeds import resume_seeds
