@@ -270,6 +270,19 @@ def test_wrong_words(
     assert set(os.listdir(place)) == before
 
 
+@pytest.mark.parametrize(("run", "moved"), [("images-run", "unl"), ("arrays-run", "p.npy"), ("table-run", "t.csv")])
+def test_data_that_are_no_longer_there_are_not_called_mistyped(
+    place: Path, capsys: Capture, run: str, moved: str
+) -> None:
+    (place / moved).rename(place / "elsewhere")
+    try:
+        said = [refused(capsys, command, place / run) for command in ("evaluate", "sensitivity")]
+    finally:
+        (place / "elsewhere").rename(place / moved)
+    assert all(f"are no longer at {place / moved}: bring them back there" in one for one in said)
+    assert "or give other rows to judge by" in said[0] and "other rows" not in said[1]
+
+
 def test_positives_collected_apart_are_no_part_of_the_sample(place: Path, capsys: Capture) -> None:
     """All test positives are labelled, and 26 of 66 unlabelled rows are positive: only `case-control` knows of them."""
     sides = ("--positives", place / "tp.npy", "--unlabelled", place / "u.npy")

@@ -15,6 +15,10 @@ class ModelFileError(InputError):
     """A model file is cut short, of another version, or not a model file at all."""
 
 
+class DataGone(InputError):
+    """The files that a run was begun with are no longer where it found them."""
+
+
 class DiskError(InputError):
     """The disk is full or a place may not be written; what is there already stays, to be gone on with."""
 

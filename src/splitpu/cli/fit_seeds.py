@@ -26,7 +26,7 @@ from splitpu.runs.fitting import carry_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
 from splitpu.runs.several import FIGURES, SeedsFolder, mean_rows, seed_rows
-from splitpu.runs.sources import LoadedData, check_unchanged, load_draws
+from splitpu.runs.sources import LoadedData, check_still_there, check_unchanged, load_draws
 from splitpu.runs.starting_weights import weights_file
 from splitpu.side_by_side import all_or_error, run_jobs
 from splitpu.stop_request import StopRequest
@@ -81,6 +81,7 @@ def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
     loaded: dict[int, LoadedData] = {}
     if unfinished:
         requests = [several.run(seed).request() for seed in unfinished]
+        check_still_there(requests[0].source)
         with display.watching() as watch:
             draws = load_draws([request.source for request in requests], display.say, watch)
         for data, request in zip(draws, requests, strict=True):

@@ -16,7 +16,7 @@ from splitpu.data.readers import RowSpec, Watch
 from splitpu.data.scanning import Skipped
 from splitpu.data.table_files import SUFFIXES as TABLE_SUFFIXES
 from splitpu.data.tables import TableRecipe, TableSource, read_table_test
-from splitpu.errors import InputError
+from splitpu.errors import DataGone, InputError
 from splitpu.files import ends_in
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
@@ -93,7 +93,11 @@ def _of_run(folder: RunFolder, model: Model, watch: Watch | None) -> JudgedRows:
     source = folder.request().source
     if source.named is not None:
         return _named(source.named)
-    loaded = load_request(folder.request(), watch=watch, form=table_form(model, source))
+    try:
+        loaded = load_request(folder.request(), watch=watch, form=table_form(model, source))
+    except DataGone as gone:
+        others = "or give other rows to judge by, as for fit or with --test"
+        raise InputError(f"{str(gone).rstrip('.')}, {others}.") from gone
     if loaded.held_out is not None:
         where = f"the test rows of {source.where}"
         return JudgedRows(where=where, tested=loaded.held_out, warnings=loaded.warnings)

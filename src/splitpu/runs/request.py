@@ -52,6 +52,19 @@ class Source:
         return self.npz or f"{self.named}, {self.positives} positives labelled"
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """Every file and folder that the data are read from.
+
+        >>> Source(npz="/data/cells.npz").paths, Source(named="digits", positives=50).paths
+        (('/data/cells.npz',), ())
+        """
+        sides, table = self.folders or self.arrays, self.table
+        found: list[str | None] = [self.npz, *((table.path, table.test) if table else ())]
+        found += [*sides.positives, *sides.unlabelled, *sides.test] if sides else []
+        found += [self.folders.labels] if self.folders else []
+        return tuple(path for path in found if path is not None)
+
+    @property
     def title(self) -> str:
         """The word that stands for the data in folder names and headings.
 

@@ -20,7 +20,7 @@ from splitpu.data.readers import RowSpec, Watch
 from splitpu.data.scanning import Skipped
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.data.volumes import is_nifti
-from splitpu.errors import InputError
+from splitpu.errors import DataGone, InputError
 from splitpu.files import ends_in
 from splitpu.labels import is_convention
 from splitpu.listing import listed
@@ -117,9 +117,17 @@ def load_request(
     form: RowSpec | TableRecipe | None = None,
 ) -> LoadedData:
     """The data of a run that goes on; data that changed meanwhile would make a run of two halves that do not match."""
+    check_still_there(request.source)
     loaded = load_source(request.source, progress, watch, form)
     check_unchanged(loaded, request)
     return loaded
+
+
+def check_still_there(source: Source) -> None:
+    """Refuse to look for data in a place that the user has not named now, as if it were mistyped."""
+    gone = [path for path in source.paths if not Path(path).exists()]
+    if gone:
+        raise DataGone(f"the data that the run was begun with are no longer at {listed(gone)}: bring them back there.")
 
 
 def check_unchanged(loaded: LoadedData, request: Request) -> None:
