@@ -51,6 +51,12 @@ def test_settings_can_be_had_without_torch():
     assert not {"torch", "numpy", "sklearn"} & set(run_python("-c", code).split())
 
 
+@pytest.mark.parametrize("command", ["info", "hard", "methods"])
+def test_commands_that_only_read_files_do_without_torch(command: str) -> None:
+    loaded = run_python("-c", f"import sys, splitpu.cli.{command}; print(*sys.modules)").split()
+    assert not {"torch", "sklearn", "scipy"} & set(loaded)
+
+
 def test_classifier_costs_little_beside_its_dependencies() -> None:
     code = "import sys, splitpu; splitpu.SplitPUClassifier; print(*sys.modules)"
     others = [name for name in run_python("-c", code).split() if not name.startswith("splitpu")]

@@ -12,7 +12,7 @@ from test_splitpu import QUICK, mixture
 
 from splitpu import SplitPUClassifier, SplitPUWarning
 from splitpu.cli import main
-from splitpu.cli.fit import show_result
+from splitpu.cli.result_table import show_result
 from splitpu.engine.stage import Observer
 from splitpu.experiments.declared import experiments
 from splitpu.experiments.running import Workplace, run_unit

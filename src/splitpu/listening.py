@@ -15,6 +15,10 @@ from splitpu.errors import SplitPUWarning
 
 Note = Callable[[str], None]
 
+UNRELIABLE = "do not rely on it"  # in the warning about a model that learned nothing
+NOT_TAKEN = "is not taken"  # in the note about a student that learned nothing
+WORTH_REPEATING = (UNRELIABLE, NOT_TAKEN)  # at the end of a run
+
 _CHANGING = threading.RLock()  # whoever changes how the process treats warnings, be it for a moment, holds this
 _here = threading.local()  # its `listeners` are those of the blocks that are open in this thread
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
-from splitpu.evaluation.trained import UNRELIABLE
+from splitpu.listening import UNRELIABLE
 from splitpu.runs.comparison import DOUBTFUL, ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
 from splitpu.runs.estimates import FLATTERED
 

@@ -4,7 +4,6 @@ import dataclasses
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from splitpu.cli.about_data import all_but_of_data, tell_of_data
 from splitpu.cli.estimating import prior_asked
@@ -13,19 +12,17 @@ from splitpu.cli.going_on import named_if_interrupted, named_if_unheard
 from splitpu.cli.idle_settings import if_settings_do_nothing
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.options import TrainingWords
-from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.cli.pace import LongRun
 from splitpu.cli.progress import ProgressDisplay, choose_display
+from splitpu.cli.result_table import show_result
 from splitpu.cli.stopped import RunLost, RunStopped
 from splitpu.config import Config, apply_overrides, preset, read_config
 from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
-from splitpu.evaluation.trained import UNRELIABLE
 from splitpu.files import in_a_command
 from splitpu.methods.registry import find_method
-from splitpu.methods.student import NOT_TAKEN
-from splitpu.prior.resolve import ResolvedPrior, prior_in_words
+from splitpu.prior.resolve import ResolvedPrior
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
@@ -198,53 +195,6 @@ def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None =
     return with_calibration(config, asked.calibration)
 
 
-def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> None:
-    """The figures of every model, the splits, and where everything is."""
-    if json:
-        print_json({"run": str(folder.path), "report": str(folder.report), **result})
-        return
-    rows = [{**model, **(model["test"] or {})} for model in result["models"]]
-    tested = ["accuracy", "f1", "roc_auc", "average_precision"] if result["test_rows"] else []
-    print_table(rows, ["model", *tested, "positive_rate_unlabelled"])
-    if result["rounds"]:
-        print_table(
-            [{**r, "round": str(r["round"]), "noise": _noise(r["noise"])} for r in result["rounds"]],
-            ["round", "easy", "hard", "agreement", *(["noise"] if result["rounds"][0]["noise"] else [])],
-            title="split of the unlabelled",
-        )
-    print_facts(
-        {
-            "prior": _prior_in_words(result),
-            "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
-            **_final_model(result),
-            "run": folder.path,
-            **({"scores": folder.scores} if folder.scores.exists() else {}),
-            **_hard_samples(folder, result),
-            "report": folder.report,
-            **({"notes": f"{len(result['warnings'])}, all in the report"} if result["warnings"] else {}),
-        }
-    )
-    for warning in result["warnings"]:
-        if UNRELIABLE in warning or NOT_TAKEN in warning:  # said once already, but perhaps an hour ago
-            print_note(warning)
-
-
-def _final_model(result: dict[str, Any]) -> dict[str, str]:
-    """Which model predicts, where it is not the last of the table."""
-    final = result.get("final", result["models"][-1]["model"])
-    return {} if final == result["models"][-1]["model"] else {"model": f"{final}, as no student after it was taken"}
-
-
-def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
-    """Where to find the samples that are worth a second look."""
-    hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
-    if not hard:
-        return {}
-    samples = "sample" if hard == 1 else "samples"
-    where = f"named in {folder.split} and shown in the report"
-    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {in_a_command(folder.path)} lists them"}
-
-
 def _train_and_show(
     folder: RunFolder, request: Request, loaded: LoadedData, display: ProgressDisplay, world: World, *, json: bool
 ) -> int:
@@ -289,15 +239,3 @@ def help_first_process(world: World) -> int:
         except RankLost as lost:
             raise RunLost(folder.path) from lost
     return 0
-
-
-def _prior_in_words(result: dict[str, Any]) -> str:
-    if result["prior"] is None:
-        return "not given"
-    expected = result["expected_positive_rate_unlabelled"]
-    used = prior_in_words(result["prior"], result.get("prior_interval"), result.get("prior_source", "given"))
-    return f"{used} (expects {100 * expected:.1f} % positives among the unlabelled)"
-
-
-def _noise(noise: dict[str, float] | None) -> str:
-    return "-" if noise is None else ", ".join(f"{part} {100 * share:.1f} %" for part, share in noise.items())

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from splitpu.cli.fit import show_result
 from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.result_table import show_result
 from splitpu.files import in_a_command
 from splitpu.runs.folder import RunFolder
 

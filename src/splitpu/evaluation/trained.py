@@ -6,11 +6,10 @@ from splitpu.data import PUData
 from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.degenerate import find_worthlessness
 from splitpu.given import Floats
+from splitpu.listening import UNRELIABLE
 from splitpu.methods.context import Teacher
 from splitpu.methods.registry import find_method
 from splitpu.training import Training
-
-UNRELIABLE = "do not rely on it"  # in the warning about a model that learned nothing, which is worth repeating
 
 
 def models_of(training: Training) -> list[tuple[str, Teacher]]:

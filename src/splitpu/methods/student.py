@@ -21,6 +21,7 @@ from splitpu.kernels import (
     last_rows,
     low_level_term,
 )
+from splitpu.listening import NOT_TAKEN
 from splitpu.losses import (
     feature_consistency,
     generalised_jensen_shannon,
@@ -38,7 +39,6 @@ from splitpu.views import Views
 
 _PREDICTOR_WIDTH = 512
 _LEAST_AGREEMENT = 0.55  # mean over both labels; one half is what saying one thing of everything gives
-NOT_TAKEN = "is not taken"  # in the note about a student that learned nothing
 _MORE_ATTEMPTS, _SLOWER = 2, 3.0
 
 
