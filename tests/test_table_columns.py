@@ -193,6 +193,21 @@ def test_decimal_commas_are_numbers(tmp_path: Path, delimiter: str) -> None:
     assert found.features[:3, 0].tolist() == [0.5, 1.5, 2.5]
 
 
+@pytest.mark.parametrize("written", ["{0} %", "€ {0}", '"{0},5"', "{0}.25 mg/dl", "<{0}", '"1,{0:03}.5"', "1'{0:03}"])
+@pytest.mark.parametrize("different", [12, 36])
+def test_numbers_with_signs_and_units_are_told(tmp_path: Path, written: str, different: int) -> None:
+    rows = [f"{written.format(row % different)},{row},{int(row < 3)}" for row in range(36)]
+    notes = read_notes(tmp_path / "a.csv", "\n".join(["value,x,s", *rows]))
+    assert any("column 'value' holds numbers written as" in note for note in notes), notes
+
+
+@pytest.mark.parametrize("written", ["{0}a", "T{0}", "{0}-{1}", "{0}_1", "ward {0}", "{0}.1.2"])
+def test_codes_with_numbers_in_them_are_no_numbers(tmp_path: Path, written: str) -> None:
+    rows = [f"{written.format(row % 12, row % 12 + 5)},{row},{int(row < 3)}" for row in range(36)]
+    notes = read_notes(tmp_path / "a.csv", "\n".join(["value,x,s", *rows]))
+    assert not any("column 'value'" in note for note in notes), notes
+
+
 def test_numbers_spoilt_by_a_word_are_told(tmp_path: Path) -> None:
     lines = [f"{number / 4},{int(number < 3)}" for number in range(12)]
     assert read_notes(tmp_path / "a.csv", "\n".join(["x,s", *lines])) == ()

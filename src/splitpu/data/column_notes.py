@@ -13,6 +13,11 @@ from splitpu.listing import listed
 MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
 FEWEST_ROWS_FOR_NUMBERS = 20  # in fewer rows, whole numbers that all differ may be a coincidence
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}([./-])\d{1,2}\2(\d{4}|\d{2})( .*)?")
+_SIGN = r"[%‰€$£]"
+_FIGURE = r"[+-]?\d{1,3}(?:[.,' ]\d{3})*(?:[.,]\d+)?|[+-]?\d+(?:[.,]\d+)?"
+_UNIT = r"[^\W\d_]+(?:/[^\W\d_]+)?"  # behind a space: 2a may be a stage, and 1b another
+_MEASURE = re.compile(rf"(?:[<>≤≥~]|{_SIGN})?\s*(?:{_FIGURE})(?:\s*{_SIGN}|\s+{_UNIT})?")
+FEWEST_MEASURES = 10  # of fewer different ones each may well be a category
 FEWEST_LABELLED, FEWEST_UNLABELLED = 5, 20  # below, a column may part the rows by chance
 
 
@@ -71,6 +76,7 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
     if all(_DATE.fullmatch(value) for value in counted):
         advice = f"make it a number, or leave it out ({ignoring(name)})."
         return [f"column {name!r} holds dates, each taken for a category: {advice}"]
+    notes += if_numbers_are_dressed_up(name, counted)
     if 2 * numbers > counted.total():
         words = listed(sorted(value for value in counted if not is_number(value)), repr)
         notes.append(
@@ -80,6 +86,21 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
     if len(counted) > MOST_CATEGORIES:
         notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
     return notes
+
+
+def if_numbers_are_dressed_up(name: str, counted: Counter[str]) -> list[str]:
+    """A note about numbers that signs, units or commas keep from being read as such.
+
+    >>> if_numbers_are_dressed_up("dose", Counter(f"{dose} mg" for dose in range(10)))
+    ["column 'dose' holds numbers written as '0 mg': write the numbers alone, such as 12.5, to have them used as such."]
+    >>> if_numbers_are_dressed_up("stage", Counter(f"{stage}b" for stage in range(10)))
+    []
+    """
+    dressed = [value for value in counted if _MEASURE.fullmatch(value) and not is_number(value)]
+    if len(dressed) < FEWEST_MEASURES or 2 * sum(counted[value] for value in dressed) <= counted.total():
+        return []
+    advice = "write the numbers alone, such as 12.5, to have them used as such."
+    return [f"column {name!r} holds numbers written as {min(dressed)!r}: {advice}"]
 
 
 def ignoring(column: str) -> str:

@@ -14,6 +14,7 @@ from splitpu.data.column_notes import (
     MOST_CATEGORIES,
     if_categories_are_odd,
     if_it_numbers_the_rows,
+    if_numbers_are_dressed_up,
     if_they_give_labels_away,
     is_number,
 )
@@ -120,6 +121,7 @@ class TableRecipe:
                 notes += if_it_numbers_the_rows(name, known, len(values))
             elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
                 notes.append(f"column {name!r} has a different text in every row: taken for names, not for a feature.")
+                notes += if_numbers_are_dressed_up(name, Counter(map(text, known)))
                 names = names or name
             else:
                 counted = Counter(text(value) for value in known)
