@@ -286,7 +286,10 @@ def _origin(values: Array, middle: float) -> float:
 def number(value: Any, column: str, where: str) -> float:
     """A number that can be computed with, or a sentence."""
     if not is_number(value):
-        raise InputError(f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there.")
+        raise InputError(
+            f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there: write one, or "
+            "leave the cell empty."
+        )
     if not math.isfinite(float(value)):
         raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
     if abs(float(value)) > _LARGEST:
