@@ -185,6 +185,17 @@ def test_without_truth_figures_are_what_evaluate_gives(tmp_path: Path, capsys: C
     assert found["low"] <= found["mean"] <= found["high"] and found["sd"] is not None
 
 
+def test_the_advice_for_fairer_figures_can_be_followed(tmp_path: Path, capsys: Capture) -> None:
+    data = write_npz(tmp_path / "pu.npz", X_test=None, y_test=None, truth=None)
+    words = ["compare", data, "--seeds", 0, *ASKED]
+    _, out, _ = run_cli(capsys, *words, "--method", "nnpu,dist-pu,naive", "--out", tmp_path / "all", "--json")
+    said = json.loads(out)["notes"]["estimates"]
+    assert "X_test and y_test in a .npz file" in said and "or, without dist-pu, keep rows out" in said
+    aside = said.partition("keep rows out of the training with ")[2].split()
+    code, out, _ = run_cli(capsys, *words, "--method", "nnpu,naive", "--out", tmp_path / "two", "--json", *aside)
+    assert code == 0 and "kept out of the training" in json.loads(out)["notes"]["estimates"]
+
+
 def test_estimates_that_are_not_to_be_believed_are_marked(tmp_path: Path, capsys: Capture) -> None:
     """Where labelled rows were recorded otherwise than the others, a model that knows no more looks perfect."""
     labels = (np.arange(200) % 5 == 0).astype(int)

@@ -26,6 +26,7 @@ from splitpu.errors import InputError, Interrupted, SomeRunsFailed
 from splitpu.methods.registry import find_method
 from splitpu.prior.resolve import ResolvedPrior
 from splitpu.runs.comparison import ComparisonFolder
+from splitpu.runs.estimates import KNOWN_ROWS
 from splitpu.runs.fitting import check_network
 from splitpu.runs.folder import RUNS
 from splitpu.runs.observers import StopWhen
@@ -133,9 +134,7 @@ def _planned(
         seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed, display)) for seed, draw in draws.items()
     }
     if first.held_out is None and None in priors.values():
-        raise InputError(
-            "without test rows, figures are estimates that rest on the prior: give one, or rows with --test."
-        )
+        raise InputError(f"without test rows, figures are estimates that rest on the prior: give one, or {KNOWN_ROWS}.")
     for seed, prior in priors.items():
         for config in configs.values():
             check_needs(config, draws[seed].data, None if prior is None else prior.value)

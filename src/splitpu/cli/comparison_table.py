@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.listening import UNRELIABLE
+from splitpu.methods.registry import find_method
 from splitpu.runs.comparison import DOUBTFUL, ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
-from splitpu.runs.estimates import FLATTERED
+from splitpu.runs.estimates import FLATTERED, KNOWN_ROWS
 
 
 def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
@@ -71,10 +72,7 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
         notes["intervals"] = "95 %, of one run, on average over the seeds; deviations are those between seeds only"
         notes["estimates"] = first["estimates_note"]
         if FLATTERED in first["estimates_note"]:
-            notes["estimates"] = (
-                f"{FLATTERED}, and some methods more than others; give --test with rows whose truth is known, or keep "
-                "rows out of the training with --set selection.held_out=0.2 --set selection.criterion=none"
-            )
+            notes["estimates"] = f"{FLATTERED}, and some methods more than others; {_fairer(summary)}"
     doubtful = [one["method"] for one in summary if one["degenerate"]]
     if doubtful:
         notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
@@ -82,6 +80,14 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     if mixed:
         notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
     return notes
+
+
+def _fairer(summary: Sequence[Line]) -> str:
+    """How to get figures that do not flatter, as this command would take it."""
+    unable = [one["method"] for one in summary if "selection" not in find_method(one["method"]).sections]
+    without = f", without {', '.join(unable)}," if unable else ""
+    aside = "--set selection.held_out=0.2 --set selection.criterion=none"
+    return f"give {KNOWN_ROWS}, or{without} keep rows out of the training with {aside}"
 
 
 def _prior(lines: Mapping[tuple[str, int], Line]) -> str:

@@ -10,6 +10,7 @@ from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
 from splitpu.training import without_rows_aside
 
+KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
 FLATTERED = "estimated from the rows the model was trained on, which flatters it"
 ON_TRAINING_ROWS = (
     f"{FLATTERED}; for a fair estimate give other rows, labelled and unlabelled ones as for fit, or --test with rows "
