@@ -270,6 +270,28 @@ def test_wrong_words(
     assert set(os.listdir(place)) == before
 
 
+def test_test_rows_that_are_trained_on_are_told_of_by_fit_as_well(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    arrays = tiny_arrays()
+    known, rest = arrays["X"][arrays["truth"]][:20], arrays["X_test"][arrays["y_test"] == 0]
+    np.save(tmp_path / "tp.npy", known)
+    np.savez(tmp_path / "a.npz", **arrays | {"X_test": np.r_[known, rest], "y_test": np.r_[[1] * 20, [0] * len(rest)]})
+    write_table(tmp_path / "test.csv", np.r_[known, rest], ["ill"] * 20 + ["well"] * len(rest))
+    sides = ["--positives", place / "p.npy", "--unlabelled", place / "u.npy"]
+    table = [place / "t.csv", "--label", "state", "--positive-label", "ill"]
+    quick = ["--prior", 0.5, "--quiet", "--rounds", 0, *TINY]
+    for number, words in enumerate(
+        (
+            [tmp_path / "a.npz"],
+            [*sides, "--test", tmp_path / "tp.npy", place / "tn.npy"],
+            [*table, "--test", tmp_path / "test.csv"],
+        )
+    ):
+        _, _, err = run_cli(capsys, "fit", *words, "--out", tmp_path / str(number), *quick)
+        assert "20 of the 40 test rows are training rows, too: the test figures flatter" in err
+    _, _, err = run_cli(capsys, "fit", *table, "--test", place / "test.csv", "--out", tmp_path / "new", *quick)
+    assert "training rows" not in err
+
+
 @pytest.mark.parametrize(("run", "moved"), [("images-run", "unl"), ("arrays-run", "p.npy"), ("table-run", "t.csv")])
 def test_data_that_are_no_longer_there_are_not_called_mistyped(
     place: Path, capsys: Capture, run: str, moved: str

@@ -59,6 +59,9 @@ def rows_seen(training: Array, given: Array) -> Mask:
     nothing = np.zeros(len(given), dtype=np.bool_)
     if training.shape[1:] != given.shape[1:] or training.dtype != given.dtype:
         return nothing
+    wanted = set(_digests(given))
+    if wanted.isdisjoint(_digests(training)):  # as it should be, and found out without keeping all of many rows in mind
+        return nothing
     known = Counter(_digests(training))
     found = np.fromiter((digest in known for digest in _digests(given)), np.bool_, len(given))
     by_chance = sum(count for count in known.values() if count > 1) / len(training)

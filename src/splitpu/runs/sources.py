@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from splitpu.files import ends_in
 from splitpu.labels import is_convention
 from splitpu.listing import listed
 from splitpu.runs.request import Request, Source
+from splitpu.runs.seen import rows_seen
 
 _MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
 
@@ -93,10 +94,10 @@ def load_source(
     if source.folders:
         return _load_folders(source, source.folders, watch, None if isinstance(form, TableRecipe) else form)
     if source.table:
-        return _load_table(source, source.table, form if isinstance(form, TableRecipe) else None)
+        return _told_of_leaks(_load_table(source, source.table, form if isinstance(form, TableRecipe) else None))
     if source.arrays:
-        return _load_arrays(source, source.arrays)
-    return _load_npz(source) if source.npz else _load_named(source, progress)
+        return _told_of_leaks(_load_arrays(source, source.arrays))
+    return _told_of_leaks(_load_npz(source)) if source.npz else _load_named(source, progress)
 
 
 def load_draws(
@@ -135,6 +136,20 @@ def check_unchanged(loaded: LoadedData, request: Request) -> None:
     if loaded.data.fingerprint() != request.fingerprint:
         where = request.source.named or request.source.where
         raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")
+
+
+def _told_of_leaks(loaded: LoadedData) -> LoadedData:
+    """With a warning about test rows that are trained on; of folders, their reader knows equal pictures."""
+    if loaded.held_out is None:
+        return loaded
+    seen = int(rows_seen(loaded.data.features, loaded.held_out.features).sum())
+    if not seen:
+        return loaded
+    sentence = (
+        f"{seen:,} of the {len(loaded.held_out):,} test rows are training rows, too: the test figures flatter; test on "
+        "rows that are not trained on."
+    )
+    return replace(loaded, warnings=(*loaded.warnings, sentence))
 
 
 def _load_folders(source: Source, folders: FolderSource, watch: Watch | None, spec: RowSpec | None) -> LoadedData:
