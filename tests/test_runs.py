@@ -13,9 +13,9 @@ from splitpu.config import Config
 from splitpu.data import PUData
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import InputError
+from splitpu.evaluation.doubtful import most_doubtful
 from splitpu.files import disk_errors_in_words, replacing, write_text
 from splitpu.runs import Request, RunFolder, Source, fitting
-from splitpu.runs.hard import most_doubtful
 from splitpu.runs.observers import MetricsFile
 from splitpu.runs.page import surest
 from splitpu.runs.sources import load_request, load_source

@@ -52,8 +52,12 @@ class Training:
     def decisions(self, teacher: Teacher, logits: Floats) -> Floats:
         """What one of the run's models says of rows with these logits; only the final one may be calibrated."""
         decision: Floats = logits - teacher.threshold
+        return self.calibrated(decision) if teacher is self.result.final else decision
+
+    def calibrated(self, decision: Floats) -> Floats:
+        """Decisions put through the map that calibrates the final model, if there is one."""
         calibration = self.model.calibration
-        return decision if calibration is None or teacher is not self.result.final else calibration.decision(decision)
+        return decision if calibration is None else calibration.decision(decision)
 
 
 def profile_of(data: PUData) -> DataProfile:

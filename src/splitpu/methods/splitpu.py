@@ -17,7 +17,7 @@ def run_split_pu(context: Context) -> MethodResult:
     for number in range(1, context.config.rounds + 1):
         split = split_unlabelled(context, teacher, number)
         student = train_student(context, teacher, split, number)
-        rounds.append(Round(number, split, student))
+        rounds.append(Round(number, teacher, split, student))
         if student.sound:
             teacher = student
     return MethodResult(base, tuple(rounds), tuple(context.engine.history))

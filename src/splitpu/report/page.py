@@ -64,6 +64,8 @@ def _galleries(report: ReportData) -> str:
             "student was not taken. Of the hard samples those come first on which it cannot decide; of the easy ones "
             "those it is surest of."
         )
+    if report.calibrated:
+        words += " All of them are calibrated by the map of the final model, so that they can be compared."
     return (
         f"<p>{words}</p>"
         f"<h3>Hardest</h3>{predictions.gallery(report.hardest)}<h3>Easiest</h3>{predictions.gallery(report.easiest)}"

@@ -10,12 +10,12 @@ import numpy.typing as npt
 from splitpu.calibration import reliability
 from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
-from splitpu.evaluation.trained import final_name
+from splitpu.evaluation.doubtful import most_doubtful
+from splitpu.evaluation.trained import final_name, row_probabilities
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.resolve import prior_in_words
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
-from splitpu.runs.hard import most_doubtful
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.summary import (
@@ -23,7 +23,6 @@ from splitpu.runs.summary import (
     ModelFigures,
     expected_positive_share,
     prior_source,
-    row_probabilities,
 )
 from splitpu.training import Training
 
@@ -76,6 +75,7 @@ def report_data(
         reliability=_reliability(training, loaded, request),
         reliability_rows=_reliability_rows(training),
         final=final_name(training),
+        calibrated=training.model.calibration is not None,
     )
 
 
@@ -87,8 +87,9 @@ def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...
     result = training.result
     if not result.rounds:
         return (), ()
-    split = result.rounds[-1].split
-    teacher, student = split.teacher_probability, row_probabilities(training, result.final)[split.rows]
+    last = result.rounds[-1]
+    split = last.split
+    teacher, student = (row_probabilities(training, model)[split.rows] for model in (last.teacher, result.final))
     chosen = surest(student, split.easy, SHOWN), most_doubtful(teacher, student, ~split.easy, SHOWN)
     easiest, hardest = (
         tuple(

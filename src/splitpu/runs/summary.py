@@ -14,7 +14,8 @@ from splitpu.calibration import sigmoid
 from splitpu.data import HeldOut, PUData
 from splitpu.data.scanning import Skipped
 from splitpu.engine.inference import predict_logits
-from splitpu.evaluation.trained import final_name, models_of, row_decisions
+from splitpu.evaluation.doubtful import written
+from splitpu.evaluation.trained import final_name, models_of, row_decisions, row_probabilities
 from splitpu.files import replacing
 from splitpu.methods.context import Teacher
 from splitpu.methods.result import Round
@@ -71,11 +72,6 @@ def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> l
         )
         for name, teacher in models_of(training)
     ]
-
-
-def row_probabilities(training: Training, teacher: Teacher) -> Floats:
-    """What one of the run's models says of all training rows, calibrated where its scores are."""
-    return sigmoid(row_decisions(training, teacher))
 
 
 def result_of(
@@ -141,7 +137,7 @@ def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
     decisions = row_decisions(training, training.result.final)
     found = zip(sigmoid(decisions).tolist(), (decisions > 0).tolist(), data.labelled, strict=True)
     lines = (
-        (row, data.names[row] if data.names else "", int(labelled), f"{share:.6g}", loaded.classes[int(positive)])
+        (row, data.names[row] if data.names else "", int(labelled), written(share), loaded.classes[int(positive)])
         for row, (share, positive, labelled) in enumerate(found)
     )
     _write_csv(path, ["index", "name", "labelled", "probability", "decision"], lines)
@@ -149,7 +145,7 @@ def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
 
 def write_split(path: Path, training: Training, data: PUData) -> None:
     """Say of every unlabelled sample, round by round, where it went and why."""
-    heading = ["round", "index", "name", "teacher_probability", "student_probability", "set", "learned"]
+    heading = ["round", "index", "name", "teacher_probability", "student_probability", "set", "taught", "learned"]
     lines = (line for found in training.result.rounds for line in _split_lines(training, found, data))
     _write_csv(path, heading, lines)
 
@@ -182,13 +178,16 @@ def _write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[obje
 
 
 def _split_lines(training: Training, found: Round, data: PUData) -> Iterator[tuple[object, ...]]:
-    split, student = found.split, row_probabilities(training, found.student)
-    # What a temporary network has learned is what it was taught, where it agrees, and the opposite elsewhere.
-    learned = np.where((split.teacher_probability > 0.5) == split.agrees, "positive", "negative")
+    split = found.split
+    both = [row_probabilities(training, model) for model in (found.teacher, found.student)]
+    # What was taught is said apart: above 1/2 where the teacher cuts, which is elsewhere once it is calibrated. What a
+    # temporary network has learned is what it was taught, where it agrees, and the opposite elsewhere.
+    taught = split.teacher_probability > 0.5
+    words = [np.where(positive, "positive", "negative") for positive in (taught, taught == split.agrees)]
     for at, row in enumerate(split.rows.tolist()):
         name = data.names[row] if data.names else ""
-        probabilities = f"{split.teacher_probability[at]:.6g}", f"{student[row]:.6g}"
-        yield found.number, row, name, *probabilities, "easy" if split.easy[at] else "hard", learned[at]
+        probabilities = (written(one[row]) for one in both)
+        yield found.number, row, name, *probabilities, "easy" if split.easy[at] else "hard", *(one[at] for one in words)
 
 
 def _test_figures(
