@@ -97,6 +97,17 @@ def test_table_means_and_paired_differences(
     assert code == 0 and "figures of a single seed have none" in out and "±" not in out
 
 
+def test_warnings_are_kept_in_reports_that_are_named(
+    compared: Path, data: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    folder = shutil.copytree(compared, tmp_path / "warned")
+    lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    warned = [line | {"warnings": ["a column is empty"] if line["method"] == "naive" else []} for line in lines]
+    (folder / "runs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in warned))
+    code, out, _ = run_cli(capsys, "compare", data, *METHODS, "--seeds", "0,3", "--out", folder, *ASKED)
+    assert code == 0 and "warnings    in the reports of naive/seed0, naive/seed3 in this folder" in out
+
+
 @pytest.mark.parametrize(
     ("difference", "chance"), [((0.1, 0.2), True), ((-0.1, 0.2), True), ((0.0, 0.0), True), ((-0.3, 0.2), False)]
 )

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.evaluation.trained import UNRELIABLE
+from splitpu.listing import listed
 from splitpu.runs.comparison import DOUBTFUL, ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
 from splitpu.runs.estimates import FLATTERED
+from splitpu.runs.several import seeds_in_words
 
 
 def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
@@ -48,8 +50,8 @@ def _doubts(summary: Sequence[Line]) -> list[str]:
             seeds.setdefault(one["kind"], []).append(one["seed"])
         for kind, found in seeds.items():
             sentence = next(one["sentence"] for one in method["degenerate"] if one["kind"] == kind)
-            several = f"s {', '.join(map(str, found))}; of the first of them" if len(found) > 1 else f" {found[0]}"
-            said.append(f"{DOUBTFUL} {method['method']}, seed{several}: {sentence}")
+            which = "; of the first of them" if len(found) > 1 else ""
+            said.append(f"{DOUBTFUL} {method['method']}, {seeds_in_words(found)}{which}: {sentence}")
     return said
 
 
@@ -78,6 +80,9 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     doubtful = [one["method"] for one in summary if one["degenerate"]]
     if doubtful:
         notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
+    warned = [line["run"] for line in lines.values() if line["warnings"]]
+    if warned:
+        notes["warnings"] = f"in the reports of {listed(warned)} in this folder"
     mixed = [what for what in ("versions", "device") if len({str(line[what]) for line in lines.values()}) > 1]
     if mixed:
         notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"

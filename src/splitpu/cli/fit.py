@@ -12,7 +12,7 @@ from splitpu.cli.going_on import named_if_interrupted, named_if_unheard
 from splitpu.cli.idle_settings import if_settings_do_nothing
 from splitpu.cli.inputs import DataOptions, source_asked
 from splitpu.cli.options import TrainingWords
-from splitpu.cli.output import print_facts, print_json, print_note, print_table
+from splitpu.cli.output import notes_in_report, print_facts, print_json, print_note, print_table
 from splitpu.cli.pace import LongRun
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.stopped import RunLost, RunStopped
@@ -20,10 +20,9 @@ from splitpu.config import Config, apply_overrides, preset, read_config
 from splitpu.engine.hardware import check_device
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, RankLost
-from splitpu.evaluation.trained import UNRELIABLE
+from splitpu.evaluation.trained import worth_repeating
 from splitpu.files import in_a_command
 from splitpu.methods.registry import find_method
-from splitpu.methods.student import NOT_TAKEN
 from splitpu.prior.resolve import ResolvedPrior, prior_in_words
 from splitpu.runs.fitting import begin_run, carry_out, check_network, help_out
 from splitpu.runs.folder import RunFolder
@@ -217,11 +216,11 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             **({"scores": folder.scores} if folder.scores.exists() else {}),
             **_hard_samples(folder, result),
             "report": folder.report,
-            **({"notes": f"{len(result['warnings'])}, all in the report"} if result["warnings"] else {}),
+            **notes_in_report(result["warnings"]),
         }
     )
     for warning in result["warnings"]:
-        if UNRELIABLE in warning or NOT_TAKEN in warning:  # said once already, but perhaps an hour ago
+        if worth_repeating(warning):
             print_note(warning)
 
 

@@ -9,9 +9,15 @@ from splitpu.evaluation.degenerate import find_worthlessness
 from splitpu.given import Floats
 from splitpu.methods.context import Teacher
 from splitpu.methods.registry import find_method
+from splitpu.methods.student import NOT_TAKEN
 from splitpu.training import Training
 
-UNRELIABLE = "do not rely on it"  # in the warning about a model that learned nothing, which is worth repeating
+UNRELIABLE = "do not rely on it"  # in the warning about a model that learned nothing
+
+
+def worth_repeating(warning: str) -> bool:
+    """Whether a warning is about the model itself: said once already at the end of a run, but perhaps an hour ago."""
+    return UNRELIABLE in warning or NOT_TAKEN in warning
 
 
 def models_of(training: Training) -> list[tuple[str, Teacher]]:
