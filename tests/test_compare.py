@@ -105,7 +105,7 @@ def test_warnings_are_kept_in_reports_that_are_named(
     warned = [line | {"warnings": ["a column is empty"] if line["method"] == "naive" else []} for line in lines]
     (folder / "runs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in warned))
     code, out, _ = run_cli(capsys, "compare", data, *METHODS, "--seeds", "0,3", "--out", folder, *ASKED)
-    assert code == 0 and "warnings    in the reports of naive/seed0, naive/seed3 in this folder" in out
+    assert code == 0 and "warnings    in the reports of naive/seed0, naive/seed3 in the folder" in out
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capt
 def test_the_prior_is_estimated_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     estimated: list[int] = []
 
-    def counted(*given: Any, seed: int, **options: Any) -> ResolvedPrior | None:
+    def counted(*given: Any, seed: int, **options: Any) -> ResolvedPrior:
         estimated.append(seed)
         return prior_for(*given, seed=seed, **options)
 

@@ -132,9 +132,9 @@ def test_the_threshold_of_a_method_that_learns_without_a_prior_follows_an_estima
 def test_where_no_prior_can_be_estimated_methods_that_need_none_go_on(clouds: Any) -> None:
     X, s, _ = clouds
     few = s * (np.cumsum(s) <= 5)
-    with pytest.warns(SplitPUWarning, match="'vpu', which does without, has none: 5 labelled positives are too few"):
+    with pytest.warns(SplitPUWarning, match="the training goes on without one: 5 labelled positives are too few"):
         fitted = quick(estimators.VPUClassifier).set_params(prior="auto").fit(X, few)
-    assert fitted.prior_ is None and fitted.prior_source_ == "not used"
+    assert fitted.prior_ is None and fitted.prior_source_ == "none could be estimated"
     with pytest.raises(InputError, match="5 labelled positives are too few"):
         quick(estimators.NNPUClassifier).set_params(prior="auto").fit(X, few)
     with pytest.raises(InputError, match=r"prior=1\.5 is not a share"):  # one that was given is never passed over

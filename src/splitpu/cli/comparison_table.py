@@ -82,7 +82,7 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
         notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
     warned = [line["run"] for line in lines.values() if line["warnings"]]
     if warned:
-        notes["warnings"] = f"in the reports of {listed(warned)} in this folder"
+        notes["warnings"] = f"in the reports of {listed(warned)} in the folder"
     mixed = [what for what in ("versions", "device") if len({str(line[what]) for line in lines.values()}) > 1]
     if mixed:
         notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
@@ -92,8 +92,9 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
 def _prior(lines: Mapping[tuple[str, int], Line]) -> str:
     """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
     values = [line["prior"] for line in lines.values()]
+    sources: list[str] = [line["prior_source"] for line in lines.values()]
     if None in values:
-        return "not used"
-    source = next(iter(lines.values()))["prior_source"]
+        return sources[values.index(None)]
+    source = sources[0]
     bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
     return f"{' to '.join(bounds)}, {source}; the same for all methods"

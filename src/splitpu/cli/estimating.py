@@ -59,10 +59,10 @@ def prior_asked(
     *,
     device: str,
     out: Path | None = None,
-) -> ResolvedPrior | None:
+) -> ResolvedPrior:
     """An estimate unless a prior was given; that of a named set, or none, where that was asked for."""
     if prior is None and find_method(method).needs_truth:
-        return None  # who knows every label has no use for an estimate of their share
+        return ResolvedPrior.none()  # who knows every label has no use for an estimate of their share
     meant: dict[object, object] = {None: "auto", "true": loaded.true_prior, "none": None}
     wanted = meant.get(prior, prior)
     try:
@@ -72,9 +72,9 @@ def prior_asked(
         for warning in loaded.warnings:  # one of them may be the reason
             display.note(warning)
         raise
-    if found is not None and prior == "true":
+    if found.value is not None and prior == "true":
         found = dataclasses.replace(found, source=TRUE_SHARE)
-    if found is not None and found.source != "given":
+    if found.value is not None and found.source != "given":
         known = ""
         if found.estimate is not None and loaded.true_prior is not None:
             known = f"; the set's true share is {loaded.true_prior:.3g} (--prior true takes it)"
@@ -90,7 +90,7 @@ def _found(
     display: ProgressDisplay,
     device: str,
     out: Path | None,
-) -> ResolvedPrior | None:
+) -> ResolvedPrior:
     if wanted != "auto":
         return prior_for(method, wanted, data, seed=seed, device=device)
     if not too_few_rows(data):  # else there is no estimate to wait for

@@ -128,7 +128,7 @@ def begin_with(
     seed: int,
     *,
     config: Config,
-    prior: ResolvedPrior | None,
+    prior: ResolvedPrior,
     keep_checkpoints: bool,
 ) -> tuple[RunFolder, Request]:
     """Make the run's folder where configuration and prior are settled already."""
@@ -286,10 +286,10 @@ def help_first_process(world: World) -> int:
 
 
 def _prior_in_words(result: dict[str, Any]) -> str:
-    if result["prior"] is None:
-        return "not given"
-    expected = result["expected_positive_rate_unlabelled"]
     used = prior_in_words(result["prior"], result.get("prior_interval"), result.get("prior_source", "given"))
+    expected = result["expected_positive_rate_unlabelled"]
+    if expected is None:
+        return used
     return f"{used} (expects {100 * expected:.1f} % positives among the unlabelled)"
 
 

@@ -146,12 +146,6 @@ def _telling_values(
     return tuple((names[i] if names else f"feature {i}", float(raw[i])) for i in furthest.tolist())
 
 
-def _prior_in_words(request: Request) -> str:
-    if request.prior is None:
-        return "not given"
-    return prior_in_words(request.prior, request.prior_interval, prior_source(request))
-
-
 def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:
     """How far the probabilities are from what P, U and the prior imply, by rows set aside where there are some."""
     if request.prior is None:
@@ -190,7 +184,7 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Unlabelled": f"{len(data.unlabelled):,}",
         "Test rows": f"{len(loaded.held_out):,}" if loaded.held_out else "none",
         "Scenario": data.scenario,
-        "Prior": _prior_in_words(request),
+        "Prior": prior_in_words(request.prior, request.prior_interval, prior_source(request)),
         "Method": find_method(training.model.config.method).title,
         "Network": _network_in_words(training),
         "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),

@@ -20,6 +20,7 @@ from splitpu.files import replacing
 from splitpu.methods.context import Teacher
 from splitpu.methods.result import Round
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
+from splitpu.prior.resolve import NOT_ESTIMABLE, NOT_USED
 from splitpu.runs.environment import source_commit, versions
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData
@@ -57,8 +58,15 @@ def expected_positive_share(data: PUData, prior: float | None) -> float | None:
 def prior_source(request: Request) -> str:
     """Where the prior comes from, in words."""
     if request.prior is None:
-        return "not used"
+        return NOT_ESTIMABLE if request.prior_source == NOT_ESTIMABLE else NOT_USED
     return f"estimated by {request.prior_estimate['method']}" if request.prior_estimate else request.prior_source
+
+
+def how_to_have_a_prior(request: Request) -> str:
+    """What to do about a run without one; where none could be estimated, it cannot be estimated another time."""
+    if prior_source(request) == NOT_ESTIMABLE:
+        return "train with a prior of your own (--prior 0.3, say), as none could be estimated: the report says why"
+    return "train with --prior auto"
 
 
 def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> list[ModelFigures]:
