@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
-from splitpu.engine.batches import Pool
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import InputError
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
-from splitpu.methods.parts import labelled_as_numbers, seen
+from splitpu.methods.parts import labelled_as_numbers, one_pool, seen
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -55,14 +54,14 @@ def train_supervised(context: Context) -> Teacher:
 
 
 def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> Teacher:
-    config, rows = context.config.base, context.data.taught
+    config = context.config.base
 
     def train_one(name: str) -> tuple[Backbone, str]:
         network = context.fresh_network(name)
         stage = Stage(
             name=name,
             task=LabelTask(network, labels, config),
-            pools={"rows": Pool(rows, max(2, min(config.batch_size, len(rows))))},
+            pools=one_pool(context.data.taught, config.batch_size),
             leading="rows",
             epochs=config.epochs,
             optimiser=config.optimiser,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from splitpu.config.methods import P3MixConfig
 from splitpu.engine.rows import RowStore
-from splitpu.engine.stage import Batch, EpochRecord, Stage
+from splitpu.engine.stage import Batch, EpochRecord
 from splitpu.losses import prediction_entropy, soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.parts import (
@@ -20,7 +20,7 @@ from splitpu.methods.parts import (
     positives_first,
     seen,
     shuffled,
-    two_pools,
+    two_pool_stage,
 )
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -107,15 +107,7 @@ def train_p3mix(context: Context) -> Teacher:
             task.module.state("doubtful").copy_((probability > 1 - config.confident) & (labels == 0))
         return False
 
-    stage = Stage(
-        name="p3mix",
-        task=task,
-        pools=two_pools(context, config, context.data.unlabelled),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("p3mix", "p3mix", "views"),
-        after_epoch=look_again,
-    )
+    unlabelled = context.data.unlabelled
+    stage = two_pool_stage(context, "p3mix", task, "p3mix", config, population=unlabelled, after_epoch=look_again)
     context.engine.run(stage)
     return context.as_teacher(task.teacher, stage.key)

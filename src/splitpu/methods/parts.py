@@ -1,6 +1,7 @@
 """What several methods are built of: pools of rows, views, mixing, and state that changes while a stage runs."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from splitpu.config.methods import PassesConfig
 from splitpu.engine.batches import Pool, Rows, proportional_count
 from splitpu.engine.rows import joined
-from splitpu.engine.stage import Batch
+from splitpu.engine.stage import AfterEpoch, Batch, Stage, Task
 from splitpu.methods.context import Context
 from splitpu.views import Views
 
@@ -41,8 +42,45 @@ def two_pools(context: Context, settings: PassesConfig, population: Rows | None 
     """Labelled positives and the population sample, as many of each a step as the settings say and the data have."""
     positives = context.data.positives
     population = context.data.population if population is None else population
-    batch = max(2, min(settings.batch_size, len(population)))  # batch normalisation needs two rows
+    batch = rows_a_step(population, settings.batch_size)
     return both_pools(positives, population, batch, min(settings.positives_per_batch, len(positives)))
+
+
+def one_pool(rows: Rows, batch_size: int) -> dict[str, Pool]:
+    """All rows alike, for tasks that know a label for each of them."""
+    return {"rows": Pool(rows, rows_a_step(rows, batch_size))}
+
+
+def rows_a_step(rows: Rows, batch_size: int) -> int:
+    """As many as the settings say and there are; but two at least, which batch normalisation needs."""
+    return max(2, min(batch_size, len(rows)))
+
+
+def two_pool_stage(
+    context: Context,
+    name: str,
+    task: Task,
+    section: str,
+    settings: PassesConfig,
+    *,
+    population: Rows | None = None,
+    after_epoch: AfterEpoch | None = None,
+    **upstream: Any,
+) -> Stage:
+    """A stage that shows labelled positives beside the population (all of it, unless given), as the settings say.
+
+    What its outcome depends on besides the section of the configuration that it reads is `upstream`.
+    """
+    return Stage(
+        name=name,
+        task=task,
+        pools=two_pools(context, settings, population),
+        leading="population",
+        epochs=settings.epochs,
+        optimiser=settings.optimiser,
+        identity=context.identity(name, section, "views", **upstream),
+        after_epoch=after_epoch,
+    )
 
 
 def positives_first(batch: Mapping[str, Batch]) -> tuple[Batch, int]:

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from splitpu.config.methods import SelfPUConfig
-from splitpu.engine.stage import Batch, EpochRecord, Stage
+from splitpu.engine.stage import Batch, EpochRecord
 from splitpu.losses import nnpu_risk, soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import Carrier, follow, positives_first, seen, two_pools
+from splitpu.methods.parts import Carrier, follow, positives_first, seen, two_pool_stage
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -108,16 +108,7 @@ def train_self_pu(context: Context) -> Teacher:
         task.module.state("following").fill_(following_weight(config, record.epoch, record.epochs))
         return False
 
-    stage = Stage(
-        name="self-pu",
-        task=task,
-        pools=two_pools(context, config),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("self-pu", "self_pu", "views"),
-        after_epoch=look_again,
-    )
+    stage = two_pool_stage(context, "self-pu", task, "self_pu", config, after_epoch=look_again)
     context.engine.run(stage)
     return context.as_teacher(task.teachers[0], stage.key)
 

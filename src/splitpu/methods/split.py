@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig, SplitConfig
-from splitpu.engine.batches import Pool
-from splitpu.engine.inference import training_logits
 from splitpu.engine.stage import Batch, EpochRecord, Stage
 from splitpu.errors import SplitPUWarning
 from splitpu.kernels import fused_terms_apply, label_terms
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import seen
+from splitpu.methods.parts import one_pool, seen
 from splitpu.views import Views
 
 _MORE_ATTEMPTS, _FASTER = 2, 3.0
@@ -116,10 +114,9 @@ def _early_stopped(
     network = context.fresh_network(name)
     unlabelled = context.rows(data.unlabelled)
     decision = probabilities[unlabelled] > 0.5
-    engine = context.engine
 
     def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
-        logits = training_logits(network, engine.rows, engine.views, engine.hardware)[unlabelled]
+        logits = context.logits_of(network)[unlabelled]
         agrees = (logits > 0) == decision
         record.agreement = float(agrees.double().mean())
         if "agreement" not in memory or record.agreement > float(memory["agreement"]):
@@ -128,11 +125,10 @@ def _early_stopped(
             memory["epoch"] = torch.tensor(record.epoch)
         return record.agreement > config.tau
 
-    pool = data.taught if config.include_positives else data.unlabelled
     stage = Stage(
         name=name,
         task=SplitTask(network, _pseudo_labels(context, probabilities, config.labels), config),
-        pools={"rows": Pool(pool, max(2, min(config.batch_size, len(pool))))},  # batch normalisation needs two rows
+        pools=one_pool(data.taught if config.include_positives else data.unlabelled, config.batch_size),
         leading="rows",
         epochs=config.max_epochs,
         optimiser=optimiser,
@@ -140,7 +136,7 @@ def _early_stopped(
         after_epoch=after_epoch,
         keeps_best_epoch=True,
     )
-    outcome = engine.run(stage)
+    outcome = context.engine.run(stage)
     agrees, logits = (outcome.memory[name].cpu() for name in ("agrees", "logits"))
     easy = _surest(agrees.numpy(), logits.double().numpy(), config)
     q = probabilities[unlabelled].double().cpu().numpy()
