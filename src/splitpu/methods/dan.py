@@ -10,7 +10,7 @@ from splitpu.config.methods import DANConfig
 from splitpu.engine.stage import Batch
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import Carrier, half_of_largest, positives_first, seen, two_pool_stage
+from splitpu.methods.parts import Carrier, half_of_largest, positives_first, two_pool_stage, viewed
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -39,7 +39,7 @@ class DANTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """Minimise the value for the discriminator and its negative for the adversary."""
         joined, count = positives_first(batch)
-        inputs = seen(joined.raw, views, generator, augment=self.config.augment)
+        inputs = viewed(joined.raw, views, generator, augment=self.config.augment)
         logit, opposed = self.network(inputs).logit.float(), self.adversary(inputs).logit.float()
         frozen = opposed.detach()
         lowered = adversarial_value(frozen[:count], frozen[count:], logit[count:])

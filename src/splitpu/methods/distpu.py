@@ -17,9 +17,9 @@ from splitpu.methods.parts import (
     labelled_as_numbers,
     mixed,
     positives_first,
-    seen,
     shuffled,
     two_pool_stage,
+    viewed,
 )
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -46,7 +46,7 @@ class DistributionTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups."""
         joined, count = positives_first(batch)
-        logit = _clamped(self.module(seen(joined.raw, views, generator, augment=self.config.augment)).logit)
+        logit = _clamped(self.module(viewed(joined.raw, views, generator, augment=self.config.augment)).logit)
         distribution = distribution_loss(logit[:count], logit[count:], self.prior)
         entropy = prediction_entropy(logit[count:])
         loss = distribution + self.config.warmup_entropy * entropy
@@ -67,7 +67,7 @@ class MixingTask:
         """One forward for rows as they are and rows mixed with others of the batch."""
         config = self.config
         joined, count = positives_first(batch)
-        inputs = seen(joined.raw, views, generator, augment=config.augment)
+        inputs = viewed(joined.raw, views, generator, augment=config.augment)
         labels = self.module.state("labels")[joined.rows]
         order = shuffled(len(inputs), inputs.device, generator)
         weight = self.mixing.draw(len(inputs))

@@ -16,7 +16,7 @@ from splitpu.errors import InputError
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
-from splitpu.methods.parts import labelled_as_numbers, one_pool, seen
+from splitpu.methods.parts import labelled_as_numbers, one_pool, viewed
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -30,7 +30,7 @@ class LabelTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """Cross-entropy against the labels."""
         rows, raw = batch["rows"]
-        inputs = seen(raw, views, generator, augment=self.config.augment, strong=self.config.views == "strong")
+        inputs = viewed(raw, views, generator, augment=self.config.augment, strong=self.config.views == "strong")
         logit = self.module(inputs).logit.float()
         labels = self.labels[rows]
         accuracy = ((logit > 0) == (labels > 0.5)).float().mean()

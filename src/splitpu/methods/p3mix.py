@@ -18,9 +18,9 @@ from splitpu.methods.parts import (
     labelled_as_numbers,
     mixed,
     positives_first,
-    seen,
     shuffled,
     two_pool_stage,
+    viewed,
 )
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -29,8 +29,8 @@ from splitpu.views import Views
 class P3MixTask:
     """Cross-entropy on mixed rows; labels, doubts and the pool of border positives change from epoch to epoch.
 
-    What they change to is said by a teacher, an average of the network's weights that is shown plain rows: the network
-    itself changes its mind from one epoch to the next, and its batch-norm statistics are those of mixtures.
+    What they change to is decided by a teacher, an average of the network's weights that is shown rows unmixed: the
+    network itself changes its mind from one epoch to the next, and its batch-norm statistics are those of mixtures.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class P3MixTask:
         # The row itself always has the larger part.
         weight = self.mixing.draw(len(joined.rows))
         weight = torch.maximum(weight, 1 - weight)
-        inputs = seen(joined.raw, views, generator, augment=augment)
-        others = seen(self.rows.gather(partners), views, generator, augment=augment)
+        inputs = viewed(joined.raw, views, generator, augment=augment)
+        others = viewed(self.rows.gather(partners), views, generator, augment=augment)
         self._teach(inputs)
         target = mixed(labels[joined.rows], labels[partners], weight)
         logit = self.network(mixed(inputs, others, weight)).logit.float()
@@ -101,7 +101,8 @@ def train_p3mix(context: Context) -> Teacher:
         pool.copy_(positives[nearest])
         if record.epoch >= config.warmup * record.epochs:
             labels = task.module.state("labels")
-            # A row that were negative again at the first doubt would be learned by heart as such.
+            # A label is set above one border and taken back below a lower one: a row that became negative again at the
+            # first doubt would be learned by heart as negative.
             needed = torch.where(labels > 0, config.taken_back, config.confident)
             labels.copy_(torch.maximum(known, (probability >= needed).float()))
             task.module.state("doubtful").copy_((probability > 1 - config.confident) & (labels == 0))

@@ -12,7 +12,7 @@ from splitpu.engine.stage import Batch
 from splitpu.losses import logistic_loss
 from splitpu.methods.base import BaseTask
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import positives_first, seen, two_pool_stage
+from splitpu.methods.parts import positives_first, two_pool_stage, viewed
 from splitpu.views import Views
 
 _SMALLEST_SCORE = 1e-3  # a score that rounds to zero must not become an endless weight
@@ -51,7 +51,7 @@ class PUbNTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups."""
         joined, count = positives_first(batch)
-        logit = self.module(seen(joined.raw, views, generator, augment=self.config.augment)).logit.float()
+        logit = self.module(viewed(joined.raw, views, generator, augment=self.config.augment)).logit.float()
         score = self.scores[joined.rows]
         positive, negative = pubn_risk(
             logit[:count], logit[count:], score[:count], score[count:], self.prior, self.border

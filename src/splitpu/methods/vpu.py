@@ -10,7 +10,7 @@ from torch.nn import functional
 from splitpu.config.methods import VPUConfig
 from splitpu.engine.stage import Batch
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import MixingWeights, half_of_largest, mixed, positives_first, seen, two_pool_stage
+from splitpu.methods.parts import MixingWeights, half_of_largest, mixed, positives_first, two_pool_stage, viewed
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -47,7 +47,7 @@ class VPUTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for positives, population and their mixtures."""
         joined, count = positives_first(batch)
-        inputs = seen(joined.raw, views, generator, augment=self.config.augment)
+        inputs = viewed(joined.raw, views, generator, augment=self.config.augment)
         positives, population = inputs[:count], inputs[count:]
         size = len(population)
         # Every row of the population gets a partner; where positives are fewer they come in turn.
