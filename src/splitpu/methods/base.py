@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
 from splitpu.engine.batches import Pool, Rows
-from splitpu.engine.rows import joined
 from splitpu.engine.stage import Batch, Stage
 from splitpu.kernels import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, upu_risk
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
-from splitpu.methods.parts import positives_and_population, viewed
+from splitpu.methods.parts import positives_and_population, positives_first, viewed
 from splitpu.methods.registry import find_method
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -31,10 +30,9 @@ class BaseTask:
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups, so that they share their batch-norm statistics."""
-        positives = len(batch["positives"].rows)
-        raw = joined([batch["positives"].raw, batch["population"].raw])
+        joined, positives = positives_first(batch)
         strong = self.config.views == "strong"
-        inputs = viewed(raw, views, generator, augment=self.config.augment, strong=strong)
+        inputs = viewed(joined.raw, views, generator, augment=self.config.augment, strong=strong)
         logit = self.module(inputs).logit
         if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):
             return self._fused_terms(logit, positives)
