@@ -4,15 +4,13 @@ import json
 import shutil
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
-from test_resume import ENVIRONMENT, PATIENCE
+from process_tools import PATIENCE, start
 
 from splitpu import side_by_side
 from splitpu.cli import fit_seeds, main
@@ -152,8 +150,7 @@ def test_one_seed_that_fails_is_named_and_the_others_finish(
 def test_ctrl_c_stops_all_and_all_go_on(data: Path, tmp_path: Path) -> None:
     settings = ["--set", "base.epochs=150", "--set", "rounds=0", "--set", "engine.checkpoint_every=10"]
     words = ["fit", str(data), "--seeds", "0,1", "--side-by-side", "2", *ASKED, *settings]
-    command = [sys.executable, "-m", "splitpu", *words, "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(*words, "--out", tmp_path / "run")
     metrics = [tmp_path / "run" / f"seed{seed}" / "metrics.jsonl" for seed in (0, 1)]
     deadline = time.monotonic() + PATIENCE
     while not all(file.exists() and file.read_text().count("\n") >= 3 for file in metrics):

@@ -151,7 +151,10 @@ def open_context(
     shared: SharedRows | None = None,
     warm_start: WarmStart | None = None,
 ) -> Context:
-    """Set up everything that stages need, without training any."""
+    """Set up everything that stages need, without training any; the options are those of `train`.
+
+    Another `engine_type` may watch what the usual one does.
+    """
     data, aside = without_rows_aside(data, config, seed)
     hardware = Hardware.choose(
         device, config.engine, trains_images=data.kind != "vectors", whatever_else_runs=True

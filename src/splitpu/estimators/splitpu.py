@@ -102,6 +102,7 @@ class SplitPUClassifier(PUEstimator):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
+        # All of them by name, because scikit-learn finds the parameters of a class in its own signature alone.
         super().__init__(
             prior=prior,
             backbone=backbone,
