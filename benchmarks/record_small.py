@@ -35,6 +35,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "labels for the surest half of both": ("split.surest_negatives=0.5",),
     "without a warm-up": ("warmup.name=none",),
     "default": (),
+    "default, a base of 50 epochs": ("base.epochs=50",),
     "default, labels for the surest half of the positives": ("split.surest_positives=0.5",),
 }
 

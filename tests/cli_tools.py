@@ -48,6 +48,18 @@ def run_cli(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
     return code, out, err
 
 
+def must_do(*words: object) -> None:
+    """Run a command that has to succeed."""
+    assert main([str(word) for word in words]) == 0
+
+
+def fit_tiny(folder: Path) -> Path:
+    """A finished run over tiny vectors with test rows, names and truth, which lie beside it."""
+    data = write_npz(folder / "tiny.npz")
+    must_do("fit", data, "--prior", 0.5, "--out", folder / "run", "--quiet", *TINY)
+    return folder / "run"
+
+
 def must_refuse(capsys: pytest.CaptureFixture[str], *words: object, saying: str) -> str:
     """Run a command that has to fail with one sentence."""
     code, out, err = run_cli(capsys, *words)

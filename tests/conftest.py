@@ -4,12 +4,17 @@ What only some tests need is imported where it is used, so that the others also 
 """
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-pytest.register_assert_rewrite("cli_tools")  # it asserts on behalf of tests, and its failures should say as much
+if TYPE_CHECKING:
+    from splitpu.data import HeldOut, PUData
+    from splitpu.methods.result import MethodResult
+
+# They assert on behalf of tests, and their failures should say as much.
+pytest.register_assert_rewrite("cli_tools", "network_tools")
 
 
 @pytest.fixture
@@ -65,3 +70,63 @@ def fitted(vectors: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Any:
 
     X, s, _ = vectors
     return quick(rounds=2).fit(X, s)
+
+
+@pytest.fixture
+def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays are gone through in so small parts that even those of tests have several."""
+    from splitpu.data import chunks
+
+    monkeypatch.setattr(chunks, "VALUES_PER_CHUNK", 50)
+
+
+@pytest.fixture(scope="session")
+def hundred_digits() -> "tuple[PUData, HeldOut, float]":
+    """Even digits against odd ones, 100 of them labelled: to learn from, to test on, and the true prior."""
+    from splitpu.data import load_named, make_pu, true_prior
+
+    named = load_named("digits")
+    return *make_pu(named, 100, seed=0), true_prior(named)
+
+
+@pytest.fixture(scope="session")
+def few_digits(hundred_digits: "tuple[PUData, HeldOut, float]") -> "PUData":
+    """Some of the digits, for everything that is not about learning."""
+    from splitpu.data import PUData
+
+    data = hundred_digits[0]
+    chosen = np.r_[data.positives[:40], data.unlabelled[:260]]
+    assert data.truth is not None
+    return PUData.from_arrays(data.features[chosen], data.labelled[chosen], truth=data.truth[chosen], channels="last")
+
+
+@pytest.fixture(scope="session")
+def usual() -> "MethodResult":
+    """What Split-PU finds with the quick settings of `splitpu_tools`."""
+    from splitpu_tools import run
+
+    return run()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run over tiny vectors, beside its data; every file has its own."""
+    from cli_tools import fit_tiny
+
+    return fit_tiny(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture(scope="session")
+def compared_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows for comparisons."""
+    from compare_tools import write_overlapping
+
+    return write_overlapping(tmp_path_factory.mktemp("data") / "rows.npz")
+
+
+@pytest.fixture(scope="module")
+def compared(compared_rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished comparison; every file has its own."""
+    from compare_tools import compare_tiny
+
+    return compare_tiny(compared_rows, tmp_path_factory.mktemp("compared") / "all")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_evaluation import SHIFT, pu_sample, scores
+from evaluation_tools import SHIFT, pu_sample, scores
 
 from splitpu import InputError
 from splitpu.evaluation import PUCalibrator, evaluate_pu, find_degeneracies, reliability

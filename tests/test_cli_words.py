@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_tools import TINY, must_refuse, run_cli, write_npz
+from cli_tools import TINY, must_do, must_refuse, run_cli, write_npz
 
-from splitpu.cli import main
 from splitpu.cli.output import print_table
 
 Capture = pytest.CaptureFixture[str]
@@ -20,7 +19,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("words")
     data = write_npz(folder / "a.npz", X_test=None, y_test=None, truth=None, names=None)
     asked = ["fit", data, "--prior", 0.5, "--quiet", "--out", folder / "first", "--rounds", 1, *TINY]
-    assert main([str(word) for word in asked]) == 0
+    must_do(*asked)
     return folder / "first"
 
 

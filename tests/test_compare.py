@@ -1,59 +1,29 @@
-"""`splitpu compare`: the same rows, prior and network for every method, one table, and nothing trained twice."""
+"""`splitpu compare`: the same rows, prior and network for every method, and one table."""
 
 import json
 import shutil
-import signal
 import statistics
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
-from test_resume import PATIENCE, start, wait_for
+from cli_tools import TINY, must_do, must_refuse, run_cli, tiny_arrays, write_npz
+from compare_tools import ASKED, METHODS, lines_of, no_training
 
 from splitpu.cli import comparing, estimating, main
-from splitpu.errors import InputError
 from splitpu.prior.resolve import ResolvedPrior, prior_for
 from splitpu.runs import comparison, fitting
-from splitpu.runs.comparison import ComparisonFolder
-from splitpu.runs.folder import RunFolder
-
-METHODS = ["--method", "nnpu,naive,supervised"]
-ASKED = ["--prior", "0.5", "--quiet", *TINY]
 
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Clouds that overlap, so that figures differ."""
-    random = np.random.default_rng(0)
-    noise = {name: random.normal(size=(rows, 4)) * 3 for name, rows in (("X", 80), ("X_test", 40))}
-    arrays = {name: tiny_arrays()[name] + added for name, added in noise.items()}
-    return write_npz(tmp_path_factory.mktemp("data") / "rows.npz", **arrays)
-
-
-@pytest.fixture(scope="module")
-def compared(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("compared") / "all"
-    assert main(["compare", str(data), *METHODS, "--seeds", "0,3", "--out", str(out), *ASKED]) == 0
-    return out
-
-
-def lines_of(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    found = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
-    return {(line["method"], line["seed"]): line for line in found}
-
-
-def no_training(*_: object, **__: object) -> None:
-    raise AssertionError("trained again")
-
-
-def test_every_run_is_the_one_that_fit_gives(compared: Path, data: Path, tmp_path: Path) -> None:
+def test_every_run_is_the_one_that_fit_gives(compared: Path, compared_rows: Path, tmp_path: Path) -> None:
     for method, seed in (("nnpu", 3), ("supervised", 0)):
         alone = tmp_path / method
-        assert main(["fit", str(data), "--method", method, "--seed", str(seed), "--out", str(alone), *ASKED]) == 0
+        assert (
+            main(["fit", str(compared_rows), "--method", method, "--seed", str(seed), "--out", str(alone), *ASKED]) == 0
+        )
         for name in ("model.safetensors", "config.toml", "scores.csv"):
             assert (compared / method / f"seed{seed}" / name).read_bytes() == (alone / name).read_bytes(), name
 
@@ -71,10 +41,10 @@ def test_a_line_a_run_says_what_it_rests_on(compared: Path) -> None:
 
 
 def test_table_means_and_paired_differences(
-    compared: Path, data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    compared: Path, compared_rows: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fitting, "train", no_training)  # the same command only shows what is there
-    words = ["compare", data, *METHODS, "--seeds", "0,3", "--out", compared, *ASKED]
+    words = ["compare", compared_rows, *METHODS, "--seeds", "0,3", "--out", compared, *ASKED]
     code, out, _ = run_cli(capsys, *words, "--json")
     assert code == 0
     methods, lines = json.loads(out)["methods"], lines_of(compared)
@@ -97,32 +67,22 @@ def test_table_means_and_paired_differences(
     assert code == 0 and "figures of a single seed have none" in out and "±" not in out
 
 
+def test_warnings_are_kept_in_reports_that_are_named(
+    compared: Path, compared_rows: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    folder = shutil.copytree(compared, tmp_path / "warned")
+    lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    warned = [line | {"warnings": ["a column is empty"] if line["method"] == "naive" else []} for line in lines]
+    (folder / "runs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in warned))
+    code, out, _ = run_cli(capsys, "compare", compared_rows, *METHODS, "--seeds", "0,3", "--out", folder, *ASKED)
+    assert code == 0 and "warnings    in the reports of naive/seed0, naive/seed3 in the folder" in out
+
+
 @pytest.mark.parametrize(
     ("difference", "chance"), [((0.1, 0.2), True), ((-0.1, 0.2), True), ((0.0, 0.0), True), ((-0.3, 0.2), False)]
 )
 def test_what_counts_as_chance(difference: tuple[float, float], chance: bool) -> None:
     assert comparison.by_chance({"mean": difference[0], "standard_error": difference[1]}) is chance
-
-
-def test_methods_and_seeds_can_be_added(compared: Path, data: Path, tmp_path: Path, capsys: Capture) -> None:
-    shutil.copytree(compared, tmp_path / "all")
-    before = (tmp_path / "all/nnpu/seed0/result.json").stat().st_mtime_ns
-    words = ["compare", data, "--method", "naive,upu", "--seeds", "0,4", "--out", tmp_path / "all", *ASKED]
-    code, out, _ = run_cli(capsys, *words, "--json")
-    assert code == 0 and [one["method"] for one in json.loads(out)["methods"]] == ["naive", "upu"]
-    assert {("naive", 4), ("upu", 0), ("upu", 4), ("nnpu", 0)} <= set(lines_of(tmp_path / "all"))
-    assert (tmp_path / "all/nnpu/seed0/result.json").stat().st_mtime_ns == before
-
-
-def test_lines_that_a_kill_left_unwritten_are_written_from_the_runs(
-    compared: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(compared, tmp_path / "all")
-    before = lines_of(compared)
-    (tmp_path / "all/runs.jsonl").write_text(json.dumps(before["nnpu", 0]) + "\n")
-    monkeypatch.setattr(fitting, "train", no_training)
-    assert main(["compare", str(data), *METHODS, "--seeds", "0,3", "--out", str(tmp_path / "all"), *ASKED]) == 0
-    assert lines_of(tmp_path / "all") == before
 
 
 def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capture) -> None:
@@ -139,7 +99,7 @@ def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capt
 def test_the_prior_is_estimated_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     estimated: list[int] = []
 
-    def counted(*given: Any, seed: int, **options: Any) -> ResolvedPrior | None:
+    def counted(*given: Any, seed: int, **options: Any) -> ResolvedPrior:
         estimated.append(seed)
         return prior_for(*given, seed=seed, **options)
 
@@ -148,7 +108,7 @@ def test_the_prior_is_estimated_once_for_all(tmp_path: Path, monkeypatch: pytest
     words = ["compare", data, "--method", "nnpu,naive", "--out", tmp_path / "all", "--quiet", *TINY, "--seeds"]
     code, out, _ = run_cli(capsys, *words, "3,0")
     assert code == 0 and estimated == [3] and "estimated by" in out
-    assert main([str(word) for word in [*words, "0,7"]]) == 0
+    must_do(*words, "0,7")
     assert estimated == [3]  # not again for a seed that was added: it is kept with what it rests on
     lines = lines_of(tmp_path / "all")
     assert len(lines) == 6 and len({line["prior"] for line in lines.values()}) == 1
@@ -235,43 +195,6 @@ def test_tables_are_compared_as_well(tmp_path: Path, capsys: Capture) -> None:
     assert code == 0 and "on 40 test rows" in out and lines_of(tmp_path / "all")["naive", 2]["test"]["accuracy"] > 0.8
 
 
-def test_two_processes_do_not_work_on_one_comparison(compared: Path, data: Path, capsys: Capture) -> None:
-    with RunFolder(compared).locked():
-        code, _, err = run_cli(capsys, "compare", data, *METHODS, "--seeds", "0", "--out", compared, *ASKED)
-    assert code == 2 and "another process is working on" in err
-
-
-def test_of_two_commands_started_together_one_writes_nothing(data: Path, tmp_path: Path, capsys: Capture) -> None:
-    out = tmp_path / "all"
-    out.mkdir()
-    words = ["compare", data, "--method", "naive", "--seeds", "0", "--out", out, *ASKED]
-    with RunFolder(out).locked():  # the other one has begun and not written anything yet
-        code, _, err = run_cli(capsys, *words)
-        assert code == 2 and "another process is working on" in err
-        assert [path.name for path in out.iterdir()] == [".lock"]
-    (out / ".lock").write_text("")  # as one leaves it that is killed at once
-    assert run_cli(capsys, *words)[0] == 0 and not list(out.glob(".*"))
-
-
-def test_a_comparison_is_read_when_nobody_else_can_write_it(
-    data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = list[bool]()
-
-    def read_shared(folder: ComparisonFolder) -> None:
-        with pytest.raises(InputError, match="another process"), RunFolder(folder.path).locked():
-            pass
-        held.append(True)
-        usual(folder)
-
-    usual = ComparisonFolder._read_shared
-    monkeypatch.setattr(ComparisonFolder, "_read_shared", read_shared)
-    for seeds in ("0", "0,1"):
-        words = ["compare", data, "--method", "naive", "--seeds", seeds, "--out", tmp_path / "all", *ASKED]
-        assert run_cli(capsys, *words)[0] == 0
-    assert held == [True]
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -292,77 +215,6 @@ def test_what_cannot_be_compared(tmp_path: Path, words: list[str], sentence: str
     code, _, err = run_cli(capsys, "compare", data, *given, "--out", tmp_path / "all", *words)
     assert code == 2 and sentence in err and len(err.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
-
-
-def test_other_settings_or_rows_are_not_mixed_in(compared: Path, data: Path, tmp_path: Path, capsys: Capture) -> None:
-    words = [*METHODS, "--seeds", "0,3", "--out", compared]
-    code, _, err = run_cli(capsys, "compare", data, *words, *ASKED, "--set", "base.epochs=3")
-    assert code == 2 and "with another set of settings" in err
-    code, _, err = run_cli(capsys, "compare", data, *words, "--prior", "0.6", *ASKED[2:])
-    assert code == 2 and "with another prior" in err
-    with np.load(data) as arrays:
-        np.savez(tmp_path / "rows.npz", **{**arrays, "y_test": 1 - arrays["y_test"]})
-    code, _, err = run_cli(capsys, "compare", tmp_path / "rows.npz", *words, *ASKED)
-    assert code == 2 and "with another content of the test rows" in err
-    for command in (["evaluate", compared], ["fit", "--resume", compared]):
-        code, _, err = run_cli(capsys, *command)
-        assert code == 2 and "holds a comparison: name one of its runs" in err
-
-
-LONG = ["--method", "vpu,nnpu", "--seeds", "0", *ASKED, "--set", "vpu.epochs=2", "--set", "base.epochs=150"]
-LONG += ["--set", "engine.checkpoint_every=25"]
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("whole") / "all"
-    assert main(["compare", str(data), *LONG, "--out", str(out)]) == 0
-    return out
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_comparison_goes_on_where_it_was(
-    how: signal.Signals, data: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # without --out the same command finds its folder by itself
-    process = start("compare", data, *LONG)
-
-    def inside_the_second_run(place: Path) -> bool:
-        return any(file.read_text().count("\n") >= 3 for file in place.glob("runs/*/nnpu/seed0/metrics.jsonl"))
-
-    assert wait_for(inside_the_second_run, tmp_path, process)
-    process.send_signal(how)
-    _, err = process.communicate(timeout=PATIENCE)
-    if how == signal.SIGINT:
-        assert process.returncode == 130 and "the same command goes on with what is in runs/compare-rows-" in err
-    (folder,) = (tmp_path / "runs").iterdir()
-    (first,) = lines_of(folder).values()
-    assert first["method"] == "vpu" and not (folder / "nnpu/seed0/result.json").exists()
-    assert main(["compare", str(data), *LONG]) == 0
-    assert list((tmp_path / "runs").iterdir()) == [folder] and not list(folder.glob(".*"))
-    assert len(lines_of(folder)) == 2 and lines_of(folder)["vpu", 0] == first
-    for run in ("vpu/seed0", "nnpu/seed0"):
-        found, whole = (place / run / "model.safetensors" for place in (folder, uninterrupted))
-        assert found.read_bytes() == whole.read_bytes()
-
-
-def test_a_run_that_fails_is_named_and_the_others_are_kept(
-    data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usual = fitting.train
-
-    def train(*given: object, **options: Any) -> object:
-        if options["config"].method == "naive":
-            raise RuntimeError("no luck today")
-        return usual(*given, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(fitting, "train", train)
-    words = ["compare", data, "--method", "nnpu,naive", "--seeds", "0", "--out", tmp_path / "all", *ASKED]
-    code, _, err = run_cli(capsys, *words)
-    assert code == 2 and "naive, seed 0 failed (no luck today); finished: nnpu, seed 0; the same command" in err
-    assert list(lines_of(tmp_path / "all")) == [("nnpu", 0)]
-    monkeypatch.setattr(fitting, "train", usual)
-    assert main([str(word) for word in words]) == 0 and len(lines_of(tmp_path / "all")) == 2
 
 
 def test_the_help_names_the_default_methods(capsys: Capture) -> None:

@@ -19,7 +19,7 @@ from splitpu.methods.registry import find_method
 from splitpu.networks import network_names
 
 ROOT = Path(__file__).parent.parent
-COMMAND_PAGES = ("README.md", "docs/GUIDE.md", "docs/FILES.md", "CONTRIBUTING.md")
+COMMAND_PAGES = ("README.md", "docs/GUIDE.md", "docs/FILES.md", "docs/LIMITS.md", "CONTRIBUTING.md")
 PAGES = (*COMMAND_PAGES, "docs/ARCHITECTURE.md", "CHANGELOG.md")
 
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)

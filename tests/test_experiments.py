@@ -49,6 +49,17 @@ def test_every_declared_setting_is_a_setting() -> None:
         assert unit.config.engine.checkpoint_every == 10
 
 
+def test_tables_from_before_a_recipe_changed_keep_what_they_were_run_with() -> None:
+    changed = recipes()["default"]
+    assert changed.earlier and set(changed.earlier_in) <= set(NAMES)
+    for name in changed.earlier_in:
+        settings = [unit.setting for unit in units_of(name, recipe="default", seeds=[0])]
+        assert any(changed.earlier.items() <= setting.items() for setting in settings), name
+    (today,) = units_of("main", recipe="default", positives=[1000], seeds=[0])
+    assert today.setting == {}
+    assert "base.epochs" not in units_of("rho", recipe="record", seeds=[0])[0].setting  # no other recipe has changed
+
+
 def test_names_that_do_not_exist() -> None:
     with pytest.raises(InputError, match="did you mean 'main'"):
         chosen_experiments("mian")

@@ -245,3 +245,14 @@ def test_a_choice_shows_what_chose(tmp_path: Path) -> None:
     (chosen,) = [line for line in text.splitlines() if "| chosen |" in line]
     assert "base: rate 1e-4" in chosen and "91.00 | +1.00 | 1 |" in chosen  # the better test accuracy was the other's
     assert "What `recipe-choice` picks: base: 'rate 1e-4' of 2 compared candidates (+1.00 points" in text
+
+
+def test_a_table_of_runs_from_before_the_recipe_changed_says_so(tmp_path: Path) -> None:
+    (unit,) = [one for one in units_of("rho", recipe="default", positives=[1000], seeds=[0]) if one.row.label == "0.4"]
+    store = ResultStore(tmp_path)
+    store.add(unit, made_up(unit, 91.5))
+    render(store, tmp_path)
+    page = (tmp_path / "RESULTS.md").read_text()
+    sections = {name: page.split(f"(`{name}`)")[1].split("\n## ")[0] for name in ("main", "rho")}
+    assert "of the recipe as it was before: base.epochs = 50" in sections["rho"] and "91.50 (n = 1)" in sections["rho"]
+    assert "as it was before" not in sections["main"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_tools import TINY, run_cli, write_npz
+from cli_tools import TINY, must_do, run_cli, write_npz
 from estimator_tools import TINY as TINY_SETTINGS
 from estimator_tools import tiny
 from torch import Tensor, nn
@@ -231,7 +231,7 @@ def test_an_exported_table_is_not_said_to_take_its_columns(tmp_path: Path, capsy
     rows = [f"{row % 7},{'abc'[row % 3]},{int(row % 6 == 0)}" for row in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["x,kind,s", *rows]))
     asked = ["fit", tmp_path / "t.csv", "--label", "s", "--prior", 0.5, "--quiet", "--out", tmp_path / "run", *TINY]
-    assert main([str(word) for word in [*asked, "--rounds", 1]]) == 0
+    must_do(*asked, "--rounds", 1)
     code, out, _ = run_cli(capsys, "export", tmp_path / "run")
     assert code == 0 and "(count, 4), the table's columns as numbers, made as `inputs` in model.json says" in out
 

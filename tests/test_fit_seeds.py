@@ -1,20 +1,21 @@
 """`splitpu fit --seeds`: a run folder for every seed, the same as one by one, and what they say together."""
 
 import json
+import shutil
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
-from cli_tools import TINY, run_cli, write_npz
-from test_resume import ENVIRONMENT, PATIENCE
+from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from process_tools import PATIENCE, start
 
 from splitpu import side_by_side
 from splitpu.cli import fit_seeds, main
 from splitpu.engine import hardware
+from splitpu.listening import UNRELIABLE
 from splitpu.runs import fitting
 from splitpu.runs.several import SeedsFolder, summary_of
 
@@ -70,6 +71,35 @@ def test_summary_and_page(several: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert code == 0 and json.loads(out)["models"] == summary["models"]
 
 
+def test_page_and_command_have_each_warning_once_with_its_seeds(
+    several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared, own = "a column is empty & <b>bare</b>", f"base: no better than chance; {UNRELIABLE}: train longer."
+    folder = SeedsFolder(shutil.copytree(several, tmp_path / "warned"))
+    for seed, warnings in {3: [shared], 0: [own], 7: [shared, shared]}.items():
+        result = folder.run(seed).read_result() | {"warnings": warnings}
+        folder.run(seed).result.write_text(json.dumps(result))
+    code, out, err = run_cli(capsys, "fit", "--resume", folder.path, "--quiet")
+    assert code == 0 and "notes   2, all in the report" in out
+    assert err == f"note: seed 0: {own}\n"  # what is about the model itself; the page has the rest
+    page = folder.page.read_text()
+    box = page[page.index('<aside class="warnings"') : page.index("</aside>")]
+    assert page.index("<h1>") < page.index(box) < page.index('<section id="figures"')
+    shown = ["seeds 3, 7: a column is empty &amp; &lt;b&gt;bare&lt;/b&gt;", f"seed 0: {own}"]
+    assert box.count("<li>") == 2 and all(one in box for one in shown)
+    expected = [{"warning": shared, "seeds": [3, 7]}, {"warning": own, "seeds": [0]}]
+    assert json.loads(folder.summary.read_text())["warnings"] == expected
+
+
+def test_what_all_seeds_were_warned_of_is_on_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = tiny_arrays()["s"]
+    few = write_npz(tmp_path / "few.npz", s=np.where(np.cumsum(labels) <= 5, labels, 0))
+    words = ["fit", few, "--seeds", "0,1", "--rounds", "0", "--out", tmp_path / "run", *ASKED]
+    assert run_cli(capsys, *words)[0] == 0
+    page = (tmp_path / "run" / "index.html").read_text()
+    assert page.count("seeds 0, 1: 5 labelled positives are few") == page.count("5 labelled positives are few") == 1
+
+
 def test_one_seed_has_no_deviation() -> None:
     model = {"model": "base", "positive_rate_unlabelled": 0.4, "test": None}
     (found,) = summary_of({0: {"models": [model], "seconds_total": 1.0}})["models"]
@@ -120,8 +150,7 @@ def test_one_seed_that_fails_is_named_and_the_others_finish(
 def test_ctrl_c_stops_all_and_all_go_on(data: Path, tmp_path: Path) -> None:
     settings = ["--set", "base.epochs=150", "--set", "rounds=0", "--set", "engine.checkpoint_every=10"]
     words = ["fit", str(data), "--seeds", "0,1", "--side-by-side", "2", *ASKED, *settings]
-    command = [sys.executable, "-m", "splitpu", *words, "--out", str(tmp_path / "run")]
-    process = subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start(*words, "--out", tmp_path / "run")
     metrics = [tmp_path / "run" / f"seed{seed}" / "metrics.jsonl" for seed in (0, 1)]
     deadline = time.monotonic() + PATIENCE
     while not all(file.exists() and file.read_text().count("\n") >= 3 for file in metrics):

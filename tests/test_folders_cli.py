@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli
+from cli_tools import TINY, must_do, run_cli
 from image_tools import picture, small_folders, write_pictures
 from PIL import Image
 from rich.console import Console
@@ -28,14 +28,12 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run over folders, beside them."""
-    from splitpu.cli import main
-
     place = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPLITPU_CACHE", str(place / "cache"))
         words = ["fit", *small_folders(place), "--test", place / "test-pos", place / "test-neg"]
         words += ["--prior", 0.6, "--out", place / "run", "--quiet", *TINY]
-        assert main([str(word) for word in words]) == 0
+        must_do(*words)
     return place
 
 

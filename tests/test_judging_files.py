@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli, tiny_arrays
+from cli_tools import TINY, must_do, run_cli, tiny_arrays
 from image_tools import small_folders, write_pictures
 from PIL import Image
 
@@ -19,8 +19,6 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over folders, one over .npy files and one over a table, beside their data."""
-    from splitpu.cli import main
-
     folder = tmp_path_factory.mktemp("judged")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPLITPU_CACHE", str(folder / "cache"))
@@ -30,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table = [folder / "t.csv", "--label", "state", "--positive-label", "ill"]
         for name, words in (("images", images), ("arrays", arrays), ("table", table)):
             words = ["fit", *words, "--prior", 0.5, "--quiet", "--out", folder / f"{name}-run", *TINY]
-            assert main([str(word) for word in words]) == 0
+            must_do(*words)
     return folder
 
 

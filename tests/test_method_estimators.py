@@ -68,18 +68,9 @@ def test_scikit_learn_checks(estimator: PUEstimator, check: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def clouds() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two clouds; half of the positive one is labelled."""
-    random = np.random.default_rng(0)
-    truth = random.random(200) < 0.5
-    X = random.normal(size=(200, 4)).astype(np.float32) + 3 * truth[:, None].astype(np.float32)
-    return X, (truth & (random.random(200) < 0.5)).astype(int), truth
-
-
-@pytest.fixture(scope="module")
-def estimate(clouds: Any) -> PriorEstimate:
+def estimate(vectors: Any) -> PriorEstimate:
     """Made once, as it takes longer than any of the fits."""
-    return estimate_prior(PUData.from_arrays(*clouds[:2]))
+    return estimate_prior(PUData.from_arrays(*vectors[:2]))
 
 
 def test_every_method_but_the_oracle_has_a_classifier() -> None:
@@ -89,8 +80,8 @@ def test_every_method_but_the_oracle_has_a_classifier() -> None:
 
 
 @pytest.mark.parametrize("kind", RIVALS)
-def test_learns_saves_loads_and_pickles(kind: type[PUEstimator], clouds: Any, tmp_path: Any) -> None:
-    X, s, truth = clouds
+def test_learns_saves_loads_and_pickles(kind: type[PUEstimator], vectors: Any, tmp_path: Any) -> None:
+    X, s, truth = vectors
     fitted = quick(kind).fit(X, s)
     assert np.mean(fitted.predict(X) == truth) > (0.6 if kind is estimators.NaivePUClassifier else 0.85)
     assert fitted.prior_ == (0.5 if METHODS[kind.method].needs_prior else None)
@@ -102,8 +93,8 @@ def test_learns_saves_loads_and_pickles(kind: type[PUEstimator], clouds: Any, tm
     assert np.array_equal(quick(kind).fit(X, s).decision_function(X), scores)
 
 
-def test_a_model_is_loaded_by_its_own_class(clouds: Any, tmp_path: Any) -> None:
-    quick(estimators.VPUClassifier).fit(*clouds[:2]).save(tmp_path)
+def test_a_model_is_loaded_by_its_own_class(vectors: Any, tmp_path: Any) -> None:
+    quick(estimators.VPUClassifier).fit(*vectors[:2]).save(tmp_path)
     with pytest.raises(InputError, match="holds a model trained with VPU, not DAN"):
         estimators.DANClassifier.load(tmp_path)
 
@@ -115,9 +106,9 @@ def test_the_prior_is_estimated_unless_something_else_is_said() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in RIVALS if not METHODS[kind.method].needs_prior])
 def test_the_threshold_of_a_method_that_learns_without_a_prior_follows_an_estimate(
-    kind: type[PUEstimator], clouds: Any, estimate: PriorEstimate
+    kind: type[PUEstimator], vectors: Any, estimate: PriorEstimate
 ) -> None:
-    X, s, truth = clouds
+    X, s, truth = vectors
     config = {"engine.threads": 1, **SETTINGS[kind.method]}
     with_one, without = (kind(prior=prior, config=config, random_state=0).fit(X, s) for prior in (estimate, None))
     low, high = estimate.interval
@@ -129,30 +120,30 @@ def test_the_threshold_of_a_method_that_learns_without_a_prior_follows_an_estima
     assert np.allclose(*same, atol=1e-4) and with_one.threshold_ != without.threshold_
 
 
-def test_where_no_prior_can_be_estimated_methods_that_need_none_go_on(clouds: Any) -> None:
-    X, s, _ = clouds
+def test_where_no_prior_can_be_estimated_methods_that_need_none_go_on(vectors: Any) -> None:
+    X, s, _ = vectors
     few = s * (np.cumsum(s) <= 5)
-    with pytest.warns(SplitPUWarning, match="'vpu', which does without, has none: 5 labelled positives are too few"):
+    with pytest.warns(SplitPUWarning, match="the training goes on without one: 5 labelled positives are too few"):
         fitted = quick(estimators.VPUClassifier).set_params(prior="auto").fit(X, few)
-    assert fitted.prior_ is None and fitted.prior_source_ == "not used"
+    assert fitted.prior_ is None and fitted.prior_source_ == "none could be estimated"
     with pytest.raises(InputError, match="5 labelled positives are too few"):
         quick(estimators.NNPUClassifier).set_params(prior="auto").fit(X, few)
     with pytest.raises(InputError, match=r"prior=1\.5 is not a share"):  # one that was given is never passed over
         estimators.VPUClassifier(prior=1.5).fit(X, s)
 
 
-def test_without_its_prior_a_method_refuses(clouds: Any) -> None:
+def test_without_its_prior_a_method_refuses(vectors: Any) -> None:
     with pytest.raises(InputError, match=r"method 'nnpu' needs the prior, .* have it estimated"):
-        estimators.NNPUClassifier(prior=None).fit(*clouds[:2])
+        estimators.NNPUClassifier(prior=None).fit(*vectors[:2])
 
 
-def test_the_class_decides_about_the_method(clouds: Any) -> None:
-    fitted = quick(estimators.VPUClassifier, config={"method": "dan", "vpu.epochs": 1}).fit(*clouds[:2])
+def test_the_class_decides_about_the_method(vectors: Any) -> None:
+    fitted = quick(estimators.VPUClassifier, config={"method": "dan", "vpu.epochs": 1}).fit(*vectors[:2])
     assert {line["stage"] for line in fitted.history_} == {"vpu"}
 
 
-def test_settings_can_be_searched(clouds: Any) -> None:
-    X, s, _ = clouds
+def test_settings_can_be_searched(vectors: Any) -> None:
+    X, s, _ = vectors
     grid = {"config": [{"vpu.epochs": 1}, {"vpu.epochs": 2}]}
 
     def labelled_found(estimator: PUEstimator, X: Any, s: Any) -> float:

@@ -234,7 +234,7 @@ def base_candidates() -> list[Any]:
 def test_the_criterion_picks(tmp_path: Path, capsys: Capture) -> None:
     base, store = base_candidates(), ResultStore(tmp_path)
     # The third was run once only, where it looks best: it cannot be compared, so it cannot win.
-    runs = {"as it is": [90, 91, 92], "rate 1e-4": [91, 92.5, 93], "a constant rate": [99]}
+    runs = {"as it was": [90, 91, 92], "rate 1e-4": [91, 92.5, 93], "a constant rate": [99]}
     judged([unit for unit in base if unit.seed < 2], runs, store)
     found = {one.row.label: one for one in candidates(experiments()["recipe-choice"], "default", store)["base"]}
     assert [label for label, one in found.items() if one.chosen] == ["rate 1e-4"]
@@ -243,7 +243,7 @@ def test_the_criterion_picks(tmp_path: Path, capsys: Capture) -> None:
     judged([unit for unit in base if unit.seed == 2], runs, store)
     assert main(["reproduce", "recipe-choice", "--choose", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "base: 'rate 1e-4' of 2 compared candidates (+1.17 ± 0.17 points over 'as it is', 3 runs each)" in said
+    assert "base: 'rate 1e-4' of 2 compared candidates (+1.17 ± 0.17 points over 'as it was', 3 runs each)" in said
     assert main(["reproduce", "competitor-choice,main", "--choose", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "competitor-choice / default: not run" in said and "main: nothing is chosen there" in said
@@ -251,9 +251,9 @@ def test_the_criterion_picks(tmp_path: Path, capsys: Capture) -> None:
 
 def test_of_equals_the_recipe_stays_as_it_is(tmp_path: Path) -> None:
     base, store = base_candidates(), ResultStore(tmp_path)
-    judged(base, {"as it is": [90, 91], "rate 1e-4": [91, 90]}, store)
+    judged(base, {"as it was": [90, 91], "rate 1e-4": [91, 90]}, store)
     (winner,) = [o for o in candidates(experiments()["recipe-choice"], "default", store)["base"] if o.chosen]
-    assert winner.row.label == "as it is"
+    assert winner.row.label == "as it was"
 
 
 def second_look(estimates: dict[str, list[float]], store: ResultStore) -> list[str]:
@@ -265,17 +265,17 @@ def second_look(estimates: dict[str, list[float]], store: ResultStore) -> list[s
 
 
 def test_a_second_look_changes_a_recipe_only_for_a_lead_beyond_chance(tmp_path: Path) -> None:
-    longer = {"as it is": [80, 90, 91, 92], "100 epochs": [99, 91, 92.5, 92.2]}
+    longer = {"as it was": [80, 90, 91, 92], "100 epochs": [99, 91, 92.5, 92.2]}
     assert second_look(longer, ResultStore(tmp_path / "clear")) == ["100 epochs"]
     # Ahead by 0.4 points on average, with a standard error of 0.8; seed 0, which made it a candidate, does not count.
     longer["100 epochs"] = [99, 92, 91, 91.2]
-    assert second_look(longer, ResultStore(tmp_path / "chance")) == ["as it is"]
+    assert second_look(longer, ResultStore(tmp_path / "chance")) == ["as it was"]
 
 
 def test_seeds_of_a_second_look_do_not_change_what_the_first_one_chose(tmp_path: Path) -> None:
     base, store = base_candidates(), ResultStore(tmp_path)
-    judged([unit for unit in base if unit.seed == 0], {"as it is": [90], "rate 1e-4": [91], "100 epochs": [90]}, store)
-    second_look({"as it is": [90, 90, 90, 90], "100 epochs": [90, 99, 99, 99]}, store)
+    judged([unit for unit in base if unit.seed == 0], {"as it was": [90], "rate 1e-4": [91], "100 epochs": [90]}, store)
+    second_look({"as it was": [90, 90, 90, 90], "100 epochs": [90, 99, 99, 99]}, store)
     group = candidates(experiments()["recipe-choice"], "default", store)["base"]
     assert [one.row.label for one in group if one.chosen] == ["rate 1e-4"]
     assert {len(one.gains) for one in group if one.complete} == {1}
@@ -283,7 +283,7 @@ def test_seeds_of_a_second_look_do_not_change_what_the_first_one_chose(tmp_path:
 
 def test_one_alone_is_not_chosen(tmp_path: Path) -> None:
     base, store = base_candidates(), ResultStore(tmp_path)
-    judged(base, {"as it is": [90, 91], "rate 1e-4": [91]}, store)
+    judged(base, {"as it was": [90, 91], "rate 1e-4": [91]}, store)
     assert not any(one.chosen for one in candidates(experiments()["recipe-choice"], "default", store)["base"])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cli_tools import run_cli, write_npz
 from safetensors.torch import load_file
-from test_splitpu import QUICK, mixture
+from splitpu_tools import QUICK, mixture
 
 from splitpu import SplitPUClassifier, SplitPUWarning
 from splitpu.cli import main

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from cli_tools import tiny_arrays, write_npz
+from process_tools import PATIENCE_WITH_SEVERAL, start_python
 from safetensors.torch import load_file
 
 from splitpu.cli import main
@@ -39,15 +39,12 @@ WARMED = [
     *("--set", "warmup.optimiser.rate=0.01"),
 ]
 STREAMED = ["--set", "engine.residence=host"]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-PATIENCE = 120  # seconds; a busy machine needs a while to start three processes
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 TOLERANCE = 1e-4
 
 
 def start(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, *TORCHRUN, "-m", "splitpu", *map(str, words)]
-    return subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return start_python(*TORCHRUN, "-m", "splitpu", *words)
 
 
 def tiny_images() -> dict[str, Any]:
@@ -75,7 +72,7 @@ def test_two_processes_end_with_the_model_of_one(kind: str, tmp_path: Path) -> N
     settings = [*SETTINGS, *(WARMED if kind == "images" else []), *(STREAMED if kind == "streamed images" else [])]
     together = start("fit", rows, "--out", tmp_path / "two", *settings, "--json")
     assert main(["fit", str(rows), "--out", str(tmp_path / "one"), *settings]) == 0
-    printed, said = together.communicate(timeout=PATIENCE)
+    printed, said = together.communicate(timeout=PATIENCE_WITH_SEVERAL)
     assert together.returncode == 0, said
     result = json.loads(printed)  # and nobody else wrote to the standard output
     assert result["device"].endswith("2 processes")
@@ -95,12 +92,12 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on(victim: int, tmp_path: Pa
     process = start("fit", rows, "--out", out, *long)
     _wait_for_stage(out, "round1.student", process)
     os.kill(_rank(process, victim), signal.SIGKILL)
-    _, said = process.communicate(timeout=PATIENCE)
+    _, said = process.communicate(timeout=PATIENCE_WITH_SEVERAL)
     assert process.returncode != 0 and not (out / "result.json").exists()
     assert f"another process of this run has died; continue with: splitpu fit --resume {out}" in said
     if victim == 1:
         process = start("fit", "--resume", out, "--quiet")
-        assert process.communicate(timeout=PATIENCE) and process.returncode == 0
+        assert process.communicate(timeout=PATIENCE_WITH_SEVERAL) and process.returncode == 0
     else:  # the run goes on alone
         assert main(["fit", "--resume", str(out), "--quiet"]) == 0
         assert main(["fit", str(rows), "--out", str(tmp_path / "whole"), *long]) == 0
@@ -110,7 +107,7 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on(victim: int, tmp_path: Pa
 @pytest.mark.parametrize("words", [["fit"], ["fit", "--seeds", "0,1"], ["compare"]], ids=" ".join)
 def test_what_is_wrong_is_said_once(words: list[str], tmp_path: Path) -> None:
     process = start(*words, tmp_path / "nowhere.npz", "--out", tmp_path / "run", *SETTINGS)
-    _, said = process.communicate(timeout=PATIENCE)
+    _, said = process.communicate(timeout=PATIENCE_WITH_SEVERAL)
     assert process.returncode != 0 and said.count("splitpu: ") == 1
     assert not (tmp_path / "run").exists()
 
@@ -127,7 +124,7 @@ def _lines(run: Path) -> list[dict[str, Any]]:
 
 
 def _wait_for_stage(out: Path, stage: str, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE_WITH_SEVERAL
     metrics = out / "metrics.jsonl"
     while not (metrics.exists() and f'"stage": "{stage}"' in metrics.read_text()):
         assert process.poll() is None, "it ended before the moment came"

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_tools import TINY, must_refuse, run_cli
+from process_tools import PATIENCE, wait_for
 from stopping import StopAt
-from test_resume import PATIENCE, wait_for
 
 import splitpu.prior.network_scores as networks
 from splitpu.cli import main

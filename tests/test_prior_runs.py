@@ -1,6 +1,7 @@
 """The estimated prior in classifiers, run folders and commands."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -47,10 +48,65 @@ def test_run_folder_tells_where_the_prior_comes_from(run: Path):
     assert "estimated by consensus" in page and 'id="prior"' in page and "penl1" in page and 'id="reliability"' in page
 
 
-def test_what_is_told_before_there_is_a_run_is_kept_with_it(tmp_path: Path, capsys: Capture):
+def write_few(place: Path, **changes: object) -> Path:
+    """Rows of which too few are labelled for an estimate."""
     few = tiny_arrays(rows=240)
     few["s"] = np.where(np.cumsum(few["s"]) <= 5, few["s"], 0)
-    data = write_npz(tmp_path / "few.npz", **few)
+    return write_npz(place / "few.npz", **few | changes)
+
+
+NO_PRIOR = "no prior could be estimated, so the training goes on without one: 5 labelled positives are too few"
+VPU = ["--method", "vpu", "--set", "vpu.epochs=2", "--set", "engine.threads=1"]
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_that_no_prior_could_be_estimated_is_kept_with_the_run(tested: bool, tmp_path: Path, capsys: Capture):
+    run = tmp_path / "run"
+    data = write_few(tmp_path, **{} if tested else {"X_test": None, "y_test": None})
+    code, out, said = run_cli(capsys, "fit", data, *VPU, "--out", run)
+    assert code == 0 and said.count(NO_PRIOR) == 1 and "none could be estimated" in out
+    result = json.loads((run / "result.json").read_text())
+    assert (result["prior"], result["prior_source"]) == (None, "none could be estimated")
+    assert [one.startswith(NO_PRIOR) for one in result["warnings"]].count(True) == 1
+    page = (run / "report.html").read_text()
+    assert page.count(NO_PRIOR) == 1 and "<dd><bdi>none could be estimated</bdi></dd>" in page
+    code, out, _ = run_cli(capsys, "info", run)
+    assert code == 0 and "none could be estimated" in out and f"{len(result['warnings'])}, all in the report" in out
+    code, out, said = run_cli(capsys, "evaluate", run)
+    if tested:
+        assert code == 0 and "none could be estimated; 50.0 % of the test rows are positive" in out
+    else:  # what the run was refused is not the way out
+        assert code == 2 and "--prior 0.3, say), as none could be estimated" in said and "--prior auto" not in said
+    said = must_refuse(capsys, "sensitivity", run, saying="as none could be estimated: the report says why")
+    assert "--prior auto" not in said
+
+
+@pytest.mark.parametrize(("asked", "warning"), [([], NO_PRIOR), (["--prior", 0.5], "5 labelled positives are few")])
+def test_runs_of_a_comparison_keep_what_was_told_of_their_prior(
+    asked: list[object], warning: str, tmp_path: Path, capsys: Capture
+):
+    words = ["compare", write_few(tmp_path), "--seeds", "0", *asked, "--out", tmp_path / "all", *TINY, *VPU[2:]]
+    assert run_cli(capsys, *words, "--method", "vpu")[0] == 0
+    code, out, _ = run_cli(capsys, *words, "--method", "vpu,naive")  # a method that is added has it from the folder
+    assert code == 0 and ("none could be estimated" in out) == (not asked)
+    for method in ("vpu", "naive"):
+        kept = json.loads((tmp_path / "all" / method / "seed0" / "result.json").read_text())["warnings"]
+        assert [one.startswith(warning) for one in kept].count(True) == 1
+
+
+def test_a_comparison_from_before_it_was_kept_why_there_is_no_prior_goes_on(tmp_path: Path, capsys: Capture):
+    folder = tmp_path / "all"
+    words = ["compare", write_few(tmp_path), "--seeds", "0", "--prior", "none", "--out", folder, *TINY, *VPU[2:]]
+    assert run_cli(capsys, *words, "--method", "vpu")[0] == 0
+    shared = json.loads((folder / "comparison.json").read_text())
+    shared["priors"] = dict.fromkeys(shared["priors"])
+    (folder / "comparison.json").write_text(json.dumps(shared))
+    code, out, _ = run_cli(capsys, *words, "--method", "vpu,naive")
+    assert code == 0 and re.search("^prior +not used$", out, re.MULTILINE)
+
+
+def test_what_is_told_before_there_is_a_run_is_kept_with_it(tmp_path: Path, capsys: Capture):
+    data = write_few(tmp_path)
     code, _, said = run_cli(capsys, "fit", data, "--prior", "0.5", "--rounds", "0", *TINY, "--out", tmp_path / "run")
     (warned,) = [one for one in json.loads((tmp_path / "run" / "result.json").read_text())["warnings"] if "few" in one]
     assert code == 0 and warned.startswith("5 labelled positives are few") and warned.split(":")[0] in said

@@ -1,18 +1,15 @@
 """A run that is killed at any moment goes on to bitwise the same model; one that is asked to stop does so cleanly."""
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from cli_tools import TINY, must_do, run_cli, tiny_arrays, write_npz
+from process_tools import PATIENCE, Moment, start, wait_for
 from safetensors.torch import load_file
 
 from splitpu.cli import main
@@ -26,10 +23,6 @@ SETTINGS = [
     *("--set", "student.optimiser.average=0.9"),  # the weight average has to survive as well
     *("--set", "engine.threads=1"),
 ]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-PATIENCE = 60  # seconds
-
-Moment = Callable[[Path], bool]
 
 
 @pytest.fixture(scope="module")
@@ -43,22 +36,6 @@ def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "run"
     assert main(["fit", str(data), "--out", str(out), *SETTINGS]) == 0
     return out
-
-
-def start(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "splitpu", *map(str, words)]
-    return subprocess.Popen(command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def wait_for(moment: Moment, out: Path, process: subprocess.Popen[str]) -> bool:
-    """Whether the moment came before the process ended."""
-    deadline = time.monotonic() + PATIENCE
-    while process.poll() is None:
-        if moment(out):
-            return True
-        assert time.monotonic() < deadline, "the moment never came"
-        time.sleep(0.0005)
-    return False
 
 
 def epochs_done(stage: str, count: int) -> Moment:
@@ -129,7 +106,7 @@ def test_killed_in_a_second_attempt_and_in_a_second_member(tmp_path: Path) -> No
     words: list[object] = ["fit", rows, *SETTINGS, "--rounds", "2", "--set", "members=2"]
     words += ["--set", "student.positive_weight=100", "--set", "student.optimiser.rate=0.3"]
     out, whole = tmp_path / "run", tmp_path / "whole"
-    assert main([*map(str, words), "--out", str(whole)]) == 0
+    must_do(*words, "--out", whole)
     words += ["--out", out]
     for moment in (epochs_done("round1.student.again1", 2), epochs_done("round2.student.member2", 2)):
         process = start(*words)
@@ -137,7 +114,7 @@ def test_killed_in_a_second_attempt_and_in_a_second_member(tmp_path: Path) -> No
         process.kill()
         process.communicate(timeout=PATIENCE)
         words = ["fit", "--resume", out, "--quiet"]
-    assert main([str(word) for word in words]) == 0
+    must_do(*words)
     assert same_model(out, whole) and _without_times(out) == _without_times(whole)
     one, other = (json.loads((run / "result.json").read_text()) for run in (out, whole))
     assert one["warnings"] == other["warnings"] and any("member2" in warning for warning in one["warnings"])

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from cli_tools import tiny_arrays, write_npz
-from test_parallel import ENVIRONMENT, PATIENCE
+from process_tools import ENVIRONMENT, PATIENCE_WITH_SEVERAL
 
 CASES = Path(__file__).with_name("shared_step_cases.py")
 
@@ -14,7 +14,7 @@ CASES = Path(__file__).with_name("shared_step_cases.py")
 def run(processes: int, *words: object) -> subprocess.CompletedProcess[str]:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command = [sys.executable, *launch, str(CASES), *map(str, words)]
-    return subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=PATIENCE)
+    return subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, timeout=PATIENCE_WITH_SEVERAL)
 
 
 def test_three_processes_have_the_gradients_of_one() -> None:

@@ -7,9 +7,8 @@ from unicodedata import normalize
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli, tiny_arrays
+from cli_tools import TINY, must_do, run_cli, tiny_arrays
 
-from splitpu.cli import main
 from splitpu.data.table_files import read_table, write_parquet
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
 from splitpu.errors import InputError
@@ -38,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = write_table(folder / "yes no.csv", "yes", "no")
     write_table(folder / "test 1 0.csv", "1", "0", truth=True)
     asked = ["fit", table, "--label", "state", "--positive-label", "yes", "--prior", 0.5, "--quiet", "--rounds", 1]
-    assert main([str(word) for word in [*asked, "--out", folder / "table", *TINY]]) == 0
+    must_do(*asked, "--out", folder / "table", *TINY)
     return folder
 
 

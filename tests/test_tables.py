@@ -1,51 +1,16 @@
-"""Tables: numbers and categories with gaps, the recipe that the model file keeps, and predicting with it."""
+"""Tables: numbers and categories with gaps, labels in words, and the recipe that the model file keeps."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 import pytest
-from cli_tools import TINY, must_refuse, run_cli
+from table_tools import rows_of, write_csv
 
-from splitpu.cli import main
-from splitpu.config import EngineConfig
 from splitpu.data.table_files import read_table, write_parquet
 from splitpu.data.tables import TableRecipe, TableSource, read_table_data
-from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError, ModelFileError
-from splitpu.estimators import SplitPUClassifier
-from splitpu.models import Model
-
-Capture = pytest.CaptureFixture[str]
-
-
-def rows_of(count: int, seed: int = 0, labelled: bool = True) -> list[dict[str, Any]]:
-    """Patients: half are positive, a third of these are labelled; both kinds of column have gaps."""
-    random = np.random.default_rng(seed)
-    rows = []
-    for number in range(count):
-        positive = number % 2 == 0
-        rows.append(
-            {
-                "id": f"patient-{number}",
-                "age": "" if number % 9 == 4 else f"{random.normal(40 + 20 * positive, 5):.2f}",
-                "ward": "" if number % 11 == 5 else ("north" if positive else random.choice(["south", "east"])),
-                "empty": "",
-                "s": int(positive and number % 6 == 0) if labelled else int(positive),
-            }
-        )
-    return rows
-
-
-def write_csv(path: Path, rows: list[dict[str, Any]], delimiter: str = ",") -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
 
 
 def write_same_as_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -195,180 +160,9 @@ def test_columns_that_cannot_be_left_out(chosen: dict[str, Any], sentence: str, 
         read_table_data(TableSource(path=str(write_csv(tmp_path / "a.csv", rows_of(60))), label="s", **chosen))
 
 
-def test_what_is_no_feature_is_remembered(tmp_path: Path, capsys: Capture) -> None:
-    table = write_csv(tmp_path / "a.csv", [{"nr": number, **row} for number, row in enumerate(rows_of(60))])
-    words = ("fit", table, "--label", "s", "--names", "nr", "--ignore", "id", "ward", "--prior", "0.5", "--quiet")
-    assert run_cli(capsys, *words, "--out", tmp_path / "run", *TINY)[0] == 0
-    with (tmp_path / "run" / "scores.csv").open(encoding="utf-8") as file:
-        assert [row["name"] for row in csv.DictReader(file)][:3] == ["0", "1", "2"]
-    assert run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")[0] == 0
-    assert run_cli(capsys, "evaluate", tmp_path / "run", table)[0] == 0
-    code, _, err = run_cli(capsys, "evaluate", tmp_path / "run", table, "--ignore", "id")
-    assert code == 2 and "--ignore is for training" in err
-    code, _, err = run_cli(capsys, "fit", "digits", "--positives", "50", "--names", "nr")
-    assert code == 2 and "--names is for .csv and .parquet tables" in err
-
-
 def test_files_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"x,s\n\xff\xfe,1\n")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
     for name, saying in (("a.csv", "UTF-8"), ("a.parquet", "Parquet"), ("b.csv", "does not exist")):
         with pytest.raises(InputError, match=saying):
             read_table(tmp_path / name)
-
-
-# ---------------------------------------------------------------------------------------------------- the command line
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run over a table, beside it."""
-    from splitpu.cli import main
-
-    place = tmp_path_factory.mktemp("tables")
-    table, test = write_csv(place / "ward.csv", rows_of(90)), write_csv(place / "test.csv", rows_of(40, 1, False))
-    words = ["fit", table, "--label", "s", "--test", test, "--prior", 0.5, "--out", place / "run", "--quiet", *TINY]
-    assert main([str(word) for word in words]) == 0
-    return place
-
-
-def test_fit_evaluate_and_report(trained: Path, capsys: Capture) -> None:
-    result = json.loads((trained / "run" / "result.json").read_text())
-    assert (result["rows"], result["labelled"], result["test_rows"]) == (90, 15, 40)
-    assert any("'id'" in warning for warning in result["warnings"])
-    assert "patient-" in (trained / "run" / "split.csv").read_text()
-    assert "ward = north" in (trained / "run" / "report.html").read_text()
-    code, out, _ = run_cli(capsys, "evaluate", trained / "run", "--json")
-    assert code == 0 and json.loads(out)["rows"] == 40
-
-
-def test_predict_as_csv_and_parquet(trained: Path, tmp_path: Path, capsys: Capture) -> None:
-    new = write_csv(tmp_path / "new.csv", [{**row, "s": ""} for row in rows_of(20, 5)])
-    for out in (tmp_path / "scores.csv", tmp_path / "scores.parquet"):
-        code, said, _ = run_cli(capsys, "predict", trained / "run", new, "--out", out)
-        assert code == 0 and "20 rows" in said
-    lines = read_table(tmp_path / "scores.csv").columns
-    assert list(lines) == ["index", "name", "probability", "decision"] and lines["name"][2] == "patient-2"
-    typed = read_table(tmp_path / "scores.parquet").columns
-    assert [float(value) for value in lines["probability"]] == typed["probability"]
-
-
-def test_categories_that_the_model_does_not_know_are_told(trained: Path, tmp_path: Path, capsys: Capture) -> None:
-    rows = rows_of(20, 5, labelled=False)
-    strange = write_csv(tmp_path / "strange.csv", [{**row, "ward": row["ward"].upper()} for row in rows])
-    saying = "values in column 'ward' of"
-    for words in (["predict", trained / "run", strange], ["evaluate", trained / "run", "--test", strange]):
-        code, _, err = run_cli(capsys, *words)
-        assert code == 0 and saying in err and "('EAST', 'NORTH', 'SOUTH')" in err and "it knows 'east'" in err
-    _, _, err = run_cli(capsys, "predict", trained / "run", write_csv(tmp_path / "known.csv", rows))
-    assert saying not in err
-
-
-def test_predict_refuses_what_does_not_fit(trained: Path, tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "folder").mkdir()
-    cases = [
-        (write_csv(tmp_path / "a.csv", [{"age": 1}]), "lacks columns that the model was trained on: add 'ward'"),
-        (write_csv(tmp_path / "b.csv", [{"age": "old", "ward": "north"}]), "'age'"),
-        (tmp_path / "folder", "holds images"),
-        (tmp_path / "none.csv", "does not exist"),
-        (tmp_path / "encoded.npy", "holds arrays, but the model was trained on a table"),
-    ]
-    np.save(cases[-1][0], np.zeros(Model.load(trained / "run").preprocessing.shape, dtype=np.float32)[None])
-    for path, saying in cases:
-        code, _, err = run_cli(capsys, "predict", trained / "run", path)
-        assert code == 2 and saying in err and err.count("\n") == 1
-    code, _, err = run_cli(capsys, "predict", trained / "run", cases[0][0], "--top", 3, "--copy-to", tmp_path / "x")
-    assert code == 2 and "for folders of images" in err
-
-
-def test_evaluate_refuses_arrays_as_predict_does(trained: Path, tmp_path: Path, capsys: Capture) -> None:
-    encoded = np.zeros((4, *Model.load(trained / "run").preprocessing.shape), dtype=np.float32)
-    np.save(tmp_path / "rows.npy", encoded)
-    np.savez(tmp_path / "rows.npz", X_test=encoded, y_test=[0, 1, 0, 1])
-    np.savez(tmp_path / "pu.npz", X=encoded, s=[0, 1, 0, 1])
-    rows = tmp_path / "rows.npy"
-    for words in (
-        ["--test", rows, rows],
-        [tmp_path / "rows.npz"],
-        [tmp_path / "pu.npz"],
-        ["--positives", rows, "--unlabelled", rows],
-    ):
-        must_refuse(capsys, "evaluate", trained / "run", *words, saying="arrays, but the model was trained on a table")
-
-
-def test_what_is_read_is_not_written_over(trained: Path, tmp_path: Path, capsys: Capture) -> None:
-    table = write_csv(tmp_path / "new.csv", rows_of(20, 5))
-    before = table.read_bytes()
-    must_refuse(capsys, "predict", trained / "run", table, "--out", table, saying="is what is to be read")
-    (tmp_path / "link.csv").symlink_to(table)
-    must_refuse(capsys, "predict", trained / "run", table, "--out", tmp_path / "link.csv", saying="to be read")
-    must_refuse(capsys, "export", trained / "run", table, saying="give it the ending .onnx")
-    assert table.read_bytes() == before
-
-
-def test_wrong_words(trained: Path, capsys: Capture) -> None:
-    table = trained / "ward.csv"
-    for words, saying in (
-        ([table], "--label"),
-        ([table, "--label", "t"], "no column 't'"),
-        ([table, "--label", "s", "--positives", 5], "--positives is for named sets"),
-        ([table, "--label", "s", "--size", 5], "for folders"),
-        (["digits", "--positives", 50, "--label", "s"], "tables"),
-    ):
-        code, _, err = run_cli(capsys, "fit", *words, "--prior", 0.5)
-        assert code == 2 and saying in err and err.count("\n") == 1
-
-
-def fitted_on(table: Path, run: Path) -> Path:
-    words = ["fit", str(table), "--label", "s", "--prior", "0.5", "--out", str(run), "--quiet", *TINY]
-    assert main(words) == 0
-    return run
-
-
-@pytest.fixture(scope="module")
-def run_of_a_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("table")
-    rows = [{**row, "seen": str(number % 5 == 0).upper()} for number, row in enumerate(rows_of(60))]
-    data = write_csv(folder / "a.csv", rows)
-    return fitted_on(data, folder / "run")
-
-
-def test_a_loaded_model_finds_the_columns_of_a_data_frame_by_name(run_of_a_table: Path) -> None:
-    loaded, model = SplitPUClassifier.load(run_of_a_table), Model.load(run_of_a_table)
-    table = read_table(run_of_a_table.parent / "a.csv")
-    encoded = TableRecipe.from_dict(model.inputs or {}).encode(table)
-    expected = model.decision(encoded, Hardware.choose("cpu", EngineConfig(threads=1)))
-    ages = [None if age is None else float(age) for age in table.columns["age"]]
-    frame = pyarrow.table({**table.columns, "age": ages})
-    for order in (frame.column_names, ["seen", "ward", "age"]):
-        np.testing.assert_allclose(loaded.decision_function(frame.select(order)), expected, atol=1e-6)
-    np.testing.assert_allclose(loaded.base_.predict_proba(frame)[:, 1].round(), loaded.base_.predict(frame))
-
-
-def test_what_a_loaded_model_cannot_find_in_x_is_named(run_of_a_table: Path) -> None:
-    loaded = SplitPUClassifier.load(run_of_a_table)
-    cells: dict[str, Any] = {"age": [41.0], "ward": ["north"], "seen": ["TRUE"]}
-    with pytest.raises(InputError, match="X lacks columns that the model was trained on: add 'ward'"):
-        loaded.predict(pyarrow.table({name: cells[name] for name in ("age", "seen")}))
-    with pytest.raises(InputError, match=r"'age' of X holds 'old', .*: write one, or leave the cell empty"):
-        loaded.predict(pyarrow.table(cells | {"age": ["old"]}))
-    words, values = (pyarrow.table(cells | {"seen": [seen]}) for seen in ("TRUE", True))
-    assert loaded.decision_function(words) == loaded.decision_function(values)
-    with pytest.raises(InputError, match="'seen' of X holds times"):
-        loaded.predict(pyarrow.table(cells | {"seen": [np.datetime64("2026-01-01", "s")]}))
-    with pytest.raises(InputError, match=r"no column names.*give X as a data frame"):
-        loaded.predict(np.zeros((2, 8)))
-
-
-def test_a_table_of_plain_numbers_may_be_an_array_too(tmp_path: Path) -> None:
-    rows = [{name: round(float(value), 3) for name, value in row.items()} for row in plain_numbers()]
-    data = write_csv(tmp_path / "a.csv", rows)
-    loaded = SplitPUClassifier.load(fitted_on(data, tmp_path / "run"))
-    frame = pyarrow.table({name: [row[name] for row in rows] for name in ("b", "a")})
-    in_the_files_order = np.array([[row["a"], row["b"]] for row in rows])
-    np.testing.assert_array_equal(loaded.decision_function(frame), loaded.decision_function(in_the_files_order))
-
-
-def plain_numbers() -> list[dict[str, Any]]:
-    random = np.random.default_rng(0)
-    return [{"a": random.normal(3 * (n % 2)), "b": random.normal(), "s": n % 4 == 1} for n in range(40)]

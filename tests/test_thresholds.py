@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from cli_tools import TINY, run_cli, write_npz
-from test_splitpu import configured, mixture
+from splitpu_tools import configured, mixture
 
 from splitpu.methods import thresholds
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near

@@ -17,7 +17,12 @@ Note = Callable[[str], None]
 
 UNRELIABLE = "do not rely on it"  # in the warning about a model that learned nothing
 NOT_TAKEN = "is not taken"  # in the note about a student that learned nothing
-WORTH_REPEATING = (UNRELIABLE, NOT_TAKEN)  # at the end of a run
+
+
+def worth_repeating(warning: str) -> bool:
+    """Whether a warning is about the model itself: said once already at the end of a run, but perhaps an hour ago."""
+    return UNRELIABLE in warning or NOT_TAKEN in warning
+
 
 _CHANGING = threading.RLock()  # whoever changes how the process treats warnings, be it for a moment, holds this
 _here = threading.local()  # its `listeners` are those of the blocks that are open in this thread

@@ -52,8 +52,12 @@ class Training:
     def decisions(self, teacher: Teacher, logits: Floats) -> Floats:
         """What one of the run's models says of rows with these logits; only the final one may be calibrated."""
         decision: Floats = logits - teacher.threshold
+        return self.calibrated(decision) if teacher is self.result.final else decision
+
+    def calibrated(self, decision: Floats) -> Floats:
+        """Decisions put through the map that calibrates the final model, if there is one."""
         calibration = self.model.calibration
-        return decision if calibration is None or teacher is not self.result.final else calibration.decision(decision)
+        return decision if calibration is None else calibration.decision(decision)
 
 
 def profile_of(data: PUData) -> DataProfile:
@@ -147,7 +151,10 @@ def open_context(
     shared: SharedRows | None = None,
     warm_start: WarmStart | None = None,
 ) -> Context:
-    """Set up everything that stages need, without training any."""
+    """Set up everything that stages need, without training any; the options are those of `train`.
+
+    Another `engine_type` may watch what the usual one does.
+    """
     data, aside = without_rows_aside(data, config, seed)
     hardware = Hardware.choose(
         device, config.engine, trains_images=data.kind != "vectors", whatever_else_runs=True

@@ -7,7 +7,22 @@ from cyclopts import App, Group
 
 from splitpu.cli import looking
 from splitpu.cli.compare import compare
-from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Share, TrainingWords, WholeOrNone
+from splitpu.cli.options import (
+    AS_USUAL,
+    NO_WORDS,
+    AsJson,
+    DataWords,
+    Device,
+    FinishedRun,
+    Flag,
+    Link,
+    Quiet,
+    ResultAsJson,
+    Share,
+    Strict,
+    TrainingWords,
+    WholeOrNone,
+)
 from splitpu.cli.quick_start import quick_start
 from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
@@ -30,17 +45,13 @@ datasets.command(looking.data_get, name="get")
 
 
 @app.command
-def demo(*, out: Path | None = None, quiet: Flag = False, json: Flag = False) -> int:
+def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> int:
     """Train on the digits that scikit-learn brings along: even digits are positive, 50 of them are labelled.
 
     Parameters
     ----------
     out
         The run folder; runs/digits-DATE-TIME if not given.
-    quiet
-        Show no progress.
-    json
-        Print the result as one JSON object.
     """
     with quick_start():
         from splitpu.cli.fit import run_demo
@@ -63,8 +74,8 @@ def fit(
     side_by_side: WholeOrNone = None,
     resume: str | None = None,
     keep_checkpoints: Flag = False,
-    quiet: Flag = False,
-    json: Flag = False,
+    quiet: Quiet = False,
+    json: ResultAsJson = False,
 ) -> int:
     """Train Split-PU, or another method, and leave a run folder with the model, its figures and a report page.
 
@@ -92,24 +103,13 @@ def fit(
         A run folder to continue; takes data and options from there.
     keep_checkpoints
         Keep the intermediate states of a finished run.
-    quiet
-        Show no progress.
-    json
-        Print the result as one JSON object.
     """
     with quick_start():
         from splitpu.cli.fit import FitOptions, run_fit, run_resume
 
+    words = where.__dict__ | how.__dict__
     asked = FitOptions(
-        data=data,
-        method=method,
-        prior=prior,
-        **where.__dict__,
-        out=out,
-        **how.__dict__,
-        seed=seed,
-        seeds=seeds,
-        side_by_side=side_by_side,
+        data=data, method=method, prior=prior, out=out, seed=seed, seeds=seeds, side_by_side=side_by_side, **words
     )
     if resume is not None:
         return run_resume(resume, asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
@@ -118,24 +118,22 @@ def fit(
 
 @app.command
 def predict(
-    run: str,
+    run: FinishedRun,
     input: Path,
     /,
     *,
     out: Path | None = None,
     top: WholeOrNone = None,
     copy_to: Path | None = None,
-    link: Flag = False,
-    strict: Flag = False,
-    device: str = "auto",
+    link: Link = False,
+    strict: Strict = False,
+    device: Device = "auto",
     json: Flag = False,
 ) -> int:
     """Score new rows: name, probability of being positive and decision, as CSV or Parquet.
 
     Parameters
     ----------
-    run
-        A finished run folder.
     input
         The rows: a .npy file; a .npz file with X and, if you have them, names; one image; a folder of images or of
         patients; a .csv or .parquet table with the columns the model was trained on.
@@ -145,12 +143,6 @@ def predict(
         How many of the most probable images or patients to lay into --copy-to, for review.
     copy_to
         A new folder for copies of these images, or of patients' folders, named by rank and probability.
-    link
-        Make links there instead of copies.
-    strict
-        Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
-    device
-        auto, cpu or cuda.
     json
         Print one JSON object; without --out it holds the scores.
     """
@@ -163,21 +155,19 @@ def predict(
 
 @app.command
 def evaluate(
-    run: str,
+    run: FinishedRun,
     data: str | None = None,
     /,
     *,
     where: DataWords = NO_WORDS,
     scenario: Scenario | None = None,
-    device: str = "auto",
-    json: Flag = False,
+    device: Device = "auto",
+    json: AsJson = False,
 ) -> int:
     """Compare a model with the truth, base and final side by side; without truth, estimate its figures from P and U.
 
     Parameters
     ----------
-    run
-        A finished run folder.
     data
         A .npz file with X_test and y_test, or X and s without truth; the name of a public set; a table of labelled and
         unlabelled rows. With --test the truth is known, with --positives and --unlabelled it is not. The run's own data
@@ -185,10 +175,6 @@ def evaluate(
     scenario
         How labelled and unlabelled rows that are given here were sampled: case-control if the positives were collected
         apart from the unlabelled rows; as the run's own rows were if not given.
-    device
-        auto, cpu or cuda.
-    json
-        Print one JSON object.
     """
     from splitpu.cli.evaluate import run_evaluate
     from splitpu.cli.inputs import DataOptions

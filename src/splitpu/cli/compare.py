@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Share, TrainingWords
+from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Quiet, ResultAsJson, Share, TrainingWords
 from splitpu.cli.quick_start import quick_start
 
 
@@ -17,8 +17,8 @@ def compare(
     out: Path | None = None,
     how: TrainingWords = AS_USUAL,
     keep_checkpoints: Flag = False,
-    quiet: Flag = False,
-    json: Flag = False,
+    quiet: Quiet = False,
+    json: ResultAsJson = False,
 ) -> int:
     """Train several methods on the same rows with the same prior and network, and put their figures side by side.
 
@@ -43,22 +43,11 @@ def compare(
         same command.
     keep_checkpoints
         Keep the intermediate states of finished runs.
-    quiet
-        Show no progress.
-    json
-        Print the result as one JSON object.
     """
     with quick_start():
         from splitpu.cli.comparing import run_compare
         from splitpu.cli.fit import FitOptions
 
-    asked = FitOptions(
-        data=data,
-        method=method,
-        prior=prior,
-        **where.__dict__,
-        out=out,
-        **how.__dict__,
-        seeds=seeds,
-    )
+    words = where.__dict__ | how.__dict__
+    asked = FitOptions(data=data, method=method, prior=prior, out=out, seeds=seeds, **words)
     return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, as_json=json)

@@ -58,7 +58,7 @@ class _Plan:
     folder: ComparisonFolder
     configs: Mapping[str, Config]  # by method
     rows: _Rows
-    priors: Mapping[int, ResolvedPrior | None]  # by seed
+    priors: Mapping[int, ResolvedPrior]  # by seed
 
     @property
     def runs(self) -> list[tuple[str, int]]:
@@ -133,11 +133,11 @@ def _planned(
     priors = {
         seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed, display)) for seed, draw in draws.items()
     }
-    if first.held_out is None and None in priors.values():
+    if first.held_out is None and any(prior.value is None for prior in priors.values()):
         raise InputError(f"without test rows, figures are estimates that rest on the prior: give one, or {KNOWN_ROWS}.")
     for seed, prior in priors.items():
         for config in configs.values():
-            check_needs(config, draws[seed].data, None if prior is None else prior.value)
+            check_needs(config, draws[seed].data, prior.value)
     threads = folder.threads(lambda: Hardware.choose(asked.device or "auto", needing.engine).threads)
     folder.save()
     configs = _configs(asked, methods, first, threads)

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from splitpu.cli.output import print_facts, print_json, print_note, print_table
 from splitpu.listening import UNRELIABLE
+from splitpu.listing import listed
 from splitpu.methods.registry import find_method
 from splitpu.runs.comparison import DOUBTFUL, ComparisonFolder, Line, by_chance, method_rows, summary_of_methods
 from splitpu.runs.estimates import FLATTERED, KNOWN_ROWS
+from splitpu.runs.several import seeds_in_words
 
 
 def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
@@ -49,8 +51,8 @@ def _doubts(summary: Sequence[Line]) -> list[str]:
             seeds.setdefault(one["kind"], []).append(one["seed"])
         for kind, found in seeds.items():
             sentence = next(one["sentence"] for one in method["degenerate"] if one["kind"] == kind)
-            several = f"s {', '.join(map(str, found))}; of the first of them" if len(found) > 1 else f" {found[0]}"
-            said.append(f"{DOUBTFUL} {method['method']}, seed{several}: {sentence}")
+            which = "; of the first of them" if len(found) > 1 else ""
+            said.append(f"{DOUBTFUL} {method['method']}, {seeds_in_words(found)}{which}: {sentence}")
     return said
 
 
@@ -76,6 +78,9 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     doubtful = [one["method"] for one in summary if one["degenerate"]]
     if doubtful:
         notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
+    warned = [line["run"] for line in lines.values() if line["warnings"]]
+    if warned:
+        notes["warnings"] = f"in the reports of {listed(warned)} in the folder"
     mixed = [what for what in ("versions", "device") if len({str(line[what]) for line in lines.values()}) > 1]
     if mixed:
         notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
@@ -93,8 +98,9 @@ def _fairer(summary: Sequence[Line]) -> str:
 def _prior(lines: Mapping[tuple[str, int], Line]) -> str:
     """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
     values = [line["prior"] for line in lines.values()]
+    sources: list[str] = [line["prior_source"] for line in lines.values()]
     if None in values:
-        return "not used"
-    source = next(iter(lines.values()))["prior_source"]
+        return sources[values.index(None)]
+    source = sources[0]
     bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
     return f"{' to '.join(bounds)}, {source}; the same for all methods"

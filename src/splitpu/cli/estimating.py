@@ -59,17 +59,17 @@ def prior_asked(
     *,
     device: str,
     out: Path | None = None,
-) -> ResolvedPrior | None:
+) -> ResolvedPrior:
     """An estimate unless a prior was given; that of a named set, or none, where that was asked for."""
     if prior is None and find_method(method).needs_truth:
-        return None  # who knows every label has no use for an estimate of their share
+        return ResolvedPrior.none()  # who knows every label has no use for an estimate of their share
     meant: dict[object, object] = {None: "auto", "true": loaded.true_prior, "none": None}
     wanted = meant.get(prior, prior)
     with collected_warnings(display.note):
         found = _found(wanted, method, loaded.data, seed, display, device, out)
-    if found is not None and prior == "true":
+    if found.value is not None and prior == "true":
         found = dataclasses.replace(found, source=TRUE_SHARE)
-    if found is not None and found.source != "given":
+    if found.value is not None and found.source != "given":
         known = ""
         if found.estimate is not None and loaded.true_prior is not None:
             known = f"; the set's true share is {loaded.true_prior:.3g} (--prior true takes it)"
@@ -85,7 +85,7 @@ def _found(
     display: ProgressDisplay,
     device: str,
     out: Path | None,
-) -> ResolvedPrior | None:
+) -> ResolvedPrior:
     if wanted != "auto":
         return prior_for(method, wanted, data, seed=seed, device=device)
     if not too_few_rows(data):  # else there is no estimate to wait for

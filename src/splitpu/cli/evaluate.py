@@ -12,7 +12,9 @@ from splitpu.engine.hardware import Hardware
 from splitpu.methods.registry import find_method
 from splitpu.metrics import evaluate_scores
 from splitpu.models import Model
+from splitpu.prior.resolve import NOT_USED, prior_in_words
 from splitpu.runs.folder import RunFolder
+from splitpu.runs.summary import prior_source
 
 _COLUMNS = ("model", "accuracy", "f1", "roc_auc", "average_precision", "positive_rate")
 
@@ -54,7 +56,7 @@ def _show_figures(
     print_facts(
         {
             "data": f"{source}, {len(held_out):,} test rows",
-            "prior": f"{_prior(model)}; {100 * true_rate:.1f} % of the test rows are positive",
+            "prior": f"{_prior(folder, model)}; {100 * true_rate:.1f} % of the test rows are positive",
         }
     )
     return 0
@@ -67,5 +69,9 @@ def _models(model: Model) -> list[tuple[str, str]]:
     return [(find_method(model.config.method).title, "final")]
 
 
-def _prior(model: Model) -> str:
-    return "not given" if model.prior is None else f"{model.prior:.4g}"
+def _prior(folder: RunFolder, model: Model) -> str:
+    if model.prior is not None:
+        return f"{model.prior:.4g}"
+    # A model that Python saved has no request, and does not know why it has no prior.
+    source = prior_source(folder.request()) if folder.request_file.exists() else NOT_USED
+    return prior_in_words(None, None, source)

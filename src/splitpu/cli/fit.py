@@ -128,7 +128,7 @@ def begin_with(
     seed: int,
     *,
     config: Config,
-    prior: ResolvedPrior | None,
+    prior: ResolvedPrior,
     keep_checkpoints: bool,
 ) -> tuple[RunFolder, Request]:
     """Make the run's folder where configuration and prior are settled already."""

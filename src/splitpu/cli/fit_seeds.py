@@ -12,7 +12,7 @@ from splitpu.cli.about_data import all_but_of_data, tell_of_data
 from splitpu.cli.fit import FitOptions, begin_asked, source_to_fit
 from splitpu.cli.full_disk import resumable
 from splitpu.cli.going_on import named_if_interrupted, named_if_unheard
-from splitpu.cli.output import print_facts, print_json, print_table
+from splitpu.cli.output import notes_in_report, print_facts, print_json, print_note, print_table
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.stopped import RunStopped
 from splitpu.comma_lists import parse_numbers
@@ -22,10 +22,11 @@ from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
 from splitpu.files import in_a_command
+from splitpu.listening import worth_repeating
 from splitpu.runs.fitting import carry_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
-from splitpu.runs.several import FIGURES, SeedsFolder, mean_rows, seed_rows
+from splitpu.runs.several import FIGURES, SeedsFolder, mean_rows, seed_rows, warnings_in_words
 from splitpu.runs.sources import LoadedData, check_still_there, check_unchanged, load_draws
 from splitpu.runs.starting_weights import weights_file
 from splitpu.side_by_side import all_or_error, run_jobs
@@ -166,7 +167,10 @@ def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -
     title = "mean and standard deviation over the seeds (accuracy, called positive: percent)"
     print_table(mean_rows(summary), ["model", *narrower], title=title)
     print_table(seed_rows(summary), ["model", *columns], title="final model of every seed")
-    print_facts({"runs": several.path, "report": several.page})
+    warned = warnings_in_words(summary)
+    print_facts({"runs": several.path, "report": several.page, **notes_in_report(warned)})
+    for warning in filter(worth_repeating, warned):
+        print_note(warning)
 
 
 def told(some: SomeRunsFailed, how_to_go_on: str) -> SplitPUError:

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, fields
-from pathlib import Path
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
 from splitpu.cli.output import print_json, print_note, print_table
-from splitpu.cli.review import ToReview, check_review, lay_out
+from splitpu.cli.review import ReviewOptions, ToReview, check_review, lay_out
 from splitpu.cli.table_out import check_out, write_out
 from splitpu.data.folders import FolderSource, reader_for
 from splitpu.data.volumes import VolumeReader
@@ -21,18 +20,7 @@ _COLUMNS = tuple(field.name for field in fields(HardSample))
 _BY_NUMBER = re.compile(r"(.*/)?patient-\d{4,}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class HardOptions:
-    """How many of the hard samples are wanted, and where."""
-
-    top: int | None = None
-    out: Path | None = None
-    copy_to: Path | None = None
-    link: bool = False
-    json: bool = False
-
-
-def run_hard(run: str, asked: HardOptions) -> int:
+def run_hard(run: str, asked: ReviewOptions) -> int:
     """List the hard samples of a finished run, the most doubtful first, and lay their files out for review."""
     folder = RunFolder.find_one(run)
     source = folder.request().source
@@ -64,7 +52,7 @@ def _tell(
     found: Sequence[HardSample],
     wanted: Sequence[HardSample],
     laid_out: int,
-    asked: HardOptions,
+    asked: ReviewOptions,
 ) -> None:
     summary = {"run": str(folder.path), "round": last["round"], "agreement": last["agreement"], "hard": len(found)}
     if asked.json:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from splitpu.cli.options import NO_WORDS, DataWords, Flag, Whole, WholeOrNone
+from splitpu.cli.options import NO_WORDS, AsJson, DataWords, Device, FinishedRun, Flag, Link, Whole, WholeOrNone
 from splitpu.config.schema import Scenario
 
 
@@ -15,8 +15,8 @@ def prior(
     scenario: Scenario = "single-training-set",
     scores: Literal["auto", "classical", "network"] = "auto",
     seed: Whole = 0,
-    device: str = "auto",
-    json: Flag = False,
+    device: Device = "auto",
+    json: AsJson = False,
 ) -> int:
     """Estimate the share of positives from labelled and unlabelled rows, by several estimators side by side.
 
@@ -31,10 +31,6 @@ def prior(
         How rows are compared: by quick classical learners, by the package's networks, or as suits the data.
     seed
         Of everything that is drawn.
-    device
-        auto, cpu or cuda.
-    json
-        Print one JSON object.
     """
     from splitpu.cli.inputs import DataOptions
     from splitpu.cli.prior import run_prior
@@ -44,22 +40,20 @@ def prior(
 
 
 def sensitivity(
-    run: str,
+    run: FinishedRun,
     /,
     *,
     lowest: float | None = None,
     highest: float | None = None,
     steps: Whole = 7,
     refit: Flag = False,
-    device: str = "auto",
-    json: Flag = False,
+    device: Device = "auto",
+    json: AsJson = False,
 ) -> int:
     """Show how the decisions of a run change over a range of priors.
 
     Parameters
     ----------
-    run
-        A finished run folder.
     lowest
         The smallest prior; from the interval of the estimate, or half the run's prior, if not given.
     highest
@@ -68,10 +62,6 @@ def sensitivity(
         How many priors, the run's own included.
     refit
         Train anew with every prior instead of only moving the threshold.
-    device
-        auto, cpu or cuda.
-    json
-        Print one JSON object.
     """
     from splitpu.cli.sensitivity import run_sensitivity
 
@@ -79,104 +69,81 @@ def sensitivity(
 
 
 def hard(
-    run: str,
+    run: FinishedRun,
     /,
     *,
     top: WholeOrNone = None,
     out: Path | None = None,
     copy_to: Path | None = None,
-    link: Flag = False,
+    link: Link = False,
     json: Flag = False,
 ) -> int:
     """List the hard samples of a run, the most doubtful first, and lay their images into a folder for review.
 
     Parameters
     ----------
-    run
-        A finished run folder.
     top
         How many of them; all if not given, of which 20 are shown.
     out
         The file to write them to, CSV or, by the ending .parquet, Parquet; a table is shown if not given.
     copy_to
         A new folder for copies of their images, or of patients' folders, named by rank and probability.
-    link
-        Make links there instead of copies.
     json
         Print one JSON object; without --out it holds the samples.
     """
-    from splitpu.cli.hard import HardOptions, run_hard
+    from splitpu.cli.hard import run_hard
+    from splitpu.cli.review import ReviewOptions
 
-    return run_hard(run, HardOptions(top=top, out=out, copy_to=copy_to, link=link, json=json))
+    return run_hard(run, ReviewOptions(top=top, out=out, copy_to=copy_to, link=link, json=json))
 
 
-def export(run: str, file: Path | None = None, /, *, json: Flag = False) -> int:
+def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> int:
     """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
 
     Parameters
     ----------
-    run
-        A finished run folder.
     file
         The file to write; model.onnx in the run folder if not given.
-    json
-        Print one JSON object.
     """
     from splitpu.cli.export import run_export
 
     return run_export(run, file, json=json)
 
 
-def info(run: str | None = None, /, *, json: Flag = False) -> int:
+def info(run: str | None = None, /, *, json: AsJson = False) -> int:
     """Say what is installed and on which hardware, or what a run folder holds.
 
     Parameters
     ----------
     run
         A run folder, finished or not.
-    json
-        Print one JSON object.
     """
     from splitpu.cli.info import run_info
 
     return run_info(run, json=json)
 
 
-def methods(*, json: Flag = False) -> int:
-    """List the methods: when to use which, what each assumes, and where it comes from.
-
-    Parameters
-    ----------
-    json
-        Print one JSON object.
-    """
+def methods(*, json: AsJson = False) -> int:
+    """List the methods: when to use which, what each assumes, and where it comes from."""
     from splitpu.cli.methods import run_methods
 
     return run_methods(json=json)
 
 
-def data_list(*, json: Flag = False) -> int:
-    """List the named sets and whether they are on this machine.
-
-    Parameters
-    ----------
-    json
-        Print one JSON object.
-    """
+def data_list(*, json: AsJson = False) -> int:
+    """List the named sets and whether they are on this machine."""
     from splitpu.cli.datasets import run_list
 
     return run_list(json=json)
 
 
-def data_get(name: str, /, *, json: Flag = False) -> int:
+def data_get(name: str, /, *, json: AsJson = False) -> int:
     """Download a named set into the cache.
 
     Parameters
     ----------
     name
         One of those that `splitpu data list` shows.
-    json
-        Print one JSON object.
     """
     from splitpu.cli.datasets import run_get
 

@@ -39,6 +39,17 @@ Words = Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True
 Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), consume_multiple=False)]
 Calibration = Literal["temperature", "platt", "isotonic"]
 
+# What many commands ask for in the same words, which are said here and not in their docstrings.
+FinishedRun = Annotated[str, Parameter(help="A finished run folder.")]
+Device = Annotated[str, Parameter(help="auto, cpu or cuda.")]
+Quiet = Annotated[Flag, Parameter(help="Show no progress.")]
+AsJson = Annotated[Flag, Parameter(help="Print one JSON object.")]
+ResultAsJson = Annotated[Flag, Parameter(help="Print the result as one JSON object.")]
+Link = Annotated[Flag, Parameter(help="Make links there instead of copies.")]
+Strict = Annotated[
+    Flag, Parameter(help="Stop at the first image that cannot be read, instead of skipping up to a tenth of them.")
+]
+
 
 @Parameter(name="*", group=Group("Where the data are", sort_key=1))
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +71,6 @@ class DataWords:
     size
         What images are resized to, as 64 or 48x64 (height x width). If not given, it is chosen from the images, up to
         224 pixels (128 for fewer than 5,000 images), and the run says what it is.
-    strict
-        Stop at the first image that cannot be read, instead of skipping up to a tenth of them.
     series
         For patients: a part of the description of the DICOM series to take, such as T1; the one with the most slices if
         not given.
@@ -82,7 +91,7 @@ class DataWords:
     test: Words = None
     labels: str | None = None
     size: str | None = None
-    strict: Flag = False
+    strict: Strict = False
     series: str | None = None
     slices: WholeOrNone = None
     label: str | None = None

@@ -115,6 +115,15 @@ def print_facts(facts: Mapping[str, object]) -> None:
         print(f"{name:<{width}}  {value}")
 
 
+def notes_in_report(warnings: Sequence[object]) -> dict[str, str]:
+    """How many warnings there were, and where they are kept: a fact, if there were any.
+
+    >>> notes_in_report(["column 'a' is empty"]), notes_in_report([])
+    ({'notes': '1, all in the report'}, {})
+    """
+    return {"notes": f"{len(warnings)}, all in the report"} if warnings else {}
+
+
 def percent(share: float | None) -> str:
     """Write a share for people.
 

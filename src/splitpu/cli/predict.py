@@ -13,7 +13,7 @@ from splitpu.calibration import sigmoid
 from splitpu.cli.output import print_json, print_note
 from splitpu.cli.predict_inputs import Rows, read_rows
 from splitpu.cli.progress import choose_display
-from splitpu.cli.review import ToReview, check_review, lay_out
+from splitpu.cli.review import ReviewOptions, ToReview, check_review, lay_out
 from splitpu.cli.table_out import check_out, write_csv, write_out
 from splitpu.config import EngineConfig
 from splitpu.data.readers import RowFile
@@ -28,16 +28,11 @@ _COLUMNS = ("index", "name", "probability", "decision")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOptions:
-    """Where the scores go, and what else is done with them."""
+class PredictOptions(ReviewOptions):
+    """Where the scores go, how they are computed, and what else is done with them."""
 
-    out: Path | None = None
-    top: int | None = None
-    copy_to: Path | None = None
-    link: bool = False
     strict: bool = False
     device: str = "auto"
-    json: bool = False
 
 
 def run_predict(run: str, path: Path, asked: PredictOptions) -> int:

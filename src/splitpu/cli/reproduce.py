@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import Flag, Whole
+from splitpu.cli.options import Device, Flag, Whole
 
 
 def reproduce(
@@ -23,7 +23,7 @@ def reproduce(
     datasets: Path | None = None,
     data_dir: Path | None = None,
     docs: Path = Path("docs"),
-    device: str = "auto",
+    device: Device = "auto",
     side_by_side: Whole = 1,
     commit: str | None = None,
     only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
@@ -64,8 +64,6 @@ def reproduce(
         cache.
     docs
         The folder that --render writes to.
-    device
-        auto, cpu or cuda.
     side_by_side
         How many units to run at once on one GPU; they share the data there, and stages that several need.
     commit

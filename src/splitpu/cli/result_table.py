@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from splitpu.cli.output import print_facts, print_json, print_note, print_table
+from splitpu.cli.output import notes_in_report, print_facts, print_json, print_note, print_table
 from splitpu.files import in_a_command
-from splitpu.listening import WORTH_REPEATING
+from splitpu.listening import worth_repeating
 from splitpu.prior.resolve import prior_in_words
 from splitpu.runs.folder import RunFolder
 
@@ -32,11 +32,11 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             **({"scores": folder.scores} if folder.scores.exists() else {}),
             **_hard_samples(folder, result),
             "report": folder.report,
-            **({"notes": f"{len(result['warnings'])}, all in the report"} if result["warnings"] else {}),
+            **notes_in_report(result["warnings"]),
         }
     )
     for warning in result["warnings"]:
-        if any(words in warning for words in WORTH_REPEATING):  # said once already, but perhaps an hour ago
+        if worth_repeating(warning):
             print_note(warning)
 
 
@@ -57,10 +57,10 @@ def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
 
 
 def _prior_in_words(result: dict[str, Any]) -> str:
-    if result["prior"] is None:
-        return "not given"
-    expected = result["expected_positive_rate_unlabelled"]
     used = prior_in_words(result["prior"], result.get("prior_interval"), result.get("prior_source", "given"))
+    expected = result["expected_positive_rate_unlabelled"]
+    if expected is None:
+        return used
     return f"{used} (expects {100 * expected:.1f} % positives among the unlabelled)"
 
 

@@ -13,6 +13,17 @@ from splitpu.files import disk_errors_in_words, ends_in
 _LONGEST_NAME = 255  # bytes, on nearly every file system
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReviewOptions:
+    """Where the listed samples go, and how many of their files are laid out for people to look through."""
+
+    out: Path | None = None
+    top: int | None = None
+    copy_to: Path | None = None
+    link: bool = False
+    json: bool = False
+
+
 @dataclass(frozen=True)
 class ToReview:
     """A sample that is a file, or a folder of files, and what the model makes of it."""

@@ -26,6 +26,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData, load_request
 from splitpu.runs.starting_weights import same_weights
+from splitpu.runs.summary import how_to_have_a_prior
 from splitpu.training import Training, calibrated_on, train, without_rows_aside
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +49,8 @@ def run_sensitivity(
     request = folder.request()
     model = Model.load(folder.path)
     if model.prior is None or request.prior is None:
-        raise InputError(f"{folder.path} was trained without a prior, so none can be varied; train with --prior auto.")
+        how = how_to_have_a_prior(request)
+        raise InputError(f"{folder.path} was trained without a prior, so none can be varied; {how}.")
     display = choose_display(quiet=json)
     loaded = load_request(request, display.say, form=table_form(model, request.source))
     priors = prior_range(loaded, request, lowest, highest, steps)

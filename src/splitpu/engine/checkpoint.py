@@ -54,7 +54,7 @@ class CheckpointStore:
         return nullcontext() if path is None else _TURNS.setdefault(path.absolute(), threading.RLock())
 
     def load(self, stage: Stage) -> StageState | None:
-        """The stage as it was left, or None, so that it is trained again: of a file that is damaged, or too new."""
+        """The stage as it was left; None, so that it is trained again, if there is no file or it cannot be read."""
         path = self._path(stage)
         if path is None or not path.exists():
             return None
@@ -68,7 +68,7 @@ class CheckpointStore:
             return None
 
     def save(self, stage: Stage, state: StageState) -> None:
-        """Replace the stage's file as one act."""
+        """Write the stage's file beside the training; whoever reads finds the old one or the new one, both whole."""
         path = self._path(stage)
         if path is None or not self._writes:
             return

@@ -79,7 +79,7 @@ class HalfWeights:
         weights = [layer._parameters[name] for layer, name in places]
         if not weights:
             return whole(*given)
-        # An optimiser that we do not know may change weights behind torch's back: nothing is kept for the next call.
+        # An optimiser of another kind may change weights without torch's counters: no copy is kept for the next call.
         copies = HalfCopies() if self._optimiser is None else self.copies
         halves = _Halved.apply(copies, self._optimiser, *weights)  # type: ignore[no-untyped-call]
         with _in_place_of(places, halves):

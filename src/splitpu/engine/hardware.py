@@ -39,9 +39,9 @@ class Hardware:
     ) -> "Hardware":
         """Take the fastest correct choice this machine offers, unless the configuration forbids it.
 
-        On a CPU only convolutions gain from half the digits, and scores of a finished model are worth all of them.
-        Sums depend on the number of threads. Who does not store it with the result asks for one that is the same
-        `whatever_else_runs`, so that the same seed gives the same model.
+        On a CPU only the convolutions of a training gain from half precision (`trains_images`); scores of a finished
+        model are computed in full. Sums depend on the number of threads, so a caller that does not store this number
+        with the result asks for one that is the same `whatever_else_runs`: then the same seed gives the same model.
         """
         chosen = _device(device)
         on_gpu = chosen.type == "cuda"
@@ -56,7 +56,7 @@ class Hardware:
         )
 
     def within(self, world: World) -> "Hardware":
-        """The same among several processes: each has a GPU of its own, and what they exchange cannot be captured."""
+        """The same choices among several processes: each has its own GPU, and steps that exchange are not captured."""
         if world.size == 1:
             return self
         device = self.device

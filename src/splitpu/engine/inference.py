@@ -28,7 +28,7 @@ def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: 
     """
     device, world = hardware.device, hardware.world
     own_first, own_end = world.share(len(rows))
-    logits = torch.empty(own_end - own_first, device=device)  # at once: parts to be joined would need twice the memory
+    logits = torch.empty(own_end - own_first, device=device)  # filled in place: joining parts takes twice the memory
     done = 0
     with hardware.current_gpu():
         for raw in _read_ahead(rows, own_first, own_end):
@@ -106,7 +106,7 @@ def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
     except torch.OutOfMemoryError:
         if len(inputs) == 1:
             raise
-    # Only here, when the error and all it holds on to are gone, is there room again.
+    # Outside the except block: only now are the error and all it held on to gone, and there is room again.
     return torch.cat([_forward(network, half, hardware) for half in inputs.tensor_split(2)])
 
 

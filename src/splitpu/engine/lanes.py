@@ -79,12 +79,12 @@ def in_lanes(
 ) -> list[Ended[_Answer]]:
     """Do all jobs, at most `lanes` of them at once, and say of each how it ended, in the order they were given.
 
-    If the caller is interrupted while it waits, `when_left` is to make the jobs end, because it waits for that.
+    If the caller is interrupted while it waits, `when_left` is called and has to make the jobs end.
     """
     if lanes <= 1:
         return [_ended(job) for job in jobs]
     if device.type == "cuda":
-        # Said outright, because a new thread begins on the first GPU, whichever the caller is on.
+        # By its number, because a new thread begins on the first GPU, whichever the caller is on.
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.synchronize(device)  # what was prepared on the usual stream must be there for every lane
     crew = _Crew()

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +25,7 @@ from splitpu.engine.parallel import shared_work
 from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import derive_seed
 from splitpu.engine.shared_reading import all_stream, read_batches
-from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, kind_of
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, setting_of
 from splitpu.engine.steps import Step
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
@@ -37,15 +37,15 @@ _HOST = torch.device("cpu")
 
 @dataclass(frozen=True)
 class _Course:
-    """What the steps of one epoch are given."""
+    """Everything that is settled before an epoch begins: the rows of every step, and how far each step moves."""
 
     stage: Stage
     epoch: int
-    plan: Mapping[str, Tensor]  # row numbers, in host memory
-    on_device: Mapping[str, Tensor]
+    plan: Mapping[str, Tensor]  # row numbers by pool, a line a step, in host memory
+    on_device: Mapping[str, Tensor]  # the same on the device
     rates: list[float]
     rate_tensor: Tensor
-    averages: Tensor  # how far the average of weights moves
+    averages: Tensor  # how far each step moves the average of weights
 
 
 class Engine:
@@ -68,10 +68,10 @@ class Engine:
         self.checkpoint_every = checkpoint_every
         self.pieces = pieces  # 0 = one, and more where memory runs out
         self._readers = hardware.world if all_stream(rows, hardware.world) else World()  # who reads a batch together
-        self._lighter: list[tuple[int, str]] = []  # pieces, and in words, of the stages that had to take less memory
-        self.captured_stages: list[bool] = []
+        self._lighter: list[tuple[int, str]] = []  # pieces, and in words, of every stage that had to save memory
+        self.captured_stages: list[bool] = []  # for every stage trained so far: whether its step was captured
         self._told_of_capture = False
-        self._ahead: _Course | None = None  # the next epoch's
+        self._ahead: _Course | None = None  # the next epoch's, prepared early
         self.history: list[EpochRecord] = []  # of every stage so far, replayed ones included
 
     def run(self, stage: Stage) -> StageOutcome:
@@ -97,7 +97,7 @@ class Engine:
                     raise
                 raise InputError(_out_of_memory(stage, self.hardware)) from error
             finally:
-                self._ahead = None  # of a stage that ended before its time, which it would keep in memory
+                self._ahead = None  # a stage that ended early leaves one behind, which would stay in memory
                 self.store.flush()
         stage.task.module.eval()
         self.history += outcome.history
@@ -109,12 +109,16 @@ class Engine:
 
         Where every stage was found finished, how its steps were taken is not known: `stored`.
         """
-        step = "graph" if all(self.captured_stages) else "eager"
-        step = step if self.captured_stages else "stored"
-        precision = "bf16" if self.hardware.bf16 else "fp32"
-        choices = [step, precision, "resident" if self.rows.resident else "streamed"]
-        fused = self.hardware.kernels and any_kernel_runs_on(self.hardware.device)
-        choices += ["fused"] * fused + ([max(self._lighter)[1]] if self._lighter else [])
+        taken = "graph" if all(self.captured_stages) else "eager"
+        choices = [
+            taken if self.captured_stages else "stored",
+            "bf16" if self.hardware.bf16 else "fp32",
+            "resident" if self.rows.resident else "streamed",
+        ]
+        if self.hardware.kernels and any_kernel_runs_on(self.hardware.device):
+            choices.append("fused")
+        if self._lighter:
+            choices.append(max(self._lighter)[1])
         return "/".join(choices)
 
     def _loaded(self, stage: Stage) -> StageState | None:
@@ -131,7 +135,7 @@ class Engine:
     def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
         module = stage.task.module.train()
         step = Step(stage, self.rows, self.views, self.hardware, pieces=self.pieces)
-        self._say_what_was_not_captured(stage, step)
+        self._warn_if_not_captured(stage, step)
         outcome = StageOutcome()
         if saved is not None:
             step.prepare_optimiser_state()
@@ -155,7 +159,7 @@ class Engine:
             if stopped:
                 break
         self.captured_stages.append(step.captured)
-        if step.lighter is not None:  # which itself would keep the networks in memory
+        if step.lighter is not None:  # only what it says is kept: it would hold on to the networks
             self._lighter.append((step.lighter.pieces, step.lighter.describe()))
         if step.average is not None:
             step.average.copy_into_module()
@@ -164,8 +168,8 @@ class Engine:
         self.store.save(stage, StageState(len(outcome.history), True, outcome.history, tensors))
         return outcome
 
-    def _say_what_was_not_captured(self, stage: Stage, step: Step) -> None:
-        """Once, though the stages that follow will most likely have the same reason."""
+    def _warn_if_not_captured(self, stage: Stage, step: Step) -> None:
+        """Warn only once: the stages that follow most likely cannot be captured for the same reason."""
         if step.not_captured is None or self._told_of_capture:
             return
         self._told_of_capture = True
@@ -176,7 +180,7 @@ class Engine:
         warnings.warn(message, SplitPUWarning, stacklevel=2)
 
     def _epoch_that_fits(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
-        """An epoch; where memory runs out, the same epoch from its start in a way that needs less."""
+        """Take an epoch. Where memory runs out, take it again from its start in a way that needs less."""
         # Once captured, a step has all the memory it will ever need, and there is nothing to go back for.
         before = {} if step.captured else copied(step.live_tensors())
         record, way = self._attempt(stage, step, epoch, before), step.lighter
@@ -193,7 +197,7 @@ class Engine:
         return record
 
     def _attempt(self, stage: Stage, step: Step, epoch: int, before: Mapping[str, Tensor]) -> EpochRecord | None:
-        """None if memory ran out. What the error holds on to is free again when this returns."""
+        """Take an epoch; None if memory ran out. What the error held on to is free again when this returns."""
         try:
             return self._epoch(stage, step, epoch)
         except Exception as error:
@@ -209,9 +213,9 @@ class Engine:
 
     def _epoch(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
         started = time.perf_counter()
-        ahead, self._ahead = self._ahead, None
-        known = ahead is not None and ahead.stage is stage and ahead.epoch == epoch
-        course = ahead if ahead is not None and known else self._course(stage, epoch)
+        course, self._ahead = self._ahead, None
+        if course is None or course.stage is not stage or course.epoch != epoch:
+            course = self._course(stage, epoch)
         step.generator.manual_seed(derive_seed(self.seed, stage.name, epoch, "views"))
         step.draws.seed(derive_seed(self.seed, stage.name, epoch, "module"))
         steps = len(course.rates)
@@ -233,11 +237,12 @@ class Engine:
             side_by_side=runs if runs > 1 else None,
         )
 
-    def _course(self, stage: Stage, epoch: int) -> "_Course":
+    def _course(self, stage: Stage, epoch: int) -> _Course:
         steps, device = steps_per_epoch(stage.pools, stage.leading), self.hardware.device
         plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
-        first, total = epoch * steps, stage.epochs * steps
-        rates = [rate_at(stage.optimiser, first + i, total) for i in range(steps)]
+        numbers, total = range(epoch * steps, (epoch + 1) * steps), stage.epochs * steps
+        rates = [rate_at(stage.optimiser, number, total) for number in numbers]
+        averages = [average_weight_at(stage.optimiser.average, number) for number in numbers]
         return _Course(
             stage=stage,
             epoch=epoch,
@@ -245,7 +250,7 @@ class Engine:
             on_device=self._on_device_plan(plan),
             rates=rates,
             rate_tensor=torch.tensor(rates, dtype=torch.float64).to(device, torch.float32),
-            averages=_tensor(lambda i: average_weight_at(stage.optimiser.average, first + i), steps, device),
+            averages=torch.tensor(averages, dtype=torch.float32).to(device),
         )
 
     def _on_device_plan(self, plan: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -259,7 +264,7 @@ class Engine:
             yield {name: rows[i] for name, rows in on_device.items()}, raw
 
     def _recompute_batch_norm(self, stage: Stage, step: Step) -> None:
-        """Averaged weights have activations of their own; averaged running statistics would not fit them."""
+        """Gather batch-norm statistics anew: those of the live weights, even averaged, do not fit averaged weights."""
         layers = batch_norms(stage.task.module)
         if not layers:
             return
@@ -281,22 +286,16 @@ class Engine:
         return {name: t.to(self.hardware.device) for name, t in saved.section("memory").items()}
 
 
-def _tensor(value: Callable[[int], float], count: int, device: torch.device) -> torch.Tensor:
-    return torch.tensor([value(i) for i in range(count)], dtype=torch.float32).to(device)
-
-
 def _about_memory(error: Exception) -> bool:
     """Whether memory ran out. A GPU's has an error of its own; that of a CPU is known by its words."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
-    """What to lower when nothing exact is left to try; smaller batches behind the user's back are another training."""
+    """Says what to lower when nothing exact is left to try. Smaller batches would be another training: users decide."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
-    section = kind_of(stage.name)
-    known = section in ("warmup", "base", "split", "student")
-    setting = f"{section}.batch_size" if known else "this method's batch_size"
     return (
-        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} a step: lower {setting} (and "
-        "positives_per_batch if that is set), set engine.residence=host if the data fill it, or take a smaller network."
+        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} a step: lower "
+        f"{setting_of(stage, 'batch_size')} (and positives_per_batch if that is set), set engine.residence=host if the "
+        "data fill it, or take a smaller network."
     )

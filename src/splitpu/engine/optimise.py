@@ -26,7 +26,7 @@ def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.de
 
 
 def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
-    """The rate at a step of the stage, from nought to `steps - 1`.
+    """The rate at one step of a stage that takes `steps` of them, counted from 0.
 
     >>> rate_at(OptimiserConfig(rate=1.0), 0, 100), round(rate_at(OptimiserConfig(rate=1.0), 50, 100), 3)
     (1.0, 0.5)
@@ -49,7 +49,7 @@ def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
 
 
 def average_weight_at(decay: float, step: int) -> float:
-    """How far the average moves towards the new weights: quickly at first, so that the start is soon forgotten."""
+    """How far a step moves the average towards the new weights: far at first, so that the start is soon forgotten."""
     return max(1 - decay, 9 / (10 + step))
 
 
@@ -64,7 +64,7 @@ class WeightAverage:
     @torch.no_grad()
     def update(self, weight: Tensor) -> None:
         """Move the average by `weight` of its distance to the live parameters."""
-        if weight.device.type == "cpu":  # nobody has to wait for the number, and this is one pass instead of three
+        if weight.device.type == "cpu":  # here reading the number costs nothing, and one pass replaces three
             torch._foreach_lerp_(self.values, self._live, float(weight))
             return
         difference = torch._foreach_sub(self._live, self.values)

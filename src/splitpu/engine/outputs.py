@@ -1,4 +1,4 @@
-"""Networks that are called in another way than usual, and outputs put together when somebody asks for them."""
+"""Calling networks in another way than usual, and outputs that are put together only when somebody asks for them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -26,7 +26,7 @@ Forward = Callable[[Tensor], Outputs]
 
 
 class LighterForward:
-    """How the networks of a module are called so that a step needs less memory, from the lightest change on."""
+    """Calls the networks of a module in a way that needs less memory: in pieces, or with activations on the host."""
 
     def __init__(self, module: nn.Module, pieces: int, example: Tensor) -> None:
         """`example` is a little network input, to find out whether rows can go through on their own."""

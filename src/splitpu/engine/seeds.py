@@ -38,10 +38,10 @@ def seeded(seed: int, *place: object) -> Iterator[None]:
 
 
 class StageDraws:
-    """What a stage draws without saying from where, as dropout does: streams of its own that stand in for torch's.
+    """A stage's own random streams, for whatever draws from torch's default generators, as dropout does.
 
     So a stage draws the same whether or not others train at the same time, and the user's generators stay as they are.
-    A graph captured with them keeps drawing from them whenever it is replayed, without taking a turn.
+    A graph captured with these streams draws from them at every replay, without having to take a turn.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -61,7 +61,7 @@ class StageDraws:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Inside the block torch's own generators are these; a block inside it goes on with the same streams."""
+        """Inside the block these streams take the place of torch's generators; blocks may be nested."""
         if self._lending:
             yield
             return

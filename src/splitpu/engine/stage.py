@@ -13,6 +13,8 @@ from splitpu.config.schema import OptimiserConfig
 from splitpu.engine.batches import Pool
 from splitpu.views import Views
 
+_SPLIT_PU_SECTIONS = ("warmup", "base", "split", "student")  # of the configuration: named like the stages they are for
+
 
 class Batch(NamedTuple):
     """Some training rows: their numbers and their features as stored."""
@@ -100,6 +102,12 @@ def kind_of(stage: str) -> str:
     """
     parts = stage.split(".")
     return parts[1] if stage.startswith("round") else parts[0]
+
+
+def setting_of(stage: Stage, key: str) -> str:
+    """A setting of this stage, as messages to the user call it."""
+    section = kind_of(stage.name)
+    return f"{section}.{key}" if section in _SPLIT_PU_SECTIONS else f"this method's {key}"
 
 
 class Observer:

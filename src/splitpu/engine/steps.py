@@ -32,7 +32,7 @@ class Step:
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
         self._shared = SharedStep(stage.task) if hardware.world.size > 1 else None
-        # Several processes exchange what autograd gives a weight, and the optimiser would take halves past it.
+        # Not among several processes: they exchange gradients that autograd gathers, and halves go past autograd.
         halves = hardware.kernels and hardware.bf16 and hardware.world.size == 1
         fused = self.optimiser if isinstance(self.optimiser, FusedOptimiser) else None
         self._half = HalfWeights(self.module, fused) if halves else None
@@ -78,15 +78,15 @@ class Step:
 
     @torch.no_grad()
     def forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
-        """Pass rows through the module in training mode for the sake of its batch-norm statistics."""
+        """Pass rows through the module in training mode, only to renew its batch-norm statistics."""
         self._raw = raw
         with self.draws.lent():
             self._terms(indices)
 
     def lighten(self, before: Mapping[str, Tensor]) -> bool:
-        """Go back to how things were, and from now on take a way that needs less memory; False if there is none.
+        """Go back to the state `before`, and from now on take a way that needs less memory; False if there is none.
 
-        The gradients are those of the whole batch all the same: see `engine/pieces.py`.
+        The gradients stay those of the whole batch: see `engine/pieces.py`.
         """
         self._graph, self.captured = None, False
         self.go_back(before)
@@ -100,7 +100,7 @@ class Step:
         return True
 
     def go_back(self, before: Mapping[str, Tensor]) -> None:
-        """Undo what was done since, and free what a step that failed half-way still holds."""
+        """Go back to the state `before`, and free what a step that failed half-way still holds."""
         self._raw = {}
         self.optimiser.zero_grad(set_to_none=True)
         if not any(name.startswith("optimiser/") for name in before):
@@ -206,8 +206,8 @@ class Step:
     def _warm_up(self) -> None:
         """Let libraries choose their algorithms and the optimiser allocate its state, which cannot be captured.
 
-        Two steps: the first does whatever is done only once, and loads libraries while kernels are being compiled. So
-        it may be without them, and need more memory than those that count. The second is as all that follow.
+        This takes two steps. The first does what is done only once, and loads libraries while kernels are still being
+        compiled; so it may run without the kernels and need more memory than later ones. The second is like all others.
         """
         with suppress(torch.OutOfMemoryError), without_waiting():
             self._compute()
@@ -225,7 +225,7 @@ class Step:
 
 
 def _why(error: Exception) -> str:
-    """In a few words. Of memory torch gives an account that is longer than a sentence, and all in one line."""
+    """The error in a few words: its first line; torch's account of memory is one very long line and is left out."""
     if isinstance(error, torch.OutOfMemoryError):
         return "it ran out of memory"
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -96,7 +96,8 @@ class PUEstimator(FittedClassifier):
     prior_interval_ : (float, float) or None
         Where the prior lies with 95 % confidence, if it was estimated.
     prior_source_ : str
-        "given", "estimated by consensus" (the recommended estimator), "not used", or "stored" in a loaded model.
+        "given", "estimated by consensus" (the recommended estimator), "not used", "none could be estimated", or
+        "stored" in a loaded model.
     history_ : list of dict
         One entry for each epoch of each stage: stage, epoch, loss terms, rate, seconds.
     model_ : Model
@@ -174,8 +175,8 @@ class PUEstimator(FittedClassifier):
         prior = self._resolved_prior(data, seed)
         training = train(
             data,
-            prior=None if prior is None else prior.value,
-            prior_interval=None if prior is None else prior.interval,
+            prior=prior.value,
+            prior_interval=prior.interval,
             config=with_calibration(
                 config_from_dict(self._named_in_parameters(), self._whole_config(data)), self.calibration
             ),
@@ -191,8 +192,7 @@ class PUEstimator(FittedClassifier):
         from splitpu.evaluation.trained import warn_if_worthless
 
         warn_if_worthless(training, data)
-        self.prior_interval_ = None if prior is None else prior.interval
-        self.prior_source_ = "not used" if prior is None else prior.source
+        self.prior_interval_, self.prior_source_ = prior.interval, prior.source
         return self
 
     def _checked_training_input(self, X: Any, y: npt.ArrayLike) -> tuple[Any, Array]:
@@ -216,7 +216,7 @@ class PUEstimator(FittedClassifier):
             )
         return X, np.asarray(labels)
 
-    def _resolved_prior(self, data: PUData, seed: int) -> "ResolvedPrior | None":
+    def _resolved_prior(self, data: PUData, seed: int) -> "ResolvedPrior":
         from splitpu.prior.resolve import prior_for
 
         return prior_for(self.method, self.prior, data, seed=seed, device=self.device)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from splitpu.config import Config, Scenario, config_from_dict, preset
 from splitpu.data import PUData
 from splitpu.data.features import Channels
@@ -22,12 +25,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoundSummary:
-    """What one round did: how it split the unlabelled rows, and what its student says of the training rows."""
+    """What one round did: how it split the unlabelled rows, and what its models say of the training rows.
+
+    Probabilities are of being positive, one for each training row, on the scale of `predict_proba`: of a calibrated
+    classifier those of every model are put through its map. What was taught, `split.teacher_probability`, is not.
+    """
 
     number: int
     split: SplitResult
-    student_probabilities: Scores  # of being positive, one for each training row
+    teacher_probabilities: Scores
+    student_probabilities: Scores
     taken: bool = True  # False: the student learned nothing, and the model before it stayed
+
+    @property
+    def doubtful_rows(self) -> npt.NDArray[np.int64]:
+        """Row numbers of the hard samples, the most doubtful first, as `splitpu hard` lists those of the last round."""
+        from splitpu.evaluation.doubtful import most_doubtful
+
+        stayed = self.student_probabilities if self.taken else self.teacher_probabilities
+        rows, hard = self.split.rows, ~self.split.easy
+        return rows[most_doubtful(self.teacher_probabilities[rows], stayed[rows], hard, len(rows))]
 
 
 class SplitPUClassifier(PUEstimator):
@@ -46,8 +63,9 @@ class SplitPUClassifier(PUEstimator):
     split_ : SplitResult or None
         Which unlabelled rows the last round found easy and hard, and why; None if there were no rounds.
     rounds_ : list of RoundSummary
-        Number, split and the student's probabilities on the training rows, for every round, and whether the student
-        was taken: one that says the same of nearly all rows is not, and the model before it stays.
+        Number, split and the probabilities of teacher and student on the training rows, for every round, and whether
+        the student was taken: one that says the same of nearly all rows is not, and the model before it stays.
+        `rounds_[-1].doubtful_rows` are the hard samples to look at, the most doubtful first.
     base_ : Predictor
         The base model before any round, with predict, predict_proba and decision_function, for comparison.
 
@@ -84,6 +102,7 @@ class SplitPUClassifier(PUEstimator):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
+        # All of them by name, because scikit-learn finds the parameters of a class in its own signature alone.
         super().__init__(
             prior=prior,
             backbone=backbone,
@@ -120,7 +139,7 @@ class SplitPUClassifier(PUEstimator):
 
     def _keep_findings(self, training: Training) -> None:
         super()._keep_findings(training)
-        self.rounds_ = [_summary(one) for one in training.result.rounds]
+        self.rounds_ = [_summary(training, one) for one in training.result.rounds]
         self.split_ = self.rounds_[-1].split if self.rounds_ else None
 
     @classmethod
@@ -128,5 +147,8 @@ class SplitPUClassifier(PUEstimator):
         return {"rounds": model.config.rounds}
 
 
-def _summary(one: Round) -> RoundSummary:
-    return RoundSummary(one.number, one.split, one.student.probabilities.double().cpu().numpy(), one.taken)
+def _summary(training: Training, one: Round) -> RoundSummary:
+    from splitpu.evaluation.trained import row_probabilities
+
+    teacher, student = (row_probabilities(training, model) for model in (one.teacher, one.student))
+    return RoundSummary(one.number, one.split, teacher, student, one.taken)

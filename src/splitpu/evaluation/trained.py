@@ -2,6 +2,7 @@
 
 import warnings
 
+from splitpu.calibration import sigmoid
 from splitpu.data import PUData
 from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.degenerate import find_worthlessness
@@ -31,6 +32,15 @@ def final_name(training: Training) -> str:
 def row_decisions(training: Training, teacher: Teacher) -> Floats:
     """What one of the run's models says of all training rows; above nought = positive."""
     return training.decisions(teacher, teacher.logits.double().cpu().numpy())
+
+
+def row_probabilities(training: Training, teacher: Teacher) -> Floats:
+    """What one of the run's models says of all training rows, on the scale of the final one.
+
+    The map that calibrates the final model is put to all of them alike: a probability with it and one without it are
+    not to be set side by side.
+    """
+    return sigmoid(training.calibrated(teacher.logits.double().cpu().numpy() - teacher.threshold))
 
 
 def warn_if_worthless(training: Training, data: PUData) -> None:

@@ -75,6 +75,7 @@ def _section(experiment: Experiment, store: ResultStore, smoke: bool) -> list[Bl
     write = {"figure": _figure, "choice": _choice}
     for recipe in experiment.recipes:
         blocks.append(Heading(f"Recipe: {_recipe_title(experiment, chosen[recipe])}"))
+        blocks += _as_it_was(experiment, chosen[recipe])
         blocks += write.get(experiment.kind, _table)(experiment, chosen[recipe], store, smoke)
     if experiment.kind == "sweep":
         blocks.append(sweep_charts(experiment, store, smoke=smoke))
@@ -87,6 +88,15 @@ def _recipe_title(experiment: Experiment, recipe: Recipe) -> str:
     """With the networks that are trained, which are the recipe's unless the table has others for its sets."""
     others = dict.fromkeys(treatment.network for treatment in experiment.sets.values() if treatment.network)
     return f"{recipe.name}, {' and '.join(others)}" if others else recipe.title
+
+
+def _as_it_was(experiment: Experiment, recipe: Recipe) -> list[Block]:
+    """A table of runs from before the recipe's last change says so, or its rows would pass for today's recipe."""
+    earlier = recipe.as_run_for(experiment.name)
+    if not earlier:
+        return []
+    was = ", ".join(f"{key} = {value}" for key, value in earlier.items())
+    return [Paragraph(f"Where no row says otherwise, these runs are of the recipe as it was before: {was}.")]
 
 
 def _table(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:

@@ -16,7 +16,7 @@ Kind = Literal["table", "sweep", "figure", "choice"]
 # In the order of the page; a file that is not named here is appended.
 ORDER = (
     *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
-    *("rho", "alpha", "beta", "tau", "base-upu"),
+    *("rho", "alpha", "beta", "tau", "base-upu", "base-epochs"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
     *("teachers", "teachers-digits", "recipe-choice", "recipe-final", "record-choice"),
@@ -37,7 +37,17 @@ class Recipe:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     chosen_by: str = ""
     chosen_in: tuple[str, ...] = ()  # the choices whose results say it, once there are any
+    earlier: Mapping[str, Any] = field(default_factory=dict)  # what it was before its last change, where that differs
+    earlier_in: tuple[str, ...] = ()  # the tables whose runs are of that time
     unavailable: str = ""  # why it cannot be run, if it cannot
+
+    def as_run_for(self, experiment: str) -> Mapping[str, Any]:
+        """What a table has otherwise than the recipe has it today, because its runs were made before.
+
+        >>> recipes()["default"].as_run_for("main")
+        {}
+        """
+        return self.earlier if experiment in self.earlier_in else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +163,8 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _recipe(name: str, content: dict[str, Any]) -> Recipe:
-    return Recipe(name=name, **(content | {"chosen_in": tuple(content.get("chosen_in", ()))}))
+    lists = {key: tuple(content.get(key, ())) for key in ("chosen_in", "earlier_in")}
+    return Recipe(name=name, **(content | lists))
 
 
 def _experiment(name: str, content: dict[str, Any]) -> Experiment:

@@ -111,8 +111,8 @@ def cgh(context: Context, engine: WatchingEngine) -> Found:
 
 def gallery(context: Context, engine: WatchingEngine) -> Found:
     """Pictures of easy and hard samples of both true classes."""
+    from splitpu.evaluation.doubtful import most_doubtful
     from splitpu.report.png import png_address
-    from splitpu.runs.hard import most_doubtful
     from splitpu.runs.page import surest
 
     first = _first_round(context, engine)

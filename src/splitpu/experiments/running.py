@@ -169,7 +169,7 @@ def _figure(
     rounds = []
     if found.student is not None and found.split is not None:
         figures = _test_figures(found.student, held_out, views, hardware, prior)
-        rounds.append(_round(Round(1, found.split, found.student), data, figures))
+        rounds.append(_round(Round(1, found.base, found.split, found.student), data, figures))
     base = _test_figures(found.base, held_out, views, hardware, prior)
     return Outcome(base, rounds, engine.history, hardware, engine.describe(), {"series": found.series})
 

@@ -79,7 +79,7 @@ class Unit:
 
     @property
     def config(self) -> Config:
-        """Recipe, then what the table changes in all rows, then what this row changes."""
+        """Recipe as it was when the table was run, then what the table changes in all rows, then what this row does."""
         return _config(self.recipe, self.data, self.positives, self._asked(), self.smoke)
 
     @property
@@ -140,7 +140,8 @@ class Unit:
         return self.experiment.sets.get(self.row.data or self.experiment.data, Treatment())
 
     def _asked(self) -> str:
-        asked = {**self.experiment.common, **self._treatment.setting, **self.row.setting, "method": self.method}
+        was = chosen_recipe(self.recipe).as_run_for(self.experiment.name)
+        asked = {**was, **self.experiment.common, **self._treatment.setting, **self.row.setting, "method": self.method}
         return json.dumps(asked, sort_keys=True)
 
 

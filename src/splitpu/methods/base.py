@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
 from splitpu.engine.batches import Pool, Rows
-from splitpu.engine.rows import joined
 from splitpu.engine.stage import Batch, Stage
 from splitpu.kernels import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, upu_risk
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
-from splitpu.methods.parts import both_pools, seen
+from splitpu.methods.parts import positives_and_population, positives_first, viewed
 from splitpu.methods.registry import find_method
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -31,10 +30,9 @@ class BaseTask:
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups, so that they share their batch-norm statistics."""
-        positives = len(batch["positives"].rows)
-        raw = joined([batch["positives"].raw, batch["population"].raw])
+        joined, positives = positives_first(batch)
         strong = self.config.views == "strong"
-        inputs = seen(raw, views, generator, augment=self.config.augment, strong=strong)
+        inputs = viewed(joined.raw, views, generator, augment=self.config.augment, strong=strong)
         logit = self.module(inputs).logit
         if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):
             return self._fused_terms(logit, positives)
@@ -69,7 +67,7 @@ class BaseTask:
 
 
 def train_base(context: Context) -> Teacher:
-    """Train the first teacher on all data: with the risk this section names, or by another method."""
+    """Train the first teacher on all data: with the risk that `base.risk` names, or by another method."""
     config = context.config.base
     return _train_risk(context) if config.method == "risk" else find_method(config.method).train(context)
 
@@ -88,7 +86,7 @@ def base_pools(context: Context) -> dict[str, Pool]:
     """Labelled positives and population, as the base section says."""
     config, population = context.config.base, _population(context)
     batch = min(config.batch_size, len(population))
-    return both_pools(context.data.positives, population, batch, config.positives_per_batch)
+    return positives_and_population(context.data.positives, population, batch, config.positives_per_batch)
 
 
 def _train_risk(context: Context) -> Teacher:
@@ -108,7 +106,7 @@ def _train_risk(context: Context) -> Teacher:
         return network, context.train(stage, network)
 
     teacher = train_members(context, "base", train_one)
-    return replace(teacher, threshold=context.hearing(teacher.logits).threshold_for(teacher.logits))
+    return replace(teacher, threshold=context.with_own_share(teacher.logits).threshold_for(teacher.logits))
 
 
 def _with_risk(context: Context, risk: Literal["nnpu", "upu"]) -> Context:

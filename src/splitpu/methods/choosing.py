@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TERM = "held_out"  # the name of the figure among the terms of an epoch
 # A method's own rule for where to cut the logits of all training rows.
 OwnThreshold = Callable[[Tensor], float]
-_BEST, _WEIGHTS = "best", "best weights/"
+_BEST, _BEST_EPOCH, _WEIGHTS = "best", "best epoch", "best weights/"  # names in a stage's memory
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class EpochChoice:
             stage,
             after_epoch=self._after_epoch,
             keeps_best_epoch=True,
-            # The cut is part of it: by some figures another one may choose another epoch.
+            # The threshold is part of it, because figures that depend on it may choose another epoch.
             identity={
                 **stage.identity,
                 "selection": dataclasses.asdict(self.settings),
@@ -80,10 +80,10 @@ class EpochChoice:
         record.terms[TERM] = figure
         if _BEST not in memory or figure > float(memory[_BEST]):
             memory[_BEST] = torch.tensor(figure, dtype=torch.float64)
-            memory["best epoch"] = torch.tensor(record.epoch)
+            memory[_BEST_EPOCH] = torch.tensor(record.epoch)
             for name, tensor in self.module.state_dict().items():
                 memory[f"{_WEIGHTS}{name}"] = tensor.detach().clone()
-        waited = record.epoch - int(memory["best epoch"])
+        waited = record.epoch - int(memory[_BEST_EPOCH])
         return 0 < self.settings.patience <= waited
 
     def finish(self, outcome: StageOutcome) -> None:
@@ -94,11 +94,11 @@ class EpochChoice:
         if _BEST in memory and float(memory[_BEST]) > kept.figure:
             best = {name.removeprefix(_WEIGHTS): tensor for name, tensor in memory.items() if name.startswith(_WEIGHTS)}
             self.module.load_state_dict(best)
-            kept = KeptWeights(float(memory[_BEST]), int(memory["best epoch"]), averaged=False)
+            kept = KeptWeights(float(memory[_BEST]), int(memory[_BEST_EPOCH]), averaged=False)
         self.aside.kept[self.stage.name] = kept
 
     def _figure(self) -> float:
-        """Of the network as it is, on the rows set aside; greater is better, and what is no number is worst."""
+        """How good the network is by the rows set aside; greater is better, and a network that gives NaN is worst."""
         logits = self.context.logits_of(self.network)
         return self._criterion(logits) if bool(torch.isfinite(logits).all()) else -math.inf
 
@@ -113,7 +113,7 @@ class EpochChoice:
         return pu_criterion(known, population, context.known_prior)
 
     def _known_and_population(self, scores: Tensor) -> tuple[Floats, Floats]:
-        """Of the rows set aside: what the labelled ones have, and what those have that stand for the population."""
+        """The scores of labelled rows set aside, and of the rows set aside that stand for the population."""
         all_rows = scores.double().cpu().numpy()
         known, others = all_rows[self.aside.positives], all_rows[self.aside.unlabelled]
         single = self.context.data.scenario == "single-training-set"

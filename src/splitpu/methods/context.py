@@ -66,7 +66,7 @@ class Context:
     warm_start: WarmStart | None = None
     prior_interval: tuple[float, float] | None = None  # 95 %, of a prior that is an estimate
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
-    own_share: float | None = None  # of the population, which a model calls positive whatever the prior says
+    own_share: float | None = None  # of the population: what a model that cuts at 1/2 calls positive by itself
 
     def train(self, stage: Stage, network: nn.Module, own_threshold: OwnThreshold | None = None) -> str:
         """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key.
@@ -86,13 +86,13 @@ class Context:
         return self.aside is not None and self.config.selection.criterion != "none"
 
     def with_rows_of_its_own(self, share: float, criterion: Criterion) -> "Context":
-        """The same for one stage that keeps rows from its training to choose its epoch by, whatever others do."""
+        """The same context for a single stage that sets rows aside by itself, to choose its epoch by them."""
         data, aside = put_aside(self.data, share, self.engine.seed)
         selection = SelectionConfig(held_out=share, criterion=criterion)
         return replace(self, data=data, aside=aside, config=replace(self.config, selection=selection))
 
     def fresh_network(self, place: str) -> Backbone:
-        """A new network whose weights depend only on the seed, the place it is for and what that place starts from."""
+        """A new network. Its weights depend only on the seed, the place it is for, and the warm start of that place."""
         with seeded(self.engine.seed, place, "initial weights"):
             network = self.recipe.build()
         refuse_frozen(network)
@@ -130,7 +130,7 @@ class Context:
         }
 
     def _estimated_prior(self) -> dict[str, Any]:
-        """What more an outcome depends on where the prior is an estimate."""
+        """What an outcome depends on besides the prior itself where that is an estimate."""
         if self.prior_interval is None:
             return {}
         return {"prior_interval": list(self.prior_interval), "threshold_rule": thresholds.RULE}
@@ -153,12 +153,12 @@ class Context:
 
     @property
     def rows_key(self) -> str:
-        """In place of `data_key` for a stage to which it is all the same which rows are labelled."""
+        """Stands in for `data_key` in stages that do not look at which rows are labelled."""
         return self.data.features_fingerprint() if self.data_key else ""
 
     @property
     def known_prior(self) -> float:
-        """The prior, for a method that cannot do without."""
+        """The prior, for methods that need one."""
         if self.prior is None:
             raise missing_prior(self.config.method)
         return self.prior
@@ -175,13 +175,16 @@ class Context:
     def as_teacher(self, network: Backbone, key: str, own_threshold: OwnThreshold | None = None) -> Teacher:
         """Score every training row and place the threshold as the configuration says.
 
-        Where it does not ask for the prior, or there is none, a method may have a rule of its own for the logits.
+        Where the threshold does not follow the prior, a method may bring a rule of its own: `own_threshold`.
         """
         logits = self.logits_of(network)
         return Teacher(network, self.threshold_for(logits, own_threshold), logits, key)
 
-    def hearing(self, logits: Tensor) -> "Context":
-        """The same, where a model that is right to cut at 1/2 has a say in what follows from an estimated prior."""
+    def with_own_share(self, logits: Tensor) -> "Context":
+        """The same context, for a model whose logits mean 1/2 at 0: the share above 0 is a second opinion on the prior.
+
+        It counts only where the prior is an estimate: see `thresholds.second_opinion`.
+        """
         population = logits[self.rows(self.data.population)]
         return replace(self, own_share=float((population > 0).double().mean()))
 

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from splitpu.config.methods import DANConfig
-from splitpu.engine.stage import Batch, Stage
+from splitpu.engine.stage import Batch
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import Carrier, half_of_largest, positives_first, seen, two_pools
+from splitpu.methods.parts import Carrier, half_of_largest, positives_first, two_pool_stage, viewed
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -39,7 +39,7 @@ class DANTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """Minimise the value for the discriminator and its negative for the adversary."""
         joined, count = positives_first(batch)
-        inputs = seen(joined.raw, views, generator, augment=self.config.augment)
+        inputs = viewed(joined.raw, views, generator, augment=self.config.augment)
         logit, opposed = self.network(inputs).logit.float(), self.adversary(inputs).logit.float()
         frozen = opposed.detach()
         lowered = adversarial_value(frozen[:count], frozen[count:], logit[count:])
@@ -59,14 +59,6 @@ def train_dan(context: Context) -> Teacher:
     """Train both networks; only the discriminator is kept."""
     config = context.config.dan
     network, adversary = context.fresh_network("dan"), context.fresh_network("dan.adversary")
-    stage = Stage(
-        name="dan",
-        task=DANTask(network, adversary, config),
-        pools=two_pools(context, config),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("dan", "dan", "views"),
-    )
+    stage = two_pool_stage(context, "dan", DANTask(network, adversary, config), "dan", config)
     context.engine.run(stage)
     return context.as_teacher(network, stage.key, half_of_largest)

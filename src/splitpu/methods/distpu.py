@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from splitpu.config.methods import DistPUConfig
-from splitpu.engine.stage import Batch, EpochRecord, Stage
+from splitpu.engine.stage import Batch, EpochRecord
 from splitpu.losses import prediction_entropy, soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.parts import (
@@ -16,9 +17,9 @@ from splitpu.methods.parts import (
     labelled_as_numbers,
     mixed,
     positives_first,
-    seen,
     shuffled,
-    two_pools,
+    two_pool_stage,
+    viewed,
 )
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -45,7 +46,7 @@ class DistributionTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups."""
         joined, count = positives_first(batch)
-        logit = _clamped(self.module(seen(joined.raw, views, generator, augment=self.config.augment)).logit)
+        logit = _clamped(self.module(viewed(joined.raw, views, generator, augment=self.config.augment)).logit)
         distribution = distribution_loss(logit[:count], logit[count:], self.prior)
         entropy = prediction_entropy(logit[count:])
         loss = distribution + self.config.warmup_entropy * entropy
@@ -66,7 +67,7 @@ class MixingTask:
         """One forward for rows as they are and rows mixed with others of the batch."""
         config = self.config
         joined, count = positives_first(batch)
-        inputs = seen(joined.raw, views, generator, augment=config.augment)
+        inputs = viewed(joined.raw, views, generator, augment=config.augment)
         labels = self.module.state("labels")[joined.rows]
         order = shuffled(len(inputs), inputs.device, generator)
         weight = self.mixing.draw(len(inputs))
@@ -88,15 +89,8 @@ def train_dist_pu(context: Context) -> Teacher:
     """Train the two parts one after the other, with one network."""
     config, prior = context.config.dist_pu, context.known_prior
     network = context.fresh_network("dist-pu")
-    first = Stage(
-        name="dist-pu.warmup",
-        task=DistributionTask(network, prior, config),
-        pools=two_pools(context, config),
-        leading="population",
-        epochs=config.warmup_epochs,
-        optimiser=config.warmup_optimiser,
-        identity=context.identity("dist-pu.warmup", "dist_pu", "views"),
-    )
+    warmup = replace(config, epochs=config.warmup_epochs, optimiser=config.warmup_optimiser)
+    first = two_pool_stage(context, "dist-pu.warmup", DistributionTask(network, prior, config), "dist_pu", warmup)
     context.engine.run(first)
     mixing = MixingWeights(config.mix_concentration, context.engine.hardware.device)
     task = MixingTask(network, _predicted_labels(context, network), mixing, prior, config)
@@ -107,15 +101,8 @@ def train_dist_pu(context: Context) -> Teacher:
         task.module.state("decided").fill_(risen * config.entropy_weight)
         return False
 
-    second = Stage(
-        name="dist-pu",
-        task=task,
-        pools=two_pools(context, config),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("dist-pu", "dist_pu", "views", warmup=first.key, entropy="rises"),
-        after_epoch=renew,
+    second = two_pool_stage(
+        context, "dist-pu", task, "dist_pu", config, after_epoch=renew, warmup=first.key, entropy="rises"
     )
     context.engine.run(second)
     return context.as_teacher(network, second.key)

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
-from splitpu.engine.batches import Pool
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import InputError
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.members import train_members
-from splitpu.methods.parts import labelled_as_numbers, seen
+from splitpu.methods.parts import labelled_as_numbers, one_pool, viewed
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -31,7 +30,7 @@ class LabelTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """Cross-entropy against the labels."""
         rows, raw = batch["rows"]
-        inputs = seen(raw, views, generator, augment=self.config.augment, strong=self.config.views == "strong")
+        inputs = viewed(raw, views, generator, augment=self.config.augment, strong=self.config.views == "strong")
         logit = self.module(inputs).logit.float()
         labels = self.labels[rows]
         accuracy = ((logit > 0) == (labels > 0.5)).float().mean()
@@ -55,14 +54,14 @@ def train_supervised(context: Context) -> Teacher:
 
 
 def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> Teacher:
-    config, rows = context.config.base, context.data.taught
+    config = context.config.base
 
     def train_one(name: str) -> tuple[Backbone, str]:
         network = context.fresh_network(name)
         stage = Stage(
             name=name,
             task=LabelTask(network, labels, config),
-            pools={"rows": Pool(rows, max(2, min(config.batch_size, len(rows))))},
+            pools=one_pool(context.data.taught, config.batch_size),
             leading="rows",
             epochs=config.epochs,
             optimiser=config.optimiser,

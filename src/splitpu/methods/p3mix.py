@@ -8,7 +8,7 @@ from torch import Tensor
 
 from splitpu.config.methods import P3MixConfig
 from splitpu.engine.rows import RowStore
-from splitpu.engine.stage import Batch, EpochRecord, Stage
+from splitpu.engine.stage import Batch, EpochRecord
 from splitpu.losses import prediction_entropy, soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.parts import (
@@ -18,9 +18,9 @@ from splitpu.methods.parts import (
     labelled_as_numbers,
     mixed,
     positives_first,
-    seen,
     shuffled,
-    two_pools,
+    two_pool_stage,
+    viewed,
 )
 from splitpu.networks import Backbone
 from splitpu.views import Views
@@ -29,8 +29,8 @@ from splitpu.views import Views
 class P3MixTask:
     """Cross-entropy on mixed rows; labels, doubts and the pool of border positives change from epoch to epoch.
 
-    What they change to is said by a teacher, an average of the network's weights that is shown plain rows: the network
-    itself changes its mind from one epoch to the next, and its batch-norm statistics are those of mixtures.
+    What they change to is decided by a teacher, an average of the network's weights that is shown rows unmixed: the
+    network itself changes its mind from one epoch to the next, and its batch-norm statistics are those of mixtures.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class P3MixTask:
         # The row itself always has the larger part.
         weight = self.mixing.draw(len(joined.rows))
         weight = torch.maximum(weight, 1 - weight)
-        inputs = seen(joined.raw, views, generator, augment=augment)
-        others = seen(self.rows.gather(partners), views, generator, augment=augment)
+        inputs = viewed(joined.raw, views, generator, augment=augment)
+        others = viewed(self.rows.gather(partners), views, generator, augment=augment)
         self._teach(inputs)
         target = mixed(labels[joined.rows], labels[partners], weight)
         logit = self.network(mixed(inputs, others, weight)).logit.float()
@@ -101,21 +101,14 @@ def train_p3mix(context: Context) -> Teacher:
         pool.copy_(positives[nearest])
         if record.epoch >= config.warmup * record.epochs:
             labels = task.module.state("labels")
-            # A row that were negative again at the first doubt would be learned by heart as such.
+            # A label is set above one border and taken back below a lower one: a row that became negative again at the
+            # first doubt would be learned by heart as negative.
             needed = torch.where(labels > 0, config.taken_back, config.confident)
             labels.copy_(torch.maximum(known, (probability >= needed).float()))
             task.module.state("doubtful").copy_((probability > 1 - config.confident) & (labels == 0))
         return False
 
-    stage = Stage(
-        name="p3mix",
-        task=task,
-        pools=two_pools(context, config, context.data.unlabelled),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("p3mix", "p3mix", "views"),
-        after_epoch=look_again,
-    )
+    unlabelled = context.data.unlabelled
+    stage = two_pool_stage(context, "p3mix", task, "p3mix", config, population=unlabelled, after_epoch=look_again)
     context.engine.run(stage)
     return context.as_teacher(task.teacher, stage.key)

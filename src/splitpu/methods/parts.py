@@ -1,6 +1,7 @@
-"""What several methods are built of: pools of rows, views, mixing, and state that changes while a stage runs."""
+"""Building blocks that several methods share: pools and stages, views, mixing, and state that changes in a stage."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from splitpu.config.methods import PassesConfig
 from splitpu.engine.batches import Pool, Rows, proportional_count
 from splitpu.engine.rows import joined
-from splitpu.engine.stage import Batch
+from splitpu.engine.stage import AfterEpoch, Batch, Stage, Task
 from splitpu.methods.context import Context
 from splitpu.views import Views
 
@@ -31,18 +32,56 @@ class Carrier(nn.Module):
         return self.get_buffer(name)
 
 
-def both_pools(positives: Rows, population: Rows, batch: int, asked: int) -> dict[str, Pool]:
-    """`batch` rows of the population a step beside as many positives as `asked` for; 0 = in proportion."""
+def positives_and_population(positives: Rows, population: Rows, batch: int, asked: int) -> dict[str, Pool]:
+    """Pools that give every step `batch` rows of the population and as many positives as `asked`; 0 = in proportion."""
     per_batch = asked or proportional_count(len(positives), len(population), batch)
     return {"positives": Pool(positives, per_batch), "population": Pool(population, batch)}
 
 
 def two_pools(context: Context, settings: PassesConfig, population: Rows | None = None) -> dict[str, Pool]:
-    """Labelled positives and the population sample, as many of each a step as the settings say and the data have."""
+    """The same for a method: as many of each a step as its settings say, but no more than there are."""
     positives = context.data.positives
     population = context.data.population if population is None else population
-    batch = max(2, min(settings.batch_size, len(population)))  # batch normalisation needs two rows
-    return both_pools(positives, population, batch, min(settings.positives_per_batch, len(positives)))
+    batch = rows_a_step(population, settings.batch_size)
+    return positives_and_population(positives, population, batch, min(settings.positives_per_batch, len(positives)))
+
+
+def one_pool(rows: Rows, batch_size: int) -> dict[str, Pool]:
+    """One pool of all rows, for tasks that have a label for each of them."""
+    return {"rows": Pool(rows, rows_a_step(rows, batch_size))}
+
+
+def rows_a_step(rows: Rows, batch_size: int) -> int:
+    """The batch size, or all rows where they are fewer; at least two, because batch normalisation needs two."""
+    return max(2, min(batch_size, len(rows)))
+
+
+def two_pool_stage(
+    context: Context,
+    name: str,
+    task: Task,
+    section: str,
+    settings: PassesConfig,
+    *,
+    population: Rows | None = None,
+    after_epoch: AfterEpoch | None = None,
+    **upstream: Any,
+) -> Stage:
+    """A stage that trains on labelled positives and the population, for as long and as fast as the settings say.
+
+    `section` is the part of the configuration that the method reads, and `upstream` is whatever else the outcome
+    depends on; both become part of the stage's identity. `population` replaces the usual population sample.
+    """
+    return Stage(
+        name=name,
+        task=task,
+        pools=two_pools(context, settings, population),
+        leading="population",
+        epochs=settings.epochs,
+        optimiser=settings.optimiser,
+        identity=context.identity(name, section, "views", **upstream),
+        after_epoch=after_epoch,
+    )
 
 
 def positives_first(batch: Mapping[str, Batch]) -> tuple[Batch, int]:
@@ -51,8 +90,8 @@ def positives_first(batch: Mapping[str, Batch]) -> tuple[Batch, int]:
     return Batch(joined([one.rows for one in both]), joined([one.raw for one in both])), len(both[0].rows)
 
 
-def seen(raw: Tensor, views: Views, generator: torch.Generator, *, augment: bool, strong: bool = False) -> Tensor:
-    """Weak or strong views where the settings ask for them, else plain ones."""
+def viewed(raw: Tensor, views: Views, generator: torch.Generator, *, augment: bool, strong: bool = False) -> Tensor:
+    """The rows as network input: weak or strong views where the settings ask for augmentation, else plain ones."""
     if not augment:
         return views.plain(raw)
     return views.strong(raw, generator) if strong else views.weak(raw, generator)
@@ -67,7 +106,7 @@ class MixingWeights:
         self._distribution = torch.distributions.Beta(both, both, validate_args=False)
 
     def draw(self, count: int) -> Tensor:
-        """As many weights, from torch's own generator, which the engine seeds for every epoch."""
+        """Draw `count` weights. They come from torch's default generator, which the engine seeds for every epoch."""
         weights: Tensor = self._distribution.sample((count,))
         return weights
 
@@ -82,23 +121,27 @@ def mixed(first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
 
 
 def shuffled(count: int, device: torch.device, generator: torch.Generator) -> Tensor:
-    """A random order, by a sort of random numbers: unlike `randperm` this never asks the host."""
+    """A random order, found by sorting random numbers: unlike `randperm` this never makes the host wait."""
     return torch.rand(count, device=device, generator=generator).argsort()
 
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, steps: Tensor, decay: float) -> None:
-    """Move a teacher's weights towards its student's: nearly all the way at first, then ever less, down to the decay.
+    """Move a teacher's weights towards its student's: nearly all the way at first, then ever less.
 
-    Its batch-norm statistics are those of whatever it is shown.
+    In the end a step moves them by `1 - decay` of the distance. Batch-norm statistics are not averaged: the teacher
+    gathers its own from the rows it is shown.
     """
+    # The same course as `engine.optimise.average_weight_at`, from a number of steps that is on the device.
     weight = (9 / (10 + steps)).clamp_min(1 - decay)
     for new, old in zip(student.parameters(), teacher.parameters(), strict=True):
         old.lerp_(new, weight)
 
 
 def half_of_largest(logits: Tensor) -> float:
-    """The logit at which a probability is half of the largest one: the rule of methods that know it up to a factor.
+    """The logit whose probability is half of the largest one.
+
+    This is the threshold of methods that learn the probability up to an unknown factor: the largest stands for one.
 
     >>> round(half_of_largest(torch.tensor([-3.0, 0.0])), 4)
     -1.0986

@@ -1,17 +1,18 @@
 r"""PUbN\N: a first network finds where negatives are certain, the second one takes its negatives from there."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from splitpu.config.methods import PUbNConfig
 from splitpu.config.schema import BaseConfig
-from splitpu.engine.stage import Batch, Stage
+from splitpu.engine.stage import Batch
 from splitpu.losses import logistic_loss
 from splitpu.methods.base import BaseTask
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import positives_first, seen, two_pools
+from splitpu.methods.parts import positives_first, two_pool_stage, viewed
 from splitpu.views import Views
 
 _SMALLEST_SCORE = 1e-3  # a score that rounds to zero must not become an endless weight
@@ -50,7 +51,7 @@ class PUbNTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups."""
         joined, count = positives_first(batch)
-        logit = self.module(seen(joined.raw, views, generator, augment=self.config.augment)).logit.float()
+        logit = self.module(viewed(joined.raw, views, generator, augment=self.config.augment)).logit.float()
         score = self.scores[joined.rows]
         positive, negative = pubn_risk(
             logit[:count], logit[count:], score[:count], score[count:], self.prior, self.border
@@ -64,27 +65,13 @@ def train_pubn(context: Context) -> Teacher:
     config, prior = context.config.pubn, context.known_prior
     scorer = context.fresh_network("pubn.score")
     # The scores are used as probabilities, hence the logistic loss.
-    scoring = Stage(
-        name="pubn.score",
-        task=BaseTask(scorer, prior, BaseConfig(augment=config.augment), surrogate=logistic_loss),
-        pools=two_pools(context, config),
-        leading="population",
-        epochs=config.score_epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("pubn.score", "pubn", "views"),
-    )
+    first = BaseTask(scorer, prior, BaseConfig(augment=config.augment), surrogate=logistic_loss)
+    scoring = two_pool_stage(context, "pubn.score", first, "pubn", replace(config, epochs=config.score_epochs))
     context.engine.run(scoring)
     scores = torch.sigmoid(context.logits_of(scorer))
     network = context.fresh_network("pubn")
-    stage = Stage(
-        name="pubn",
-        task=PUbNTask(network, scores, _border(context, scores), prior, config),
-        pools=two_pools(context, config),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("pubn", "pubn", "views", scores=scoring.key),
-    )
+    second = PUbNTask(network, scores, _border(context, scores), prior, config)
+    stage = two_pool_stage(context, "pubn", second, "pubn", config, scores=scoring.key)
     context.engine.run(stage)
     return context.as_teacher(network, stage.key)
 

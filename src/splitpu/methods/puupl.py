@@ -9,7 +9,7 @@ from splitpu.config.methods import PUUPLConfig
 from splitpu.engine.stage import Batch, Stage
 from splitpu.losses import nnpu_risk, soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import positives_first, seen, two_pools
+from splitpu.methods.parts import positives_first, two_pools, viewed
 from splitpu.networks.backbone import Backbone
 from splitpu.networks.ensemble import Ensemble
 from splitpu.views import Views
@@ -46,7 +46,7 @@ class PUUPLTask:
         for number, member in enumerate(self.members):
             own = {name: batch[f"{name}{number}"] for name in ("positives", "population")}
             joined, count = positives_first(own)
-            logit = member(seen(joined.raw, views, generator, augment=self.config.augment)).logit.float()
+            logit = member(viewed(joined.raw, views, generator, augment=self.config.augment)).logit.float()
             rows = joined.rows[count:]
             risk = nnpu_risk(logit[:count], logit[count:], self.prior)
             risks.append(risk.objective)
@@ -78,7 +78,7 @@ def next_labels(context: Context, ensemble: Ensemble, before: Tensor) -> tuple[T
     mean, doubt = probabilities.mean(0), mutual_information(probabilities)
     kept = before & (doubt <= config.doubtful)
     free = torch.zeros_like(before)
-    free[context.rows(data.unlabelled)] = True  # those set aside would take labels that nobody trains on
+    free[context.rows(data.unlabelled)] = True  # not the rows set aside: nobody would train on their labels
     free &= ~before & (doubt < config.certain)
     classes = [free & (mean > 0.5), free & (mean <= 0.5)]
     each = min(config.per_round // 2, *(int(members.sum()) for members in classes))

@@ -21,7 +21,7 @@ from splitpu.networks.pretrained import PretrainedWeights, pretrainable, resnet_
 
 Backbone = str | nn.Module | Callable[[], nn.Module]
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the words of an object, other ones every time
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the repr of an object, another one every time
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ def find_method(name: str) -> Method:
 
 
 def missing_prior(name: str) -> InputError:
-    """What is wrong where a method is to be trained without the prior that it needs."""
+    """The error for a method that is to be trained without the prior it needs."""
     return InputError(
         f"method '{name}' needs the prior, the share of positives in the population: give it, have it estimated "
         "(prior='auto'), or choose a method that does without, such as 'vpu'"

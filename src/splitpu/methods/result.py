@@ -9,9 +9,10 @@ from splitpu.methods.split import SplitResult
 
 @dataclass(frozen=True)
 class Round:
-    """One round of Split-PU: the split its teacher's labels led to, and the student trained on it."""
+    """One round of Split-PU: its teacher, the split that the teacher's labels led to, and the student trained on it."""
 
     number: int
+    teacher: Teacher
     split: SplitResult
     student: Student
 

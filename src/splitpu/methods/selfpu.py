@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from splitpu.config.methods import SelfPUConfig
-from splitpu.engine.stage import Batch, EpochRecord, Stage
+from splitpu.engine.stage import Batch, EpochRecord
 from splitpu.losses import nnpu_risk, soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import Carrier, follow, positives_first, seen, two_pools
+from splitpu.methods.parts import Carrier, follow, positives_first, two_pool_stage, viewed
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
-_NOBODY = -1.0  # in place of a label: not trusted
+_NOT_TRUSTED = -1.0  # stands where a trusted row has its label
 
 
 def partly_trusted_risk(positive_logit: Tensor, population_logit: Tensor, trusted: Tensor, prior: float) -> Tensor:
@@ -55,16 +55,16 @@ class SelfPUTask:
         roles = {"student": students, "teacher": self.teachers}
         self.module = Carrier(
             {f"{role}{i}": network for role, networks in roles.items() for i, network in enumerate(networks)},
-            trusted=torch.full((len(students), rows), _NOBODY, device=device),
-            following=torch.zeros((), device=device),  # above 0 once students follow their teachers, 1 at the end
-            averaged=torch.zeros((), device=device),  # steps since then
+            trusted=torch.full((len(students), rows), _NOT_TRUSTED, device=device),
+            following=torch.zeros((), device=device),  # rises from 0 to 1 when students begin to follow their teachers
+            averaged=torch.zeros((), device=device),  # steps since they began
         )
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One view of all rows for all four networks."""
         self._average()
         joined, count = positives_first(batch)
-        inputs = seen(joined.raw, views, generator, augment=self.config.augment)
+        inputs = viewed(joined.raw, views, generator, augment=self.config.augment)
         logits = [student(inputs).logit.float() for student in self.students]
         with torch.no_grad():
             taught = [teacher(inputs).logit.float() for teacher in self.teachers]
@@ -87,7 +87,7 @@ class SelfPUTask:
 
     @torch.no_grad()
     def _average(self) -> None:
-        """Move the teachers towards their students: nearly all the way until they are followed, then ever less."""
+        """Move the teachers towards their students: nearly all the way until students follow them, then ever less."""
         steps = self.module.state("averaged")
         for student, teacher in zip(self.students, self.teachers, strict=True):
             follow(teacher, student, steps, self.config.teacher_average)
@@ -108,16 +108,7 @@ def train_self_pu(context: Context) -> Teacher:
         task.module.state("following").fill_(following_weight(config, record.epoch, record.epochs))
         return False
 
-    stage = Stage(
-        name="self-pu",
-        task=task,
-        pools=two_pools(context, config),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("self-pu", "self_pu", "views"),
-        after_epoch=look_again,
-    )
+    stage = two_pool_stage(context, "self-pu", task, "self_pu", config, after_epoch=look_again)
     context.engine.run(stage)
     return context.as_teacher(task.teachers[0], stage.key)
 
@@ -138,7 +129,7 @@ def trusted_share(config: SelfPUConfig, epoch: int, epochs: int) -> float | None
 
 
 def following_weight(config: SelfPUConfig, epoch: int, epochs: int) -> float:
-    """The part of `teacher_weight` that holds after this epoch: slowly at first, while teachers are no better yet.
+    """How much of `teacher_weight` counts after this epoch. It rises slowly, as teachers are no better at first.
 
     >>> [round(following_weight(SelfPUConfig(), epoch, 200), 2) for epoch in (49, 50, 75, 100, 200)]
     [0.0, 0.01, 0.29, 1.0, 1.0]
@@ -152,13 +143,13 @@ def following_weight(config: SelfPUConfig, epoch: int, epochs: int) -> float:
 
 
 def _trusted_labels(context: Context, student: Backbone, share: float) -> Tensor:
-    """Labels for the surest at both ends, in the proportion of the prior, so that the rest keeps that prior."""
+    """Label the surest rows at both ends, in the proportion of the prior, so that the others keep that prior."""
     logits = context.logits_of(student)
     rows = context.rows(context.data.unlabelled)
     ordered = rows[logits[rows].argsort(stable=True)]
     positive = round(share * context.known_prior * len(rows))
     negative = round(share * (1 - context.known_prior) * len(rows))
-    labels = torch.full_like(logits, _NOBODY)
+    labels = torch.full_like(logits, _NOT_TRUSTED)
     labels[ordered[:negative]] = 0.0
     labels[ordered[len(ordered) - positive :]] = 1.0
     return labels

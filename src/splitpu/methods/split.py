@@ -11,17 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig, SplitConfig
-from splitpu.engine.batches import Pool
-from splitpu.engine.inference import training_logits
 from splitpu.engine.stage import Batch, EpochRecord, Stage
 from splitpu.errors import SplitPUWarning
 from splitpu.kernels import fused_terms_apply, label_terms
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import seen
+from splitpu.methods.parts import one_pool, viewed
 from splitpu.views import Views
 
-_MORE_ATTEMPTS, _FASTER = 2, 3.0
+_MORE_ATTEMPTS, _FASTER = 2, 3.0  # each further attempt takes steps so many times as large as the one before
 
 
 @dataclass(frozen=True)
@@ -30,8 +28,8 @@ class SplitResult:
 
     rows: npt.NDArray[np.int64]  # row numbers of the unlabelled samples
     agrees: npt.NDArray[np.bool_]  # whether the temporary network has learned what it was taught
-    easy: npt.NDArray[np.bool_]  # learned, and surely enough if that was asked for
-    taught: npt.NDArray[np.bool_]  # carries its pseudo-label in the student's easy loss: easy, plus tails if asked for
+    easy: npt.NDArray[np.bool_]  # learned, and among the surest where only these are asked for
+    taught: npt.NDArray[np.bool_]  # keeps its pseudo-label in the student's easy loss: easy, plus tails if asked for
     teacher_probability: npt.NDArray[np.float64]
     agreement: tuple[float, ...]  # with the teacher, after each epoch
     epoch: int  # the epoch whose agreement was used
@@ -41,7 +39,7 @@ class SplitResult:
 
     @property
     def learned(self) -> bool:
-        """Whether the temporary network came as far as asked, or at least further than one answer for all would."""
+        """Whether the temporary network reached tau, or at least agrees more than one answer for all rows would."""
         positive = float((self.teacher_probability > 0.5).mean())
         return self.reached or max(self.agreement) > max(positive, 1 - positive)
 
@@ -78,7 +76,7 @@ class SplitTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """Cross-entropy against the teacher's labels."""
         rows, raw = batch["rows"]
-        inputs = seen(raw, views, generator, augment=self.config.augment)
+        inputs = viewed(raw, views, generator, augment=self.config.augment)
         logit = self.module(inputs).logit
         if fused_terms_apply(self.module, logit):
             return {"loss": label_terms(logit, self.labels, rows, (len(rows), 0, 0), rho=None)["easy"]}
@@ -88,8 +86,8 @@ class SplitTask:
 def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitResult:
     """Train a temporary network on the teacher's labels until it agrees on more than tau of the unlabelled.
 
-    One that moves too slowly to learn anything is trained again with larger steps: its first opinions are not those of
-    what is easy, but those of its random head.
+    A network that moves too slowly to learn anything is trained again with larger steps: what it agrees on is not what
+    is easy, but what its random head happened to say.
     """
     if not context.config.split.enabled:
         return _everything_easy(context, teacher)
@@ -110,16 +108,15 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
 def _early_stopped(
     context: Context, teacher: Teacher, name: str, optimiser: OptimiserConfig, **again: int
 ) -> SplitResult:
-    """One temporary network."""
+    """Train one temporary network, and split by the epoch in which it agreed with the teacher the most."""
     config, data = context.config.split, context.data
     probabilities = teacher.probabilities
     network = context.fresh_network(name)
     unlabelled = context.rows(data.unlabelled)
     decision = probabilities[unlabelled] > 0.5
-    engine = context.engine
 
     def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
-        logits = training_logits(network, engine.rows, engine.views, engine.hardware)[unlabelled]
+        logits = context.logits_of(network)[unlabelled]
         agrees = (logits > 0) == decision
         record.agreement = float(agrees.double().mean())
         if "agreement" not in memory or record.agreement > float(memory["agreement"]):
@@ -128,11 +125,10 @@ def _early_stopped(
             memory["epoch"] = torch.tensor(record.epoch)
         return record.agreement > config.tau
 
-    pool = data.taught if config.include_positives else data.unlabelled
     stage = Stage(
         name=name,
         task=SplitTask(network, _pseudo_labels(context, probabilities, config.labels), config),
-        pools={"rows": Pool(pool, max(2, min(config.batch_size, len(pool))))},  # batch normalisation needs two rows
+        pools=one_pool(data.taught if config.include_positives else data.unlabelled, config.batch_size),
         leading="rows",
         epochs=config.max_epochs,
         optimiser=optimiser,
@@ -140,7 +136,7 @@ def _early_stopped(
         after_epoch=after_epoch,
         keeps_best_epoch=True,
     )
-    outcome = engine.run(stage)
+    outcome = context.engine.run(stage)
     agrees, logits = (outcome.memory[name].cpu() for name in ("agrees", "logits"))
     easy = _surest(agrees.numpy(), logits.double().numpy(), config)
     q = probabilities[unlabelled].double().cpu().numpy()
@@ -206,4 +202,15 @@ def _everything_easy(context: Context, teacher: Teacher) -> SplitResult:
     rows = context.data.unlabelled
     everything = np.ones(len(rows), dtype=bool)
     q = teacher.probabilities[context.rows(rows)].double().cpu().numpy()
-    return SplitResult(rows, everything, everything, everything, q, (), 0, context.config.split.tau, True, "no split")
+    return SplitResult(
+        rows=rows,
+        agrees=everything,
+        easy=everything,
+        taught=everything,
+        teacher_probability=q,
+        agreement=(),
+        epoch=0,
+        tau=context.config.split.tau,
+        reached=True,
+        key="no split",
+    )

@@ -11,13 +11,13 @@ from splitpu.methods.student import train_student
 def run_split_pu(context: Context) -> MethodResult:
     """Run the whole method."""
     base = train_base(context)
-    if context.config.base.method == "risk":  # other methods do not mean 1/2 by a logit of 0
-        context = context.hearing(base.logits)
+    if context.config.base.method == "risk":  # with other methods a logit of 0 does not mean 1/2
+        context = context.with_own_share(base.logits)
     teacher, rounds = base, []
     for number in range(1, context.config.rounds + 1):
         split = split_unlabelled(context, teacher, number)
         student = train_student(context, teacher, split, number)
-        rounds.append(Round(number, split, student))
+        rounds.append(Round(number, teacher, split, student))
         if student.sound:
             teacher = student
     return MethodResult(base, tuple(rounds), tuple(context.engine.history))

@@ -38,16 +38,16 @@ from splitpu.networks.backbone import Outputs
 from splitpu.views import Views
 
 _PREDICTOR_WIDTH = 512
-_LEAST_AGREEMENT = 0.55  # mean over both labels; one half is what saying one thing of everything gives
-_MORE_ATTEMPTS, _SLOWER = 2, 3.0
+_LEAST_AGREEMENT = 0.55  # mean over both labels; one answer for all rows would reach one half
+_MORE_ATTEMPTS, _SLOWER = 2, 3.0  # each further attempt takes steps so many times as small as the one before
 
 
 class StudentTask:
     """All loss terms of the student, over up to three groups of rows.
 
-    Two of them are easy rows and labelled positives. The third are the rows whose two views have to agree
-    (`consistent`), unless easy rows are among these: then it is the others of them (`rest`), and a view of an easy row
-    serves its label and the agreement at once.
+    Two groups are the easy rows and the labelled positives. The third holds the rows whose two views have to agree
+    (`consistent`). Where the views of easy rows have to agree as well, the third group holds only the others (`rest`),
+    and one view of an easy row serves both its label and the agreement.
     """
 
     def __init__(
@@ -195,7 +195,8 @@ def feature_predictor(size: int) -> nn.Module:
 def train_student(context: Context, teacher: Teacher, split: SplitResult, number: int) -> Student:
     """Train a fresh network on the split; if it is sound, it can be the next round's teacher.
 
-    Members that learned nothing are left out of it. Where that leaves none, it is all of them, for their figures.
+    Members that learned nothing are left out of it. Where that would leave none, it is made of all of them and is not
+    sound: it is not taken, but its figures are reported.
     """
     config = context.config.student
     for parameter in teacher.network.parameters():
@@ -203,7 +204,7 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     teacher.network.eval()
     pools = _pools(context, split)
 
-    # Named, so that no checkpoint is taken up from when easy rows were seen apart for their labels.
+    # Easy rows once had views of their own for their labels; named here, checkpoints from that time are not taken up.
     shared = {"easy_rows": "agree as well"} if _easy_rows_agree(config) else {}
 
     def train_once(name: str, slower: float, **again: Any) -> Trained:
@@ -243,17 +244,17 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
 
 
 def _learned(context: Context, network: Backbone, teacher: Teacher, split: SplitResult) -> bool:
-    """Whether the student tells its easy samples apart at all, as their labels do.
+    """Whether the student tells its easy samples apart as their labels do, at least somewhat.
 
     With few rows and large steps the labelled positives can pull every logit so far up that the easy loss, which is
-    bounded, has no gradient left to pull with. No true label is needed to see that: such a student says one thing of
-    everything.
+    bounded, has no gradient left to pull back with. No true label is needed to notice: such a student gives all rows
+    the same answer.
     """
     easy = context.rows(split.easy_rows)
     label = teacher.probabilities[easy] > 0.5
     if not label.any() or label.all():
         return True
-    # As it will be used: in training a network has each batch's own statistics, with which it may still be right.
+    # In eval mode, as it will be used: with the statistics of each batch, as in training, it may still be right.
     decision = context.logits_of(network)[easy] > 0
     recalled = [float((decision == label)[label == kind].double().mean()) for kind in (True, False)]
     return sum(recalled) / 2 > _LEAST_AGREEMENT
@@ -283,7 +284,7 @@ def _left_out(name: str) -> str:
 
 
 def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
-    """A batch shows the unlabelled in proportion: as large a share of easy and hard ones as there are."""
+    """The groups of rows. A batch holds easy and hard rows in the proportion in which there are such."""
     config, data = context.config.student, context.data
     unlabelled = len(data.unlabelled)
     batch = min(config.batch_size, unlabelled)
@@ -300,5 +301,5 @@ def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
 
 
 def _easy_rows_agree(config: StudentConfig) -> bool:
-    """Whether the views of easy rows have to agree, too."""
+    """Whether the two views of easy rows have to agree as well, not only those of hard rows."""
     return config.consistency == "all" and config.hard_loss != "none"

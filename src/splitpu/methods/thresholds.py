@@ -1,4 +1,4 @@
-"""Where a network's logits are cut: as many rows above as the prior says, or nearly so where the prior is a guess."""
+"""Where a network's logits are cut: with as many rows above as the prior says, or nearly so where it is estimated."""
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ _ROUNDING = 2e-6  # relative: by how much, at most, batches of different sizes m
 
 
 def matched_threshold(logits: Tensor, prior: float) -> float:
-    """The logit that a share `prior` of the population sample lies above, or nearly so where that splits equal ones.
+    """The logit that a share `prior` of the population sample lies above; nearly so where equal logits are in the way.
 
     >>> matched_threshold(torch.tensor([-2.0, -1.0, 1.0, 2.0]), 0.25)
     1.5
@@ -26,7 +26,7 @@ def matched_threshold(logits: Tensor, prior: float) -> float:
 
 
 def threshold_near(logits: Tensor, prior: float, interval: tuple[float, float]) -> float:
-    """A cut where few logits lie, as far from the prior's as its 95 % interval makes plausible.
+    """A cut where few logits lie, no farther from the prior than its 95 % interval makes plausible.
 
     Where classes are far apart, a prior that is off by a point cuts through one of them and costs a point of accuracy;
     the gap between them is then the better guess. Where logits lie evenly, this is the cut that matches the prior.

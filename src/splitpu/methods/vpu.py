@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from splitpu.config.methods import VPUConfig
-from splitpu.engine.stage import Batch, Stage
+from splitpu.engine.stage import Batch
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import MixingWeights, half_of_largest, mixed, positives_first, seen, two_pools
+from splitpu.methods.parts import MixingWeights, half_of_largest, mixed, positives_first, two_pool_stage, viewed
 from splitpu.networks import Backbone
 from splitpu.views import Views
 
@@ -47,7 +47,7 @@ class VPUTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for positives, population and their mixtures."""
         joined, count = positives_first(batch)
-        inputs = seen(joined.raw, views, generator, augment=self.config.augment)
+        inputs = viewed(joined.raw, views, generator, augment=self.config.augment)
         positives, population = inputs[:count], inputs[count:]
         size = len(population)
         # Every row of the population gets a partner; where positives are fewer they come in turn.
@@ -80,13 +80,7 @@ def _trained(context: Context) -> tuple[Backbone, str]:
         context = context.with_rows_of_its_own(config.held_out, "variational")
     network = context.fresh_network("vpu")
     mixing = MixingWeights(config.mix_concentration, context.engine.hardware.device)
-    stage = Stage(
-        name="vpu",
-        task=VPUTask(network, mixing, config),
-        pools=two_pools(context, config),
-        leading="population",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity("vpu", "vpu", "views", penalty="moves both sides"),  # it has not always done so
-    )
+    task = VPUTask(network, mixing, config)
+    # The penalty once moved one side only; named here, a checkpoint from that time is not taken for one of today.
+    stage = two_pool_stage(context, "vpu", task, "vpu", config, penalty="moves both sides")
     return network, context.train(stage, network, half_of_largest)

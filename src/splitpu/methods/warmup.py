@@ -73,7 +73,7 @@ def warmed_up(context: Context) -> Context:
 
 
 def projection_head(features: int, size: int) -> nn.Module:
-    """What the views are compared by. It is thrown away: the features before it keep more of what tells rows apart."""
+    """The head by whose output views are compared. It is thrown away: the features before it say more about a row."""
     return nn.Sequential(
         nn.Linear(features, features, bias=False), nn.BatchNorm1d(features), nn.ReLU(), nn.Linear(features, size)
     )
@@ -99,7 +99,7 @@ def _identity(context: Context, views: ViewsConfig) -> dict[str, Any]:
 
 
 def _moved_weights(before: Mapping[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
-    """What the warm-up changed. The head of the network, which no view reached, is left to each stage's own draw."""
+    """The weights that the warm-up changed. It never reached the network's head, which each stage draws for itself."""
     return {
         name: tensor.detach().clone()
         for name, tensor in network.state_dict().items()

@@ -1,5 +1,6 @@
 """What `prior="auto"` means: estimate it, say so, and say what is doubtful about it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 TRUE_SHARE = "the true share in the set"
+NOT_USED, NOT_ESTIMABLE = "not used", "none could be estimated"  # sources of no prior at all
 
 
 def being_estimated(data: PUData, how: ScoreKind = "auto") -> str:
@@ -29,12 +31,16 @@ def being_estimated(data: PUData, how: ScoreKind = "auto") -> str:
     return f"prior: being estimated from the labelled and unlabelled rows{by_networks}"
 
 
-def prior_in_words(value: float, interval: tuple[float, float] | None, source: str) -> str:
+def prior_in_words(value: float | None, interval: tuple[float, float] | None, source: str) -> str:
     """The prior as terminal and report tell it.
 
     >>> prior_in_words(0.4752, (0.41, 0.54), "estimated by consensus"), prior_in_words(0.5, None, "given")
     ('0.4752 (95 % interval 0.41 to 0.54), estimated by consensus', '0.5, given')
+    >>> prior_in_words(None, None, NOT_ESTIMABLE), prior_in_words(None, None, NOT_USED)
+    ('none could be estimated', 'not given')
     """
+    if value is None:
+        return NOT_ESTIMABLE if source == NOT_ESTIMABLE else "not given"
     bounds = "" if interval is None else " (95 % interval {:.3g} to {:.3g})".format(*interval)
     return f"{value:.4g}{bounds}, {source}"
 
@@ -43,21 +49,31 @@ def prior_in_words(value: float, interval: tuple[float, float] | None, source: s
 class ResolvedPrior:
     """The prior to train with, and where it comes from."""
 
-    value: float
+    value: float | None  # None: the method does without
     interval: tuple[float, float] | None
-    source: str  # "given", "estimated by ..." or, of a named set, TRUE_SHARE
+    source: str  # "given", "estimated by ..." or, of a named set, TRUE_SHARE; of none NOT_USED or NOT_ESTIMABLE
     estimate: PriorEstimate | None = None
     doubts: tuple[str, ...] = ()  # everything a user should know before relying on it
 
     def to_dict(self) -> dict[str, Any] | None:
-        """The JSON form of what an estimated prior rests on; None if it was given."""
+        """The JSON form of what an estimated prior rests on; None if it was given or there is none."""
         return None if self.estimate is None else {**self.estimate.to_dict(), "verdicts": list(self.doubts)}
 
     @classmethod
-    def from_dict(cls, value: float, source: str, stored: dict[str, Any] | None) -> "ResolvedPrior":
-        """The prior that was stored as its value, source and `to_dict`, so that it need not be estimated again."""
+    def none(cls, source: str = NOT_USED, *doubts: str) -> "ResolvedPrior":
+        """That there is none; and why, if one was wanted."""
+        return cls(None, None, source, doubts=doubts)
+
+    @classmethod
+    def from_dict(
+        cls, value: float | None, source: str, stored: dict[str, Any] | None, doubts: Iterable[str] = ()
+    ) -> "ResolvedPrior":
+        """The prior that was stored as its value, source and `to_dict`, so that it need not be estimated again.
+
+        An estimate has its doubts in `to_dict`; those of any other prior were stored beside it.
+        """
         if stored is None:
-            return cls(value, None, source)
+            return cls(value, None, source, doubts=tuple(doubts))
         estimate = PriorEstimate.from_dict(stored)
         return cls(value, estimate.interval, estimate.source, estimate, estimate.verdicts)
 
@@ -102,29 +118,29 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[EstimateOptions]) -
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
 
 
-def prior_for(method: str, prior: object, data: PUData, **how: Unpack[EstimateOptions]) -> ResolvedPrior | None:
+def prior_for(method: str, prior: object, data: PUData, **how: Unpack[EstimateOptions]) -> ResolvedPrior:
     """What a method is trained with: the resolved prior, or none if it does without and that is asked for.
 
     A method that learns without a prior needs an estimate for its threshold and for figures about it, not to be
     trained, so data of which none can be made are no reason to refuse them.
 
     >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
-    >>> prior_for("vpu", None, data) is None
-    True
+    >>> prior_for("vpu", None, data).source
+    'not used'
     """
     needed = find_method(method).needs_prior
     if prior is None:
         if needed:
             raise missing_prior(method)
-        return None
+        return ResolvedPrior.none()
     try:
         return resolve_prior(prior, data, **how)
     except InputError as refused:
         if needed or prior != "auto":
             raise
-        sentence = f"no prior could be estimated, so method '{method}', which does without, has none: {refused}"
+        sentence = f"no prior could be estimated, so the training goes on without one: {refused}"
         warn_where_called(sentence)
-        return None
+        return ResolvedPrior.none(NOT_ESTIMABLE, sentence)
 
 
 def _if_few(data: PUData) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
 """The shell of every page: complete in itself, and forbidden to load anything."""
 
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 
 from splitpu.report.style import SCRIPT, STYLE
-from splitpu.report.text import escape
+from splitpu.report.text import escape, name
 
 
 def document(title: str, header: str, main: str, more_style: str = "") -> str:
@@ -26,6 +27,16 @@ def section(anchor: str, title: str, content: str) -> str:
         f'<section id="{anchor}" aria-labelledby="{anchor}-title">'
         f'<h2 id="{anchor}-title">{title}</h2>{content}</section>'
     )
+
+
+def warnings_box(warnings: Sequence[str]) -> str:
+    """What comes before everything else on a page, if there is something to warn of; the warnings are text."""
+    if not warnings:
+        return ""
+    items = "".join(f"<li>{name(warning)}</li>" for warning in warnings)
+    title = "Warning" if len(warnings) == 1 else "Warnings"
+    heading = f'<h2 id="warnings-title">{title}</h2>'
+    return f'<aside class="warnings" aria-labelledby="warnings-title">{heading}<ul>{items}</ul></aside>'
 
 
 def _policy() -> str:

@@ -58,6 +58,7 @@ class ReportData:
     reliability: Sequence[Mapping[str, float]] = ()  # low, high, share, promised, estimated of every bin
     reliability_rows: str = ""  # the sentence that says which rows these are
     final: str = ""  # the name among the figures of the model that predicts; the last one if not given
+    calibrated: bool = False  # all probabilities, the teacher's too, by the map of the final model
 
     @property
     def last_taken(self) -> int | None:

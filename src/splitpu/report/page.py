@@ -5,7 +5,7 @@ from pathlib import Path
 
 from splitpu.files import write_text
 from splitpu.report import judging, outcome, predictions, training
-from splitpu.report.document import document, section
+from splitpu.report.document import document, section, warnings_box
 from splitpu.report.model import ReportData
 from splitpu.report.text import escape, facts, name
 
@@ -16,7 +16,7 @@ def render(report: ReportData) -> str:
     links = "".join(f'<a href="#{anchor}">{anchor.capitalize()}</a>' for anchor, _, _ in sections)
     header = (
         f'<h1>{name(report.title)}</h1><p class="answer">{outcome.headline(report)}</p>'
-        f'<nav aria-label="Sections">{links}</nav>{_warnings(report.warnings)}'
+        f'<nav aria-label="Sections">{links}</nav>{warnings_box(report.warnings)}'
     )
     return document(report.title, header, "".join(section(*parts) for parts in sections))
 
@@ -64,16 +64,9 @@ def _galleries(report: ReportData) -> str:
             "student was not taken. Of the hard samples those come first on which it cannot decide; of the easy ones "
             "those it is surest of."
         )
+    if report.calibrated:
+        words += " All of them are calibrated by the map of the final model, so that they can be compared."
     return (
         f"<p>{words}</p>"
         f"<h3>Hardest</h3>{predictions.gallery(report.hardest)}<h3>Easiest</h3>{predictions.gallery(report.easiest)}"
     )
-
-
-def _warnings(warnings: tuple[str, ...]) -> str:
-    if not warnings:
-        return ""
-    items = "".join(f"<li>{name(warning)}</li>" for warning in warnings)
-    title = "Warning" if len(warnings) == 1 else "Warnings"
-    heading = f'<h2 id="warnings-title">{title}</h2>'
-    return f'<aside class="warnings" aria-labelledby="warnings-title">{heading}<ul>{items}</ul></aside>'

@@ -52,18 +52,17 @@ class ComparisonFolder:
             self._threads = choose()
         return self._threads
 
-    def prior(self, fingerprint: str, find: Callable[[], ResolvedPrior | None]) -> ResolvedPrior | None:
+    def prior(self, fingerprint: str, find: Callable[[], ResolvedPrior]) -> ResolvedPrior:
         """The prior of all methods on the same rows: found once, however many they are and however often it stopped."""
         if fingerprint not in self._priors:
             found = find()
-            self._priors[fingerprint] = None
-            if found is not None:
-                stored = {"value": found.value, "source": found.source, "estimate": found.to_dict()}
-                self._priors[fingerprint] = stored
+            stored = {"value": found.value, "source": found.source, "estimate": found.to_dict()}
+            self._priors[fingerprint] = {**stored, "doubts": list(found.doubts)}
         known = self._priors[fingerprint]
-        if known is None:
-            return None
-        return ResolvedPrior.from_dict(known["value"], known.get("source", "given"), known["estimate"])
+        if known is None:  # in folders from before it was kept why there is none
+            return ResolvedPrior.none()
+        source, doubts = known.get("source", "given"), known.get("doubts", ())
+        return ResolvedPrior.from_dict(known["value"], source, known["estimate"], doubts)
 
     def save(self) -> None:
         """Write what the runs share; from then on the folder is a comparison."""

@@ -8,6 +8,7 @@ from splitpu.errors import InputError
 from splitpu.evaluation import Degeneracy, PUEvaluation, evaluate_pu, find_degeneracies
 from splitpu.models import Model
 from splitpu.runs.folder import RunFolder
+from splitpu.runs.summary import how_to_have_a_prior
 from splitpu.training import without_rows_aside
 
 KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
@@ -35,12 +36,12 @@ def estimates_of(
     folder: RunFolder, model: Model, rows: PUData, hardware: Hardware, *, trained_on: bool = True
 ) -> Estimates:
     """Judge the run's model by these rows; of rows it was `trained_on`, by those kept out of that if there are some."""
+    request = folder.request()
     if model.prior is None:
         raise InputError(
             f"{folder.path} was trained without a prior, without which P and U say nothing of the accuracy: give rows "
-            "whose truth is known with --test or as X_test and y_test in a .npz, or train with --prior auto."
+            f"whose truth is known with --test or as X_test and y_test in a .npz, or {how_to_have_a_prior(request)}."
         )
-    request = folder.request()
     model.preprocessing.check(rows.features, "X")
     decision = model.decision(rows.features, hardware)
     aside = without_rows_aside(rows, folder.config(), request.seed)[1] if trained_on else None

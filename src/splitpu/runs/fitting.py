@@ -43,7 +43,7 @@ def begin_run(
     loaded: LoadedData,
     config: Config,
     *,
-    prior: ResolvedPrior | None,
+    prior: ResolvedPrior,
     preset: str,
     backbone: str,
     seed: int,
@@ -52,8 +52,7 @@ def begin_run(
     weights: Path | None = None,
 ) -> tuple[RunFolder, Request]:
     """Check everything that can be wrong before training, then make the run's folder."""
-    value = None if prior is None else prior.value
-    check_needs(config, loaded.data, value)
+    check_needs(config, loaded.data, prior.value)
     hardware = Hardware.choose(device, config.engine, trains_images=loaded.data.kind != "vectors")
     shape = tuple(loaded.data.features.shape[1:])
     start = check_network(backbone, weights, shape)
@@ -62,16 +61,16 @@ def begin_run(
     request = Request(
         source=source,
         fingerprint=loaded.data.fingerprint(),
-        prior=value,
+        prior=prior.value,
         preset=preset,
         backbone=backbone,
         seed=seed,
         device=str(hardware.device),
         precision="bf16" if hardware.bf16 else "fp32",
         keep_checkpoints=keep_checkpoints,
-        prior_source="not used" if prior is None else prior.source,
-        prior_estimate=None if prior is None else prior.to_dict(),
-        doubts=[] if prior is None else list(prior.doubts),
+        prior_source=prior.source,
+        prior_estimate=prior.to_dict(),
+        doubts=list(prior.doubts),
         weights=start,
     )
     return RunFolder.create(path, request, config), request

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from splitpu.calibration import PUCalibrator, sigmoid
 from splitpu.errors import InputError
+from splitpu.evaluation.doubtful import most_doubtful
+from splitpu.given import Floats
 from splitpu.runs.folder import RunFolder
 
-Floats = npt.NDArray[np.float64]
 Lines = list[dict[str, str]]
 
 
@@ -25,7 +26,7 @@ class HardSample:
     name: str
     probability: float  # of being positive, as the final model has it
     decision: int | str  # as `splitpu predict` has it
-    teacher_probability: float
+    teacher_probability: float  # on the scale of the final model: calibrated by the same map, if that is
     rounds: str  # in which it was hard, such as "1 2"
     why: str
 
@@ -47,42 +48,58 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
     for line in lines:
         hard_in.setdefault(line["index"], []).append(line["round"])
     of_last = [line for line in lines if line["round"] == str(last["round"])]
-    # A student that was not taken has no say: what stayed is its teacher.
-    second = "student_probability" if last.get("taken", True) else "teacher_probability"
-    teacher, student = (
-        np.array([float(line[column]) for line in of_last]) for column in ("teacher_probability", second)
-    )
-    order = most_doubtful(teacher, student, np.ones(len(of_last), dtype=np.bool_), len(of_last))
-    scores = {line["index"]: line for line in _read(folder.scores)}
+    by_index = {line["index"]: line for line in _read(folder.scores)}
+    calibrator = _calibrator(folder, result)
     try:
-        return [_sample(of_last[at], scores[of_last[at]["index"]], hard_in) for at in order.tolist()]
+        scores = [by_index[line["index"]] for line in of_last]
+        # The final model's, be it the last student or, where that was not taken, its teacher.
+        said = np.array([float(score["probability"]) for score in scores])
+        teacher = _teacher_probabilities(of_last, calibrator)
+        order = most_doubtful(teacher, said, np.ones(len(of_last), dtype=np.bool_), len(of_last))
+        return [_sample(of_last[at], float(teacher[at]), scores[at], hard_in) for at in order.tolist()]
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"{folder.scores} does not fit {folder.split} ({error}); copy the run folder again."
         ) from error
 
 
-def most_doubtful(teacher: Floats, student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
-    """Positions where the student is unsure or contradicts its teacher, the worst first.
-
-    >>> most_doubtful(np.array([0.9, 0.5, 1.0]), np.array([0.9, 0.5, 0.0]), np.array([True, True, True]), 2).tolist()
-    [2, 1]
-    """
-    doubt = np.abs(teacher - student) + (0.5 - np.abs(student - 0.5))
-    candidates = np.flatnonzero(among)
-    return candidates[np.argsort(-doubt[candidates], kind="stable")][:count]
+def _calibrator(folder: RunFolder, result: Mapping[str, Any]) -> PUCalibrator | None:
+    """The map that calibrates the final model, if one does."""
+    stored = (result.get("selection") or {}).get("calibration")
+    try:
+        return None if stored is None else PUCalibrator.from_dict(stored)
+    except (TypeError, AttributeError) as error:
+        raise InputError(f"{folder.result} cannot be understood ({error}); copy the run folder again.") from error
 
 
-def _sample(line: Mapping[str, str], score: Mapping[str, str], hard_in: Mapping[str, list[str]]) -> HardSample:
-    taught, said = float(line["teacher_probability"]), float(score["probability"])
+def _teacher_probabilities(lines: Lines, calibrator: PUCalibrator | None) -> Floats:
+    """What the teacher says, on the scale of the final model."""
+    found = np.array([float(line["teacher_probability"]) for line in lines])
+    if calibrator is None or not all(map(_is_as_taught, lines)):
+        return found
+    with np.errstate(divide="ignore"):  # a file may say 0 or 1, whose log odds are infinite
+        odds: Floats = np.log(found) - np.log1p(-found)
+    return sigmoid(calibrator.decision(odds))
+
+
+def _is_as_taught(line: Mapping[str, str]) -> bool:
+    """Files that do not say what was taught are from a time when the teacher's probability was never calibrated."""
+    return "taught" not in line
+
+
+def _sample(
+    line: Mapping[str, str], teacher: float, score: Mapping[str, str], hard_in: Mapping[str, list[str]]
+) -> HardSample:
+    said = float(score["probability"])
+    taught = float(line["teacher_probability"]) > 0.5 if _is_as_taught(line) else line["taught"] == "positive"
     return HardSample(
         index=int(line["index"]),
         name=line["name"],
         probability=said,
         decision=int(score["decision"]) if score["decision"].removeprefix("-").isdigit() else score["decision"],
-        teacher_probability=taught,
+        teacher_probability=teacher,
         rounds=" ".join(hard_in[line["index"]]),
-        why=_why(taught > 0.5, _learned(line, taught > 0.5), said > 0.5),
+        why=_why(taught, _learned(line, taught), said > 0.5),
     )
 
 

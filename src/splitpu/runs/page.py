@@ -10,12 +10,12 @@ import numpy.typing as npt
 from splitpu.calibration import reliability
 from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
-from splitpu.evaluation.trained import final_name
+from splitpu.evaluation.doubtful import most_doubtful
+from splitpu.evaluation.trained import final_name, row_probabilities
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.resolve import prior_in_words
 from splitpu.report import ReportData, RoundReport, Sample
 from splitpu.runs.environment import source_commit, versions
-from splitpu.runs.hard import most_doubtful
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData
 from splitpu.runs.summary import (
@@ -23,7 +23,6 @@ from splitpu.runs.summary import (
     ModelFigures,
     expected_positive_share,
     prior_source,
-    row_probabilities,
 )
 from splitpu.training import Training
 
@@ -76,6 +75,7 @@ def report_data(
         reliability=_reliability(training, loaded, request),
         reliability_rows=_reliability_rows(training),
         final=final_name(training),
+        calibrated=training.model.calibration is not None,
     )
 
 
@@ -87,8 +87,9 @@ def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...
     result = training.result
     if not result.rounds:
         return (), ()
-    split = result.rounds[-1].split
-    teacher, student = split.teacher_probability, row_probabilities(training, result.final)[split.rows]
+    last = result.rounds[-1]
+    split = last.split
+    teacher, student = (row_probabilities(training, model)[split.rows] for model in (last.teacher, result.final))
     chosen = surest(student, split.easy, SHOWN), most_doubtful(teacher, student, ~split.easy, SHOWN)
     easiest, hardest = (
         tuple(
@@ -145,12 +146,6 @@ def _telling_values(
     return tuple((names[i] if names else f"feature {i}", float(raw[i])) for i in furthest.tolist())
 
 
-def _prior_in_words(request: Request) -> str:
-    if request.prior is None:
-        return "not given"
-    return prior_in_words(request.prior, request.prior_interval, prior_source(request))
-
-
 def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:
     """How far the probabilities are from what P, U and the prior imply, by rows set aside where there are some."""
     if request.prior is None:
@@ -189,7 +184,7 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Unlabelled": f"{len(data.unlabelled):,}",
         "Test rows": f"{len(loaded.held_out):,}" if loaded.held_out else "none",
         "Scenario": data.scenario,
-        "Prior": _prior_in_words(request),
+        "Prior": prior_in_words(request.prior, request.prior_interval, prior_source(request)),
         "Method": find_method(training.model.config.method).title,
         "Network": _network_in_words(training),
         "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),

@@ -88,7 +88,8 @@ class SeedsFolder:
         first = results[seeds[0]]
         title = f"{self.path.name}: {first['labelled']:,} labelled positives, {len(seeds)} seeds"
         pages = {f"seed {seed}": f"seed{seed}/{self.run(seed).report.name}" for seed in seeds}
-        write_text(self.page, render_seeds(title, mean_rows(content), seed_rows(content), pages))
+        rows = mean_rows(content), seed_rows(content)
+        write_text(self.page, render_seeds(title, *rows, pages, warnings_in_words(content)))
         return content
 
 
@@ -106,7 +107,34 @@ def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         for name, figures in by_model.items()
     ]
     seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
-    return {"seeds": list(results), "models": models, "seconds": seconds}
+    return {"seeds": list(results), "models": models, "seconds": seconds, "warnings": _each_warning_once(results)}
+
+
+def _each_warning_once(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every warning with the seeds that it concerns, in the order in which the runs have them."""
+    concerned: dict[str, list[int]] = {}
+    for seed, result in results.items():
+        for warning in dict.fromkeys(result.get("warnings", ())):
+            concerned.setdefault(warning, []).append(seed)
+    return [{"warning": warning, "seeds": seeds} for warning, seeds in concerned.items()]
+
+
+def warnings_in_words(summary: Mapping[str, Any]) -> list[str]:
+    """The warnings of all runs, each with the seeds that it concerns before it.
+
+    >>> warnings_in_words({"warnings": [{"warning": "no test rows", "seeds": [0, 1]}]})
+    ['seeds 0, 1: no test rows']
+    """
+    return [f"{seeds_in_words(one['seeds'])}: {one['warning']}" for one in summary["warnings"]]
+
+
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Name the seeds.
+
+    >>> seeds_in_words([3]), seeds_in_words([3, 0])
+    ('seed 3', 'seeds 3, 0')
+    """
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
 def _file_figures(by_model: ByModel, name: str, seed: int, model: Mapping[str, Any]) -> None:

@@ -14,11 +14,13 @@ from splitpu.calibration import sigmoid
 from splitpu.data import HeldOut, PUData
 from splitpu.data.scanning import Skipped
 from splitpu.engine.inference import predict_logits
-from splitpu.evaluation.trained import final_name, models_of, row_decisions
+from splitpu.evaluation.doubtful import written
+from splitpu.evaluation.trained import final_name, models_of, row_decisions, row_probabilities
 from splitpu.files import replacing
 from splitpu.methods.context import Teacher
 from splitpu.methods.result import Round
 from splitpu.metrics import Figures, evaluate_scores, finite_or_none
+from splitpu.prior.resolve import NOT_ESTIMABLE, NOT_USED
 from splitpu.runs.environment import source_commit, versions
 from splitpu.runs.request import Request
 from splitpu.runs.sources import LoadedData
@@ -56,8 +58,15 @@ def expected_positive_share(data: PUData, prior: float | None) -> float | None:
 def prior_source(request: Request) -> str:
     """Where the prior comes from, in words."""
     if request.prior is None:
-        return "not used"
+        return NOT_ESTIMABLE if request.prior_source == NOT_ESTIMABLE else NOT_USED
     return f"estimated by {request.prior_estimate['method']}" if request.prior_estimate else request.prior_source
+
+
+def how_to_have_a_prior(request: Request) -> str:
+    """What to do about a run without one; where none could be estimated, it cannot be estimated another time."""
+    if prior_source(request) == NOT_ESTIMABLE:
+        return "train with a prior of your own (--prior 0.3, say), as none could be estimated: the report says why"
+    return "train with --prior auto"
 
 
 def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> list[ModelFigures]:
@@ -71,11 +80,6 @@ def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> l
         )
         for name, teacher in models_of(training)
     ]
-
-
-def row_probabilities(training: Training, teacher: Teacher) -> Floats:
-    """What one of the run's models says of all training rows, calibrated where its scores are."""
-    return sigmoid(row_decisions(training, teacher))
 
 
 def result_of(
@@ -141,7 +145,7 @@ def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
     decisions = row_decisions(training, training.result.final)
     found = zip(sigmoid(decisions).tolist(), (decisions > 0).tolist(), data.labelled, strict=True)
     lines = (
-        (row, data.names[row] if data.names else "", int(labelled), f"{share:.6g}", loaded.classes[int(positive)])
+        (row, data.names[row] if data.names else "", int(labelled), written(share), loaded.classes[int(positive)])
         for row, (share, positive, labelled) in enumerate(found)
     )
     _write_csv(path, ["index", "name", "labelled", "probability", "decision"], lines)
@@ -149,7 +153,7 @@ def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
 
 def write_split(path: Path, training: Training, data: PUData) -> None:
     """Say of every unlabelled sample, round by round, where it went and why."""
-    heading = ["round", "index", "name", "teacher_probability", "student_probability", "set", "learned"]
+    heading = ["round", "index", "name", "teacher_probability", "student_probability", "set", "taught", "learned"]
     lines = (line for found in training.result.rounds for line in _split_lines(training, found, data))
     _write_csv(path, heading, lines)
 
@@ -182,13 +186,16 @@ def _write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[obje
 
 
 def _split_lines(training: Training, found: Round, data: PUData) -> Iterator[tuple[object, ...]]:
-    split, student = found.split, row_probabilities(training, found.student)
-    # What a temporary network has learned is what it was taught, where it agrees, and the opposite elsewhere.
-    learned = np.where((split.teacher_probability > 0.5) == split.agrees, "positive", "negative")
+    split = found.split
+    both = [row_probabilities(training, model) for model in (found.teacher, found.student)]
+    # What was taught is said apart: above 1/2 where the teacher cuts, which is elsewhere once it is calibrated. What a
+    # temporary network has learned is what it was taught, where it agrees, and the opposite elsewhere.
+    taught = split.teacher_probability > 0.5
+    words = [np.where(positive, "positive", "negative") for positive in (taught, taught == split.agrees)]
     for at, row in enumerate(split.rows.tolist()):
         name = data.names[row] if data.names else ""
-        probabilities = f"{split.teacher_probability[at]:.6g}", f"{student[row]:.6g}"
-        yield found.number, row, name, *probabilities, "easy" if split.easy[at] else "hard", learned[at]
+        probabilities = (written(one[row]) for one in both)
+        yield found.number, row, name, *probabilities, "easy" if split.easy[at] else "hard", *(one[at] for one in words)
 
 
 def _test_figures(

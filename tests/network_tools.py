@@ -1,0 +1,19 @@
+"""Batches for networks, and what their outputs have to look like."""
+
+import torch
+from torch import nn
+
+from splitpu.networks import Outputs
+
+
+def batch_for(input_shape: tuple[int, ...], rows: int = 4) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    batch = torch.randn((rows, *input_shape), generator=generator)
+    return batch.permute(0, 3, 1, 2) if len(input_shape) == 3 else batch
+
+
+def check_outputs(network: nn.Module, outputs: Outputs, rows: int) -> None:
+    assert isinstance(outputs, Outputs)
+    assert outputs.logit.shape == (rows,)
+    assert outputs.high.shape == (rows, network.feature_dim)
+    assert len(outputs.low) == rows

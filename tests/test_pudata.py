@@ -1,0 +1,90 @@
+"""`PUData` and held-out rows: who is who, what fits together, and which priors are possible."""
+
+import numpy as np
+import pytest
+
+from splitpu.data import HeldOut, PUData, check_prior, chunks
+from splitpu.errors import InputError
+
+NOISE = np.random.default_rng(0)
+
+
+def some_data(scenario="single-training-set", **more):
+    return PUData.from_arrays(np.arange(10.0).reshape(5, 2), [0, 1, 0, 1, 0], scenario=scenario, **more)
+
+
+def test_who_is_who():
+    data = some_data(names="abcde", truth=[1, 1, 0, 1, 0])
+    assert len(data) == 5 and data.kind == "vectors" and data.labelled_share == 0.4
+    assert data.positives.tolist() == [1, 3] and data.unlabelled.tolist() == [0, 2, 4]
+    assert data.population.tolist() == [0, 1, 2, 3, 4]
+    assert some_data("case-control").population.tolist() == [0, 2, 4]
+    assert {data.positives.dtype, data.unlabelled.dtype, data.population.dtype} == {np.dtype(np.int64)}
+    assert data.names == tuple("abcde") and data.truth.tolist() == [True, True, False, True, False]
+    assert PUData.from_arrays(np.zeros((3, 8, 8)), ["p", "p", "u"], positive="p").kind == "images"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"s": [1, 1, 0]}, "s has 3 entries but X has 5 rows"),
+        ({"truth": [1, 0]}, "truth has 2 entries but X has 5 rows"),
+        ({"names": ["a"]}, "names has 1 entries but X has 5 rows"),
+        ({"s": [1, 0, 0, 0, 0]}, "s marks only 1 row .* fewer positives than a batch can use"),
+        ({"scenario": "other"}, "scenario='other' is unknown: choose 'single-training-set' or 'case-control'"),
+    ],
+)
+def test_data_that_do_not_fit_together(change, said):
+    arguments = {"X": np.zeros((5, 2)), "s": [1, 1, 0, 0, 0], **change}
+    with pytest.raises(InputError, match=said):
+        PUData.from_arrays(**arguments)
+
+
+def test_fingerprint_follows_all_that_training_sees(tiny_chunks, monkeypatch):
+    X, s = NOISE.normal(size=(60, 3)).astype(np.float32), np.arange(60) < 20
+    fingerprint = PUData.from_arrays(X, s).fingerprint()
+    assert len(fingerprint) == 64
+    assert PUData.from_arrays(X.astype(float), s.astype(int), truth=s, names=map(str, s)).fingerprint() == fingerprint
+    changed = X.copy()
+    changed[-1, -1] += 1
+    assert PUData.from_arrays(changed, s).fingerprint() != fingerprint
+    assert PUData.from_arrays(X, np.roll(s, 1)).fingerprint() != fingerprint
+    assert PUData.from_arrays(X, s, scenario="case-control").fingerprint() != fingerprint
+    assert PUData.from_arrays(X.reshape(60, 3, 1), s).fingerprint() != fingerprint
+    monkeypatch.setattr(chunks, "VALUES_PER_CHUNK", 1)
+    assert PUData.from_arrays(X, s).fingerprint() == fingerprint
+
+
+@pytest.mark.parametrize("prior", [0.41, np.float32(0.5), 0.999])
+def test_possible_priors(prior):
+    assert check_prior(prior, some_data()) == pytest.approx(float(prior))
+
+
+@pytest.mark.parametrize(
+    ("prior", "said"),
+    [
+        (0, "prior=0 is not a share"),
+        (1, "prior=1 is not a share"),
+        (-0.2, "prior=-0.2 is not a share"),
+        (float("nan"), "prior=nan is not a share"),
+        ("0.5", "prior='0.5' is not a number"),
+        (None, "prior=None is not a number"),
+        (True, "prior=True is not a number"),
+        (0.2, "expects 1 positives among the 5 rows, but 2 are already labelled.*scenario='case-control'"),
+        (0.4, "which leaves none to find: raise the prior"),
+    ],
+)
+def test_impossible_priors(prior, said):
+    with pytest.raises(InputError, match=said):
+        check_prior(prior, some_data())
+
+
+def test_a_small_prior_is_fine_where_positives_were_collected_apart():
+    assert check_prior(0.2, some_data("case-control")) == 0.2
+
+
+def test_held_out_rows():
+    held_out = HeldOut.from_arrays(np.zeros((2, 3)), [1, 1])
+    assert len(held_out) == 2 and held_out.truth.all() and held_out.features.dtype == np.float32
+    with pytest.raises(InputError, match="y_test has 1 entries but X_test has 2 rows"):
+        HeldOut.from_arrays(np.zeros((2, 3)), [1])
