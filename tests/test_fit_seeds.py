@@ -100,6 +100,15 @@ def test_what_all_seeds_were_warned_of_is_on_the_page(tmp_path: Path, capsys: py
     assert page.count("seeds 0, 1: 5 labelled positives are few") == page.count("5 labelled positives are few") == 1
 
 
+def test_what_all_seeds_have_to_note_before_they_train_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = tiny_arrays()["s"]
+    few = write_npz(tmp_path / "few.npz", s=np.where(np.cumsum(labels) <= 5, labels, 0))
+    code, _, told = run_cli(capsys, "fit", few, "--method", "vpu", "--seeds", "0,1", "--out", tmp_path / "run", *TINY)
+    assert code == 0 and told.count("no prior could be estimated") == 1
+
+
 def test_one_seed_has_no_deviation() -> None:
     model = {"model": "base", "positive_rate_unlabelled": 0.4, "test": None}
     (found,) = summary_of({0: {"models": [model], "seconds_total": 1.0}})["models"]

@@ -209,7 +209,7 @@ def test_only_the_best_of_a_column_is_bold() -> None:
         {"model": "broken", "accuracy": math.nan},
     ]
     bold = re.findall(r"<strong>(.*?)</strong>", figures(rows))
-    assert [plain(value) for value in bold] == ["0.2", "91.00 %"]  # equal figures and rates have no best
+    assert [plain(value) for value in bold] == ["0.2000", "91.00 %"]  # equal figures and rates have no best
 
 
 def test_a_round_that_never_reached_tau_says_so() -> None:

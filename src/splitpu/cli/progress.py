@@ -25,8 +25,16 @@ _REDRAW_SECONDS = 0.1  # a step may take only milliseconds
 class ProgressDisplay(Observer):
     """Shows nothing but notes."""
 
+    def __init__(self) -> None:
+        self._noted: set[str] = set()
+
     def note(self, text: str) -> None:
-        """Say a warning in one line."""
+        """Say a warning in one line, once: several runs in one command may have the same to say."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._print_note(text)
+
+    def _print_note(self, text: str) -> None:
         print_note(text)
 
     def say(self, text: str) -> None:
@@ -77,6 +85,7 @@ class LineDisplay(ProgressDisplay):
     """At most ten lines a stage and its last one, for log files."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._replayed = 0
         self._shown = 0
         self._counted = time.monotonic()
@@ -120,6 +129,7 @@ class BarDisplay(ProgressDisplay):
     """One bar a stage, and under them the terms of the last epoch."""
 
     def __init__(self) -> None:
+        super().__init__()
         console = Console(stderr=True, highlight=False)
         self._bars = Progress(
             TextColumn("{task.description}", markup=False),
@@ -146,7 +156,7 @@ class BarDisplay(ProgressDisplay):
         self._live.update(self._bars)
         self._live.stop()
 
-    def note(self, text: str) -> None:
+    def _print_note(self, text: str) -> None:
         """Above the bars."""
         self._live.console.print(note_line(text), markup=False, soft_wrap=True)
 

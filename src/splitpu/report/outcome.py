@@ -137,6 +137,8 @@ def _value(column: str, value: Any) -> str:
         return MISSING
     if column in _PERCENTAGES:
         return percent(float(value), 2)
+    if column in _MORE_IS_BETTER:
+        return f"{float(value):.4f}"  # a column of figures between 0 and 1, which are all to have the same length
     return count(value) if isinstance(value, int) else decimal(float(value), 4)
 
 
