@@ -29,12 +29,15 @@ from splitpu.config.schema import Scenario
 
 app = App(
     name="splitpu",
-    help="A classifier from known positives and unlabelled data.\n\nTry `splitpu demo` first.",
+    help=(
+        "Train a classifier from a few known positives and unlabelled data.\n\nStart with `splitpu demo`, then run "
+        "`splitpu fit` on data of your own. `splitpu COMMAND --help` lists the options of a command."
+    ),
     version=lambda: version("splitpu"),
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `main` has a word to say about it
 )
-datasets = App(name="data", help="Named public sets: list them, download them.")
+datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 app.command(datasets)
 app.command(compare)
 app.command(reproduce)
@@ -46,12 +49,12 @@ datasets.command(looking.data_get, name="get")
 
 @app.command
 def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> int:
-    """Train on the digits that scikit-learn brings along: even digits are positive, 50 of them are labelled.
+    """Try it out: train on the digits that come with scikit-learn. Even digits are positive, 50 of them labelled.
 
     Parameters
     ----------
     out
-        The run folder; runs/digits-DATE-TIME if not given.
+        The run folder to write. If not given: runs/digits-DATE-TIME.
     """
     with quick_start():
         from splitpu.cli.fit import run_demo
@@ -77,32 +80,33 @@ def fit(
     quiet: Quiet = False,
     json: ResultAsJson = False,
 ) -> int:
-    """Train Split-PU, or another method, and leave a run folder with the model, its figures and a report page.
+    """Train Split-PU, or another method, and write a run folder with the model, its figures and a report page.
 
     Parameters
     ----------
     data
-        A .npz file with X and s (1 = labelled positive, 0 = unlabelled), if you have them also X_test and y_test,
-        names and truth; a .csv or .parquet table (see --label); or the name of a public set (see `splitpu data list`).
-        For folders of images and for .npy files give --positives and --unlabelled instead.
+        One of these: a .npz file with X and s (1 = labelled positive, 0 = unlabelled) and, if you have them, X_test and
+        y_test, names and truth; a .csv or .parquet table (see --label); the name of a public set (see
+        `splitpu data list`). For folders of images and for .npy files, give --positives and --unlabelled instead.
     method
-        split-pu if not given; `splitpu methods` lists the others.
+        The method to train (see `splitpu methods`). If not given: split-pu.
     prior
-        Share of positives in the population; estimated if not given (auto). Of a named set, true takes the true one.
-        Methods that learn without it only let their threshold follow it; none has them do without altogether.
+        The share of positives in the population, such as 0.3. auto (if not given) estimates it; true takes the known
+        share of a named set; none trains without a prior. Only methods that learn without a prior accept none; with
+        one, they use it for their threshold alone.
     out
-        The run folder; runs/DATA-DATE-TIME if not given.
+        The run folder to write. If not given: runs/DATA-DATE-TIME.
     seed
-        Of everything that is drawn, 0 if not given; the same seed gives the same model.
+        The seed of all random draws. The same seed gives the same model. If not given: 0.
     seeds
-        Several instead, such as 0,1,2,3,4: one run folder a seed inside the run folder, with means and deviations. On a
-        GPU all are trained at once and share the data; on a CPU one after the other.
+        Several seeds instead of one, such as 0,1,2,3,4. Each has its own run folder inside the run folder, which also
+        shows means and deviations. On a GPU all are trained at once and share the data; on a CPU one after the other.
     side_by_side
-        At most so many of them at once.
+        With several seeds: train at most this many at once.
     resume
-        A run folder to continue; takes data and options from there.
+        Continue the run in this folder, with the data and options it was started with.
     keep_checkpoints
-        Keep the intermediate states of a finished run.
+        Keep the intermediate states after the run has finished.
     """
     with quick_start():
         from splitpu.cli.fit import FitOptions, run_fit, run_resume
@@ -130,21 +134,21 @@ def predict(
     device: Device = "auto",
     json: Flag = False,
 ) -> int:
-    """Score new rows: name, probability of being positive and decision, as CSV or Parquet.
+    """Score new rows: write the name, probability of being positive and decision of each as CSV or Parquet.
 
     Parameters
     ----------
     input
-        The rows: a .npy file; a .npz file with X and, if you have them, names; one image; a folder of images or of
-        patients; a .csv or .parquet table with the columns the model was trained on.
+        The rows to score: a .npy file; a .npz file with X and, if you have them, names; one image; a folder of images
+        or of patients; a .csv or .parquet table with the columns the model was trained on.
     out
-        The file to write, CSV or, by the ending .parquet, Parquet; CSV on standard output if not given.
+        The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, CSV is printed.
     top
-        How many of the most probable images or patients to lay into --copy-to, for review.
+        How many of the most probable images or patients to copy into --copy-to, for review.
     copy_to
-        A new folder for copies of these images, or of patients' folders, named by rank and probability.
+        A new folder for copies of these images, or of the patients' folders, named by rank and probability.
     json
-        Print one JSON object; without --out it holds the scores.
+        Print one JSON object. It holds the scores unless --out is given.
     """
     with quick_start():
         from splitpu.cli.predict import PredictOptions, run_predict
@@ -164,17 +168,17 @@ def evaluate(
     device: Device = "auto",
     json: AsJson = False,
 ) -> int:
-    """Compare a model with the truth, base and final side by side; without truth, estimate its figures from P and U.
+    """Say how good a model is: from rows whose truth is known, or else estimated from labelled and unlabelled rows.
 
     Parameters
     ----------
     data
-        A .npz file with X_test and y_test, or X and s without truth; the name of a public set; a table of labelled and
-        unlabelled rows. With --test the truth is known, with --positives and --unlabelled it is not. The run's own data
-        if nothing is given.
+        The rows to judge by: a .npz file with X_test and y_test (truth known) or with X and s (not known); a public set
+        (truth known); a table of labelled and unlabelled rows (not known). Or give --test (truth known) or --positives
+        and --unlabelled (not known) instead. If nothing is given: the run's own data.
     scenario
-        How labelled and unlabelled rows that are given here were sampled: case-control if the positives were collected
-        apart from the unlabelled rows; as the run's own rows were if not given.
+        How the labelled and unlabelled rows given here were sampled: case-control if the positives were collected
+        separately from the unlabelled rows, else single-training-set. If not given: as for the run.
     """
     from splitpu.cli.evaluate import run_evaluate
     from splitpu.cli.inputs import DataOptions

@@ -22,25 +22,26 @@ def compare(
 ) -> int:
     """Train several methods on the same rows with the same prior and network, and put their figures side by side.
 
-    A comparison that was stopped goes on with the same command, and methods and seeds can be added to one.
+    To continue a comparison that was stopped, give the same command again. Methods and seeds can be added later.
 
     Parameters
     ----------
     data
         As for fit: a .npz file, a .csv or .parquet table (see --label), or the name of a public set. For folders of
-        images and for .npy files give --positives and --unlabelled instead.
+        images and for .npy files, give --positives and --unlabelled instead.
     method
-        Methods with commas; the others are compared with the first. `splitpu methods` lists them; supervised only where
-        the truth of the training rows is known.
+        The methods, separated by commas (see `splitpu methods`). All others are compared with the first. supervised
+        works only where the truth of the training rows is known.
     seeds
-        Whole numbers with commas: one run a method and seed, one after the other, so that seconds can be compared. Of a
-        named set each seed draws other labels. A single seed tells nothing about chance.
+        Seeds, separated by commas: one run for each method and seed, one after the other, so that their seconds can be
+        compared. For a named set, each seed draws other labels. A single seed says nothing about chance.
     prior
-        Share of positives in the population; if not given (auto), it is estimated once for all methods, and of a named
-        set once a draw of labels. Of a named set, true takes the true one; none if all are to do without.
+        The share of positives in the population, such as 0.3. auto (if not given) estimates it once for all methods
+        (for a named set, once for each draw of labels); true takes the known share of a named set; none if all methods
+        are to do without.
     out
-        The folder of all runs, with a line for each in runs.jsonl; runs/compare-DATA-... if not given, the same for the
-        same command.
+        The folder for all runs; runs.jsonl in it has a line for each. If not given: runs/compare-DATA-..., which is the
+        same for the same command.
     keep_checkpoints
         Keep the intermediate states of finished runs.
     """

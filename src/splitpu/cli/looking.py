@@ -18,19 +18,20 @@ def prior(
     device: Device = "auto",
     json: AsJson = False,
 ) -> int:
-    """Estimate the share of positives from labelled and unlabelled rows, by several estimators side by side.
+    """Estimate the share of positives in the population from labelled and unlabelled rows, by several estimators.
 
     Parameters
     ----------
     data
-        A .npz file with X and s, a .csv or .parquet table (see --label), or the name of a public set. For folders of
-        images and for .npy files give --positives and --unlabelled instead.
+        As for fit: a .npz file with X and s, a .csv or .parquet table (see --label), or the name of a public set. For
+        folders of images and for .npy files, give --positives and --unlabelled instead.
     scenario
-        How the data were sampled: single-training-set or case-control.
+        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
+        positives were collected separately).
     scores
-        How rows are compared: by quick classical learners, by the package's networks, or as suits the data.
+        What scores the rows: classical (quick learners), network (slower), or auto (whichever suits the data).
     seed
-        Of everything that is drawn.
+        The seed of all random draws.
     """
     from splitpu.cli.inputs import DataOptions
     from splitpu.cli.prior import run_prior
@@ -50,18 +51,20 @@ def sensitivity(
     device: Device = "auto",
     json: AsJson = False,
 ) -> int:
-    """Show how the decisions of a run change over a range of priors.
+    """Show how the decisions of a run would change if the prior were another one.
 
     Parameters
     ----------
     lowest
-        The smallest prior; from the interval of the estimate, or half the run's prior, if not given.
+        The smallest prior to try. If not given: the lower end of the estimate's interval, or half the run's prior if it
+        was not estimated.
     highest
-        The largest prior.
+        The largest prior to try. If not given: the upper end of that interval, or half as much again as the run's prior
+        (less where that would come near 1).
     steps
-        How many priors, the run's own included.
+        How many priors to try, the run's own included.
     refit
-        Train anew with every prior instead of only moving the threshold.
+        Train again with every prior, instead of only moving the threshold.
     """
     from splitpu.cli.sensitivity import run_sensitivity
 
@@ -78,18 +81,18 @@ def hard(
     link: Link = False,
     json: Flag = False,
 ) -> int:
-    """List the hard samples of a run, the most doubtful first, and lay their images into a folder for review.
+    """List the hard samples, those worth a second look, most doubtful first, and copy their images for review.
 
     Parameters
     ----------
     top
-        How many of them; all if not given, of which 20 are shown.
+        How many samples. If not given: all, of which the first 20 are shown.
     out
-        The file to write them to, CSV or, by the ending .parquet, Parquet; a table is shown if not given.
+        The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, a table is shown.
     copy_to
-        A new folder for copies of their images, or of patients' folders, named by rank and probability.
+        A new folder for copies of their images, or of the patients' folders, named by rank and probability.
     json
-        Print one JSON object; without --out it holds the samples.
+        Print one JSON object. It holds the samples unless --out is given.
     """
     from splitpu.cli.hard import run_hard
     from splitpu.cli.review import ReviewOptions
@@ -103,7 +106,7 @@ def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = Fals
     Parameters
     ----------
     file
-        The file to write; model.onnx in the run folder if not given.
+        The .onnx file to write. If not given: model.onnx in the run folder.
     """
     from splitpu.cli.export import run_export
 
@@ -111,12 +114,12 @@ def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = Fals
 
 
 def info(run: str | None = None, /, *, json: AsJson = False) -> int:
-    """Say what is installed and on which hardware, or what a run folder holds.
+    """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
 
     Parameters
     ----------
     run
-        A run folder, finished or not.
+        A run folder, of a finished or an unfinished run.
     """
     from splitpu.cli.info import run_info
 
@@ -131,19 +134,19 @@ def methods(*, json: AsJson = False) -> int:
 
 
 def data_list(*, json: AsJson = False) -> int:
-    """List the named sets and whether they are on this machine."""
+    """List the public sets that have a name, and whether they are on this machine."""
     from splitpu.cli.datasets import run_list
 
     return run_list(json=json)
 
 
 def data_get(name: str, /, *, json: AsJson = False) -> int:
-    """Download a named set into the cache.
+    """Download a public set into the cache.
 
     Parameters
     ----------
     name
-        One of those that `splitpu data list` shows.
+        The name of a set, as `splitpu data list` shows it.
     """
     from splitpu.cli.datasets import run_get
 

@@ -40,14 +40,14 @@ Settings = Annotated[list[str] | None, Parameter(name="--set", negative=(), cons
 Calibration = Literal["temperature", "platt", "isotonic"]
 
 # What many commands ask for in the same words, which are said here and not in their docstrings.
-FinishedRun = Annotated[str, Parameter(help="A finished run folder.")]
-Device = Annotated[str, Parameter(help="auto, cpu or cuda.")]
-Quiet = Annotated[Flag, Parameter(help="Show no progress.")]
+FinishedRun = Annotated[str, Parameter(help="The folder of a finished run.")]
+Device = Annotated[str, Parameter(help="Where to compute: auto (a GPU if there is one), cpu or cuda.")]
+Quiet = Annotated[Flag, Parameter(help="Do not show progress.")]
 AsJson = Annotated[Flag, Parameter(help="Print one JSON object.")]
 ResultAsJson = Annotated[Flag, Parameter(help="Print the result as one JSON object.")]
-Link = Annotated[Flag, Parameter(help="Make links there instead of copies.")]
+Link = Annotated[Flag, Parameter(help="With --copy-to: make links instead of copies.")]
 Strict = Annotated[
-    Flag, Parameter(help="Stop at the first image that cannot be read, instead of skipping up to a tenth of them.")
+    Flag, Parameter(help="Stop at the first file that cannot be read, instead of skipping up to a tenth of them.")
 ]
 
 
@@ -59,31 +59,32 @@ class DataWords:
     Parameters
     ----------
     positives
-        Folders of images (PNG, JPEG, TIFF, WebP), folders of patients (each a folder of DICOM files or one NIfTI file)
-        or .npy files whose rows are known to be positive; or, for a named set, how many of its positives are labelled.
+        The known positives: folders of images (PNG, JPEG, TIFF, WebP), folders of patients (each a folder of DICOM
+        files or one NIfTI file) or .npy files. For a named set: how many of its positives to label, such as 50.
     unlabelled
-        Folders of images or .npy files whose rows may be positive or not.
+        The rows that may be positive or not: folders or .npy files, as for --positives.
     test
-        What to test on: two folders of images or two .npy files, of positives and of negatives; or one table whose
-        label is the truth.
+        What to test on, with known truth: two folders or two .npy files, positives first, then negatives; or one table
+        whose label column is the truth.
     labels
-        A CSV of name and label for images: 1 = labelled positive, 0 or nothing = unlabelled.
+        For images, instead of --positives: a CSV file with the columns name and label (1 = labelled positive, 0 or
+        empty = unlabelled). Give the folder of all images as DATA.
     size
-        What images are resized to, as 64 or 48x64 (height x width). If not given, it is chosen from the images, up to
-        224 pixels (128 for fewer than 5,000 images), and the run says what it is.
+        The size to resize images to, such as 64 or 48x64 (height x width). If not given, it is chosen from the images,
+        up to 224 pixels (128 for fewer than 5,000 images), and the run says what it is.
     series
-        For patients: a part of the description of the DICOM series to take, such as T1; the one with the most slices if
-        not given.
+        For patients: which DICOM series to take, by a part of its description, such as T1. If not given: the one with
+        the most slices.
     slices
-        For patients: the most slices of one, chosen evenly from those with more; all if not given.
+        For patients: the largest number of slices; of patients with more, slices are chosen evenly. If not given: all.
     label
-        The column of a table that says which rows are labelled: 1 = positive, 0 or empty = unlabelled.
+        For tables: the column that says which rows are labelled (1 = positive, 0 or empty = unlabelled).
     positive_label
-        What that column says of positives, if not 1.
+        For tables: the value in that column that means positive. If not given: 1.
     names
-        The column of a table that holds what its rows are called, such as a patient's number; no feature.
+        For tables: the column with the names of the rows, such as a patient's number. It is not used as a feature.
     ignore
-        Columns of a table that are no features either: dates, or what was filled in because of the label.
+        For tables: columns not to use as features, such as dates or what was filled in because of the label.
     """
 
     positives: Words = None
@@ -114,27 +115,29 @@ class TrainingWords:
     Parameters
     ----------
     preset
-        Where the settings start from: default, paper, or record (slower: a warm-up, then fine-tuning).
+        The settings to start from: default, paper (as published) or record (slower: a warm-up, then fine-tuning).
     config
-        A TOML file of settings, laid over the preset.
+        A TOML file of settings, which override the preset.
     settings
-        A single setting such as student.epochs=20, laid over both; may be repeated.
+        A single setting such as student.epochs=20, which overrides both. May be repeated.
     rounds
-        Rounds of split and student.
+        How many rounds of split and student.
     backbone
-        auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
+        The network: auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
     weights
-        What resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors only).
+        Weights that resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors
+        only).
     warmup
-        simclr: learn features from all rows without labels first, and start every network from them; none if not given.
+        simclr: first learn features from all rows without labels, and start every network from them. If not given: no
+        warm-up.
     scenario
-        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
-        positives were collected apart).
+        How the data were sampled: single-training-set (one draw, some of its positives labelled; the default) or
+        case-control (the positives were collected separately).
     calibration
-        Make probabilities mean what they say, by temperature, platt or isotonic, learned on a fifth of the rows that is
-        kept out of the training (or as many as --set selection.held_out=... says).
+        Calibrate the probabilities by temperature, platt or isotonic, so that they mean what they say. This keeps a
+        fifth of the rows out of the training (or the share that --set selection.held_out=... says).
     device
-        auto, cpu or cuda.
+        Where to compute: auto (a GPU if there is one), cpu or cuda.
     """
 
     preset: str | None = None

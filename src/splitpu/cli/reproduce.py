@@ -32,52 +32,55 @@ def reproduce(
     smoke: Flag = False,
     render: Flag = False,
 ) -> int:
-    """Run a table or figure of the paper unit by unit, or write the result pages.
+    """Run the experiments behind a table or figure of the paper, or write the result pages.
 
-    Units that are done are skipped, an interrupted one goes on, and results of several machines merge by copying files.
+    An experiment consists of units, each of which gives one line of results. Units that are done are skipped, and an
+    interrupted one is continued. To merge the results of several machines, copy their files together.
 
     Parameters
     ----------
     name
-        main, early-stop, rho, ... (--list alone names them); several with commas, or all.
+        The experiment, such as main, early-stop or rho (`splitpu reproduce --list` shows all of them); several,
+        separated by commas; or all.
     recipe
-        paper, default or record; all that the experiment declares if not given.
+        Only this recipe: paper, default or record. If not given: all that the experiment declares.
     method
-        Only this method, or several with commas (see `splitpu methods`), whether the experiment declares it or not; of
-        `teachers` the students of this method. All that the experiment declares if not given.
+        Only this method, or several, separated by commas (see `splitpu methods`), even if the experiment does not
+        declare it; for `teachers`, the students of this method. If not given: all that the experiment declares.
     seeds
-        Whole numbers with commas, such as 0,1,2.
+        Only these seeds, separated by commas, such as 0,1,2.
     positives
-        Numbers of labelled positives with commas, such as 500,1000.
+        Only these numbers of labelled positives, separated by commas, such as 500,1000.
     minutes
-        Stop cleanly before so many minutes are over; the same command goes on later.
+        Stop cleanly before this many minutes are over. The same command continues later.
     fill
-        Use the minutes up: start units that may not end in them, too. They go on later if --cache is still there.
+        With --minutes: also start units that may not end in time. They are continued later if --cache is still there.
     results
         The folder of the result lines.
     cache
         The folder of finished stages, which all experiments share.
     datasets
-        The cache of the data sets.
+        The folder where downloaded data sets are cached.
     data_dir
-        The folder of sets that are read from files (busi, adrenal, breastmnist); if not given, $SPLITPU_DATA or the
+        The folder of sets that are read from files (busi, adrenal, breastmnist). If not given: $SPLITPU_DATA or the
         cache.
     docs
         The folder that --render writes to.
     side_by_side
-        How many units to run at once on one GPU; they share the data there, and stages that several need.
+        How many units to run at once on one GPU. They share the data there, and stages that several of them need.
     commit
-        The commit that results are noted with, where the code is not a git checkout.
+        The commit to record with the results, where the code is not a git checkout.
     only_list
-        List the units of the experiments and whether they are done; without NAME, list the experiments.
+        List the units of the experiment and whether they are done; without NAME, list the experiments.
     dry_run
         Print what would be run, in which order, and how long each unit may take on a GPU.
     choose
-        Say which candidate of a choice (recipe-choice) its criterion picks, from the lines that are there.
+        For an experiment that chooses between candidates, such as recipe-choice: say which one its criterion picks from
+        the results so far.
     smoke
-        Run every experiment, whichever is named, and every method for one tiny unit on the CPU.
+        Run one tiny unit of every experiment and every method on the CPU, whichever experiment is named.
     render
-        Write RESULTS.md and results.html from the lines that are there.
+        Write RESULTS.md and results.html from the results so far.
     """
     from splitpu.comma_lists import parse_numbers, parse_words
     from splitpu.experiments.command import Order, carry_out_politely
