@@ -178,13 +178,16 @@ class RunFolder:
         return lines
 
     def check_model(self) -> None:
-        """Refuse a finished run that has lost its model, which nothing but another copy or another run brings back."""
+        """Refuse a finished run whose model is lost or damaged: only another copy or another run brings it back."""
         missing = [name for name in MODEL_FILES if not (self.path / name).exists()]
         if missing:
             raise InputError(
                 f"{self.path} holds a finished run without {' and '.join(missing)}: copy the run folder again, or "
                 "train a new run."
             )
+        from splitpu.models import Model  # not above: most of what is done with a folder does without torch
+
+        Model.load(self.path)
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
