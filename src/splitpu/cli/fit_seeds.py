@@ -96,6 +96,16 @@ def _train_and_show(
     several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
+    # All runs at once are held: else a second command trains those that this one has not come to yet, and both fail.
+    with RunFolder(several.path).locked():
+        _train(several, loaded, display)
+        summary = several.summarise()
+    with named_if_unheard(several.path, f"splitpu fit --resume {in_a_command(several.path)}"):
+        show_summary(several, summary, json=json)
+    return 0
+
+
+def _train(several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay) -> None:
     left, shared = threading.Event(), SharedRows()
     with StopRequest() as stop:
         stopping = StopWhen(lambda: stop.wanted() or left.is_set())
@@ -110,10 +120,6 @@ def _train_and_show(
         except SomeRunsFailed as some:
             several.discard_if_empty()
             raise told(some, f"go on with: splitpu fit --resume {in_a_command(several.path)}") from some
-    summary = several.summarise()
-    with named_if_unheard(several.path, f"splitpu fit --resume {in_a_command(several.path)}"):
-        show_summary(several, summary, json=json)
-    return 0
 
 
 def _carry_out_seed(
