@@ -181,6 +181,14 @@ def test_a_second_command_at_the_same_runs_is_told_of_the_first(
     assert not (tmp_path / "run" / "seed7" / "result.json").exists()
 
 
+def test_finished_runs_are_shown_and_not_written_again(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that may only be read would refuse it; that a lock came and went can be told from the folder's time."""
+    before = {path: path.stat().st_mtime_ns for path in (several, *several.iterdir())}
+    code, out, _ = run_cli(capsys, "fit", "--resume", several, "--quiet", "--json")
+    assert code == 0 and json.loads(out)["seeds"] == [3, 0, 7]
+    assert {path: path.stat().st_mtime_ns for path in (several, *several.iterdir())} == before
+
+
 def test_no_more_at_once_when_resumed_than_was_asked_for(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

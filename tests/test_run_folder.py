@@ -1,6 +1,8 @@
 """The run folder: there whole or not at all, held by one process at a time, and never overwritten."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,21 @@ def test_two_processes_cannot_work_on_one_run(tmp_path: Path) -> None:
     with folder.locked(), pytest.raises(InputError, match="another process"), RunFolder(folder.path).locked():
         pass
     with folder.locked():
+        pass
+
+
+def test_a_run_that_may_only_be_read_is_not_sent_to_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there already is gone on with where it is; the refusal is stood in for, as root is refused nothing."""
+    folder = RunFolder.create(tmp_path / "run", a_request(), Config())
+
+    def refused(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "open", refused)
+    advice = r"run may not be written \(Permission denied\); make it writable, or go on with a copy in another place"
+    with pytest.raises(InputError, match=advice), folder.locked():
         pass
 
 

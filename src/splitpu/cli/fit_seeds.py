@@ -4,6 +4,7 @@ import dataclasses
 import sys
 import threading
 import traceback
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,8 @@ def _train_and_show(
     several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
-    # All runs at once are held: else a second command trains those that this one has not come to yet, and both fail.
-    with RunFolder(several.path).locked():
+    # All runs at once: else a second command trains those that this one has not come to yet, and both fail.
+    with RunFolder(several.path).locked() if loaded else nullcontext():
         _train(several, loaded, display)
         summary = several.summarise()
     with named_if_unheard(several.path, f"splitpu fit --resume {in_a_command(several.path)}"):

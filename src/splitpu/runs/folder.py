@@ -196,7 +196,7 @@ class RunFolder:
         """Hold the run alone; the system lets go of the lock when the process dies, however it dies."""
         with ExitStack() as held:
             try:
-                with disk_errors_in_words(self.path):
+                with disk_errors_in_words(self.path, advice="make it writable, or go on with a copy in another place."):
                     held.enter_context(held_alone(self.lock_file))
             except Taken:
                 raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None

@@ -80,11 +80,17 @@ class SeedsFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def summarise(self) -> dict[str, Any]:
-        """Write what the finished runs say together, for people and for programs."""
+        """Write what the finished runs say together, for people and for programs; nothing if it is there already.
+
+        So finished runs can be shown from a folder that may only be read.
+        """
         seeds = self.seeds()
         results = {seed: self.run(seed).read_result() for seed in seeds}
         content = summary_of(results)
-        write_text(self.summary, json.dumps(content, indent=2))
+        text = json.dumps(content, indent=2)
+        if self.page.exists() and self.summary.exists() and self.summary.read_text(encoding="utf-8") == text:
+            return content
+        write_text(self.summary, text)
         first = results[seeds[0]]
         title = f"{self.path.name}: {first['labelled']:,} labelled positives, {len(seeds)} seeds"
         pages = {f"seed {seed}": f"seed{seed}/{self.run(seed).report.name}" for seed in seeds}
