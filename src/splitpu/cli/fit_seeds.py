@@ -27,6 +27,7 @@ from splitpu.listening import worth_repeating
 from splitpu.runs.fitting import carry_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
+from splitpu.runs.prior_under_way import kept_until_all_are_known
 from splitpu.runs.several import FIGURES, SeedsFolder, mean_rows, seed_rows, warnings_in_words
 from splitpu.runs.sources import LoadedData, check_still_there, check_unchanged, load_draws
 from splitpu.runs.starting_weights import weights_file
@@ -68,7 +69,8 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
         return folder
 
     with named_if_interrupted(path):
-        several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+        with kept_until_all_are_known():
+            several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
         return _train_and_show(several, dict(zip(seeds, draws, strict=True)), display, json=json)
 
 
