@@ -10,10 +10,11 @@ from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
 from splitpu.config import Config
 from splitpu.engine.stage import EpochRecord, Observer
-from splitpu.errors import InputError
+from splitpu.errors import DiskFull, InputError
 from splitpu.files import disk_errors_in_words, replacing, write_text
 from splitpu.runs import Request, RunFolder, Source, fitting
 from splitpu.runs.observers import MetricsFile
+from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import load_request, load_source
 
 
@@ -48,6 +49,20 @@ def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("splitpu.runs.folder.os.rename", refuse)
     with pytest.raises(InputError, match="disk is full"):
         RunFolder.create(tmp_path / "runs" / "new", a_request(), Config())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_is_full_at_once_is_told_of_by_the_name_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: str) -> None:
+        raise DiskFull(f"{path} could not be written")
+
+    monkeypatch.setattr("splitpu.runs.folder.write_text", refuse)
+    with pytest.raises(DiskFull, match=f"full: {tmp_path / 'new'} could not be written; free some space"):
+        RunFolder.create(tmp_path / "new", a_request(), Config())
+    with pytest.raises(DiskFull, match=f"full: {tmp_path / 'new'} could not be written; free some space"):
+        SeedsFolder.create(tmp_path / "new", [0], lambda path, _: RunFolder.create(path, a_request(), Config()))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -88,6 +88,15 @@ def disk_errors_in_words(path: Path, *, advice: str = "choose another place.") -
         raise
 
 
+@contextmanager
+def full_disk_named_as(path: Path) -> Iterator[None]:
+    """Inside the block drafts of `path` are written, by names that the user has never seen."""
+    try:
+        yield
+    except DiskFull as full:
+        raise DiskFull(f"{path} could not be written", full.advice) from full
+
+
 def check_place(path: Path) -> None:
     """Find out before anything long is begun that nothing may be written at `path`, which need not be there yet.
 

@@ -12,7 +12,14 @@ from typing import Any
 
 from splitpu.config import Config, config_to_toml, read_config
 from splitpu.errors import InputError
-from splitpu.files import check_place, disk_errors_in_words, in_a_command, remove_leftovers, write_text
+from splitpu.files import (
+    check_place,
+    disk_errors_in_words,
+    full_disk_named_as,
+    in_a_command,
+    remove_leftovers,
+    write_text,
+)
 from splitpu.locks import Taken, held_alone
 from splitpu.runs.request import Request
 
@@ -102,7 +109,7 @@ class RunFolder:
         draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
         parent_is_new = not path.parent.exists()
         try:
-            with disk_errors_in_words(path):
+            with disk_errors_in_words(path), full_disk_named_as(path):
                 draft.path.mkdir(parents=True)
                 write_text(draft.config_file, config_to_toml(config))
                 write_text(draft.request_file, request.to_json())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.errors import InputError
-from splitpu.files import disk_errors_in_words, write_text
+from splitpu.files import disk_errors_in_words, full_disk_named_as, write_text
 from splitpu.report.seeds import render_seeds
 from splitpu.runs.folder import SEEDS_LIST, RunFolder
 
@@ -38,8 +38,9 @@ class SeedsFolder:
         """Make the folder with all its runs in one move, so that every seed it names has a run to go on with."""
         draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
-            for seed in seeds:
-                begin(draft.run(seed).path, seed)
+            with full_disk_named_as(path):
+                for seed in seeds:
+                    begin(draft.run(seed).path, seed)
             with disk_errors_in_words(path):
                 write_text(draft.list_file, json.dumps({"seeds": list(seeds), "at_once": at_once}))
                 os.rename(draft.path, path)
