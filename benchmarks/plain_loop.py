@@ -22,7 +22,7 @@ from splitpu.losses import (
     prediction_consistency,
     soft_cross_entropy,
 )
-from splitpu.methods.student import feature_predictor
+from splitpu.methods.student_task import feature_predictor
 from splitpu.networks import build_network
 from splitpu.views import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
 

@@ -28,7 +28,7 @@ from splitpu.losses import (
     soft_cross_entropy,
     upu_risk,
 )
-from splitpu.methods import student
+from splitpu.methods import student_task
 from splitpu.methods.context import Teacher
 from splitpu.networks import build_network
 from splitpu.views import Views
@@ -233,11 +233,11 @@ def compare_student_steps(device: str) -> None:
             networks = [build_network("cnn-small", (8, 8, 3)).to(device) for _ in range(2)]
             networks = [one.to(memory_format=torch.channels_last) for one in networks]
             teacher = Teacher(networks[0].eval(), 0.1, torch.linspace(-3, 3, 30, device=device), "key")
-            head = student.feature_predictor(networks[1].feature_dim).to(device)
-            task = student.StudentTask(networks[1], head, teacher, 0.4, config)
+            head = student_task.feature_predictor(networks[1].feature_dim).to(device)
+            task = student_task.StudentTask(networks[1], head, teacher, 0.4, config)
             allow_kernels(task.module, fused)
             names = ("fused_terms_apply", "fused_consistency_applies")
-            forced = mock.patch.multiple(student, **dict.fromkeys(names, lambda *_, fused=fused: fused))
+            forced = mock.patch.multiple(student_task, **dict.fromkeys(names, lambda *_, fused=fused: fused))
             groups = {"positives": [0, 1, 2], "easy": [5, 7, 9, 11, 13], third: [20, 21, 22, 25]}
             numbers = {name: torch.tensor(group, device=device) for name, group in groups.items()}
             batch = {name: Batch(number, raw[number]) for name, number in numbers.items()}

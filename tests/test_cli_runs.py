@@ -85,6 +85,15 @@ def test_a_missing_model(copied: Path, capsys: Capture) -> None:
     must_refuse(capsys, "fit", "--resume", copied, saying=saying)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+def test_a_finished_run_is_not_called_finished_with_half_a_model(copied: Path, capsys: Capture, name: str) -> None:
+    whole = (copied / name).read_bytes()
+    (copied / name).write_bytes(whole[: len(whole) // 2])
+    told = [must_refuse(capsys, *words, saying=rf"{re.escape(name)} .*; copy the run folder again, or train a new run")
+            for words in (("fit", "--resume", copied), ("evaluate", copied))]  # fmt: skip
+    assert told[0] == told[1]
+
+
 # ---------------------------------------------------------------------------------------------- predict, evaluate, info
 
 

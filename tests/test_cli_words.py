@@ -29,6 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("--prior", "30%"), "'30%' is no share; give a number between 0 and 1, such as 0.3, or auto"),
         (("--prior", "0,3"), "'0,3' is no share"),
         (("--seed", "x"), "'x' is no whole number"),
+        (("--seed", "-1"), "--seed -1 is negative: give a whole number from 0 on"),
         (("--rounds", "1.5"), "'1.5' is no whole number"),
         (("other.npz",), "other.npz is one word too many: splitpu fit --help"),
         (("--epochs", "3"), "--set base.epochs=20"),
@@ -42,6 +43,10 @@ def test_wrong_words_are_answered_with_the_right_ones(
     code, _, err = run_cli(capsys, "fit", run.parent / "a.npz", *words)
     assert code == 2 and sentence in err and err.count("\n") == 1
     assert "Literal" not in err and "literal" not in err
+
+
+def test_an_estimate_takes_the_same_seeds_as_a_run(capsys: Capture, run: Path) -> None:
+    must_refuse(capsys, "prior", run.parent / "a.npz", "--seed", "-1", saying="--seed -1 is negative")
 
 
 def test_a_command_without_settings_does_not_speak_of_them(capsys: Capture) -> None:

@@ -219,8 +219,8 @@ def test_other_seeds_give_other_models(vectors):
     assert not np.array_equal(tiny(random_state=8).fit(X, s).decision_function(X), reference)
 
 
-@pytest.mark.parametrize("seed", [2**31 - 2, 2**32 - 1, 2**40, -1])
-def test_a_prior_is_estimated_with_any_seed(vectors, seed):
+@pytest.mark.parametrize("seed", [2**31 - 2, 2**32 - 1, 2**40])
+def test_a_prior_is_estimated_with_large_seeds(vectors, seed):
     X, s = vectors[:2]
     fitted = tiny(prior="auto", rounds=0, random_state=seed).fit(X, s)
     assert 0 < fitted.prior_ < 1

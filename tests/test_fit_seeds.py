@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from process_tools import PATIENCE, start
 
 from splitpu import side_by_side
@@ -17,6 +17,7 @@ from splitpu.cli import fit_seeds, main
 from splitpu.engine import hardware
 from splitpu.listening import UNRELIABLE
 from splitpu.runs import fitting
+from splitpu.runs.folder import RunFolder
 from splitpu.runs.several import SeedsFolder, summary_of
 
 ASKED = ["--prior", "0.5", "--quiet", *TINY]
@@ -175,6 +176,26 @@ def test_ctrl_c_stops_all_and_all_go_on(data: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
         found, whole = (tmp_path / name / f"seed{seed}" / "model.safetensors" for name in ("run", "whole"))
         assert found.read_bytes() == whole.read_bytes()
+
+
+def test_a_second_command_at_the_same_runs_is_told_of_the_first(
+    several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(several, tmp_path / "run")
+    (tmp_path / "run" / "seed7" / "result.json").unlink()
+    with RunFolder(tmp_path / "run").locked():  # by a command that is still at another seed
+        must_refuse(
+            capsys, "fit", "--resume", tmp_path / "run", "--quiet", saying="another process is working on .*run;"
+        )
+    assert not (tmp_path / "run" / "seed7" / "result.json").exists()
+
+
+def test_finished_runs_are_shown_and_not_written_again(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder that may only be read would refuse it; that a lock came and went can be told from the folder's time."""
+    before = {path: path.stat().st_mtime_ns for path in (several, *several.iterdir())}
+    code, out, _ = run_cli(capsys, "fit", "--resume", several, "--quiet", "--json")
+    assert code == 0 and json.loads(out)["seeds"] == [3, 0, 7]
+    assert {path: path.stat().st_mtime_ns for path in (several, *several.iterdir())} == before
 
 
 def test_no_more_at_once_when_resumed_than_was_asked_for(

@@ -17,7 +17,7 @@ from splitpu.engine.half_weights import HalfCopies, HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
 from splitpu.kernels import allow_kernels
-from splitpu.methods.student import feature_predictor
+from splitpu.methods.student_task import feature_predictor
 from splitpu.networks import Backbone, Outputs, build_network
 from splitpu.networks.ensemble import Ensemble
 

@@ -1,7 +1,9 @@
 """`splitpu hard`: the hard samples of a run as a list, and their files to look at."""
 
 import csv
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -167,6 +169,35 @@ def test_patients_are_folders_and_those_known_by_number_stay_so(place: Path, cap
         (run / name).write_text((run / name).read_text().replace(chosen, "patient-0001"))
     code, _, err = run_cli(capsys, *words)
     assert code == 2 and "unlabelled/patient-0001 is known by its number alone" in err
+
+
+def test_a_patient_is_laid_out_without_what_no_reader_takes(tmp_path: Path) -> None:
+    patient = tmp_path / "all" / "Fall Ä 1"
+    (patient / "deep").mkdir(parents=True)
+    (patient / "deep" / "slice").write_bytes(b"a")
+    (patient / "lost").symlink_to("nowhere")
+    (patient / "deep" / "circle").symlink_to(patient)
+    os.mkfifo(patient / "pipe")
+    lay_out(tmp_path / "look", [ToReview(str(patient), "Fall Ä 1", 0.5)], link=False)
+    laid_out = [str(path.relative_to(tmp_path / "look")) for path in (tmp_path / "look").rglob("*") if path.is_file()]
+    assert laid_out == ["1_0.500_Fall Ä 1/deep/slice"]
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EACCES])
+def test_a_patient_that_cannot_be_laid_out_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    (tmp_path / "patient").mkdir()
+    (tmp_path / "patient" / "slice").write_bytes(b"a")
+
+    def refused(path: str, target: Path) -> None:
+        raise OSError(reason, os.strerror(reason), path)
+
+    monkeypatch.setattr(shutil, "copyfile", refused)
+    sentence = "the disk is full: .*look could not" if reason == errno.ENOSPC else "slice may not be read .* --link"
+    with pytest.raises(InputError, match=sentence):
+        lay_out(tmp_path / "look", [ToReview(str(tmp_path / "patient"), "patient", 0.5)], link=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["patient"]
 
 
 def test_a_folder_that_cannot_be_filled_is_not_left_half_full(tmp_path: Path) -> None:

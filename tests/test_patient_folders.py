@@ -47,6 +47,14 @@ def test_folders_of_patients_become_filled_up_rows_and_are_cached(tmp_path, cach
     assert two is None or two.train.pixels.shape == (7, 2, 6, 8, 1)
 
 
+def test_a_patient_on_both_sides_is_not_called_a_picture(tmp_path) -> None:
+    make_patients(tmp_path / "pos", 2, 1.0, 0)
+    make_patients(tmp_path / "unl", 4, 0.5, 0)
+    source = FolderSource(positives=(str(tmp_path / "pos"),), unlabelled=(str(tmp_path / "unl"),))
+    (warning,) = read_folders(source).warnings
+    assert warning.startswith("2 patients are both labelled positive and unlabelled (pos/case00 = unl/case00")
+
+
 def test_bad_files_are_listed_and_strict_stops(tmp_path) -> None:
     for at in range(12):
         write_series(tmp_path / "unl" / f"case{at:02d}", scan(False, at, slices=5))

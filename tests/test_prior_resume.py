@@ -18,6 +18,7 @@ from stopping import StopAt
 import splitpu.prior.network_scores as networks
 from splitpu.cli import main
 from splitpu.data import PUData
+from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.errors import DiskError, InputError, Interrupted
 from splitpu.runs.prior_under_way import kept_until_known
 
@@ -95,6 +96,42 @@ def test_a_stopped_estimate_goes_on_with_the_same_command(
     found, expected = (json.loads((place / "request.json").read_text()) for place in (run, whole))
     assert found["prior_estimate"] == expected["prior_estimate"] and found["prior"] == expected["prior"]
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_of_several_seeds_known_estimates_wait_for_the_others(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", str(whole.parent / "rows.npz"), *ASKED, "--seeds", "0,1", "--out", "deep/both"]
+    process = start_again(*words)
+    assert wait_for(second_estimate_begun, tmp_path, process)
+    process.send_signal(signal.SIGINT)
+    assert "the same command goes on from there" in process.communicate(timeout=PATIENCE)[1]
+    assert sorted(path.name[-6:] for path in Path("deep").iterdir()) == ["-seed0", "-seed1"]
+    done = {path: path.stat().st_mtime_ns for path in Path("deep").glob("*-seed0/checkpoints/*")}
+    trained_again = []
+    monkeypatch.setattr(CheckpointStore, "save", recording(CheckpointStore.save, trained_again))
+    capsys.readouterr()
+    assert main(words) == 0 and done
+    assert capsys.readouterr().err.count("an estimate of these rows was stopped; it goes on where it was") == 2
+    assert not {path.name for path in done} & set(trained_again)
+    assert [path.name for path in Path("deep").iterdir()] == ["both"]
+    assert (Path("deep/both/seed0/model.safetensors")).read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def second_estimate_begun(place: Path) -> bool:
+    return any(place.glob("deep/.prior-*-seed1/checkpoints/*.safetensors"))
+
+
+def recording(save: Any, names: list[str]) -> Any:
+    """The same, and the names of the files are written down."""
+
+    def recorded(store: CheckpointStore, stage: Any, state: Any) -> None:
+        path = store._path(stage)
+        names.extend([] if path is None else [path.name])
+        save(store, stage, state)
+
+    return recorded
 
 
 def test_networks_that_are_done_are_not_trained_again(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The run folder: there whole or not at all, held by one process at a time, and never overwritten."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,11 @@ from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
 from splitpu.config import Config
 from splitpu.engine.stage import EpochRecord, Observer
-from splitpu.errors import InputError
+from splitpu.errors import DiskFull, InputError
 from splitpu.files import disk_errors_in_words, replacing, write_text
 from splitpu.runs import Request, RunFolder, Source, fitting
 from splitpu.runs.observers import MetricsFile
+from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import load_request, load_source
 
 
@@ -49,6 +52,20 @@ def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_disk_that_is_full_at_once_is_told_of_by_the_name_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: str) -> None:
+        raise DiskFull(f"{path} could not be written")
+
+    monkeypatch.setattr("splitpu.runs.folder.write_text", refuse)
+    with pytest.raises(DiskFull, match=f"full: {tmp_path / 'new'} could not be written; free some space"):
+        RunFolder.create(tmp_path / "new", a_request(), Config())
+    with pytest.raises(DiskFull, match=f"full: {tmp_path / 'new'} could not be written; free some space"):
+        SeedsFolder.create(tmp_path / "new", [0], lambda path, _: RunFolder.create(path, a_request(), Config()))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_empty_folder_may_be_used_and_a_full_one_not(tmp_path: Path) -> None:
     empty, full = tmp_path / "empty", tmp_path / "full"
     empty.mkdir()
@@ -71,6 +88,21 @@ def test_two_processes_cannot_work_on_one_run(tmp_path: Path) -> None:
     with folder.locked(), pytest.raises(InputError, match="another process"), RunFolder(folder.path).locked():
         pass
     with folder.locked():
+        pass
+
+
+def test_a_run_that_may_only_be_read_is_not_sent_to_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there already is gone on with where it is; the refusal is stood in for, as root is refused nothing."""
+    folder = RunFolder.create(tmp_path / "run", a_request(), Config())
+
+    def refused(path: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "open", refused)
+    advice = r"run may not be written \(Permission denied\); make it writable, or go on with a copy in another place"
+    with pytest.raises(InputError, match=advice), folder.locked():
         pass
 
 

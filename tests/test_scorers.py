@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 
 from splitpu import InputError, NNPUClassifier, SplitPUClassifier
@@ -149,6 +149,35 @@ def test_a_search_with_the_scorer_can_be_pickled():
     search = GridSearchCV(LogisticRegression(), {"C": [1.0]}, scoring=scorer, cv=PUStratifiedKFold(2)).fit(X, s)
     again = pickle.loads(pickle.dumps(search))
     assert again.score(X, s) == search.score(X, s) and again.scoring == scorer
+
+
+@pytest.mark.parametrize(
+    ("seen", "unknown", "positive"), [(1, 0, None), (True, False, None), ("a seen one", "unknown", "a seen one")]
+)
+def test_a_threshold_is_tuned_without_negatives(seen, unknown, positive):
+    """Whoever takes unlabelled rows for negatives cuts too high; the scorer moves the cut to where it belongs."""
+    X, s, truth = pu_rows()
+    labels = np.where(s == 1, seen, unknown)
+    scorer = make_pu_scorer("accuracy", prior=0.5, scenario="single-training-set", positive=positive)
+    tuned = TunedThresholdClassifierCV(LogisticRegression(), scoring=scorer, cv=3).fit(X, labels)
+    untuned = LogisticRegression().fit(X, labels)
+    accuracy = [((model.predict(X) == seen) == truth).mean() for model in (tuned, untuned)]
+    assert accuracy[0] > 0.9 > 0.7 > accuracy[1]
+    assert (pickle.loads(pickle.dumps(tuned)).predict(X) == tuned.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("scorer", "sentence"),
+    [
+        (make_pu_scorer("roc_auc", prior=0.5), "choose one of accuracy, f1, precision"),
+        (make_pu_scorer(), "give both, as in make_pu_scorer"),
+        (make_pu_scorer("f1", prior=0.5), "give both, as in make_pu_scorer"),
+    ],
+)
+def test_a_scorer_that_cannot_tune_a_threshold_says_which_one_can(scorer, sentence):
+    X, s, _ = pu_rows()
+    with pytest.raises(InputError, match=sentence):
+        TunedThresholdClassifierCV(LogisticRegression(), scoring=scorer).fit(X, s)
 
 
 def test_scorer_understands_labels_the_other_way_round():

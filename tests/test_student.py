@@ -12,7 +12,7 @@ from splitpu.errors import SplitPUWarning
 from splitpu.losses import generalised_jensen_shannon, soft_cross_entropy
 from splitpu.methods import student
 from splitpu.methods.context import Teacher
-from splitpu.methods.student import StudentTask, feature_predictor
+from splitpu.methods.student_task import StudentTask, feature_predictor
 from splitpu.training import open_context, train
 
 

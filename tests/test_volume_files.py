@@ -13,6 +13,7 @@ import pytest
 from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
 from pydicom.sequence import Sequence
+from pydicom.uid import generate_uid
 from volume_tools import dicom_slice, scan, write_series
 
 from splitpu.data.images import BadImage
@@ -98,12 +99,34 @@ def test_a_copy_or_another_echo_at_a_place_is_left_out(tmp_path) -> None:
     measured = scan(True, 4, slices=4)
     paths = write_series(tmp_path / "a", measured)
     shutil.copy(paths[1], tmp_path / "a" / "a copy")
+    echo = pydicom.dcmread(paths[0])
+    echo.SOPInstanceUID, echo.InstanceNumber = generate_uid(), 98
+    echo.save_as(tmp_path / "a" / "echo")
     turned = pydicom.dcmread(paths[2])
     turned.ImageOrientationPatient, turned.InstanceNumber = [1, 0, 0, 0, 0, -1], 99
     turned.save_as(tmp_path / "a" / "scout")
     plan = planned(files_of(tmp_path / "a"), None)
     assert np.array_equal(volume_of(tmp_path / "a"), expected(measured))
-    assert sorted(remark.text.split()[0] for remark in plan.remarks if remark.kind == "unused") == ["is", "shows"]
+    assert sorted(" ".join(remark.text.split()[:2]) for remark in plan.remarks) == ["is a", "is turned", "shows a"]
+
+
+def test_copies_count_neither_as_slices_nor_in_the_choice_of_a_series(tmp_path) -> None:
+    short, long = scan(True, 5, slices=4), scan(False, 6, slices=5)
+    write_series(tmp_path / "a" / "long", long)
+    for path in write_series(tmp_path / "a" / "short", short):
+        stored = pydicom.dcmread(path)
+        del stored.ImagePositionPatient  # by which copies would be told from other slices
+        stored.save_as(path)
+    shutil.copytree(tmp_path / "a" / "short", tmp_path / "a" / "short again")
+    assert np.array_equal(volume_of(tmp_path / "a"), expected(long))
+    shutil.rmtree(tmp_path / "a" / "long")
+    assert np.array_equal(volume_of(tmp_path / "a"), expected(short)[::-1])
+
+
+def test_a_slope_of_nought_leaves_the_picture(tmp_path) -> None:
+    measured = scan(True, 3, slices=3)
+    write_series(tmp_path / "a", measured, RescaleSlope=0, RescaleIntercept=-1024)
+    assert np.array_equal(volume_of(tmp_path / "a"), expected(measured))
 
 
 def test_series_are_told_apart_and_chosen_by_description(tmp_path) -> None:
@@ -221,13 +244,37 @@ def test_a_decoder_that_dies_costs_one_file(monkeypatch) -> None:
     assert decoder._process is None
 
 
+def write_nifti(folder: Path, measured: np.ndarray) -> None:
+    """A volume (S, H, W) as a file whose patient axes lead right, front, up; those of DICOM lead left, back, up."""
+    folder.mkdir()
+    nibabel.save(nibabel.Nifti1Image(measured.transpose(2, 1, 0), np.diag([-1.0, -1.0, 3.0, 1.0])), folder / "one.nii")
+
+
+def test_what_is_no_number_is_as_dark_as_the_darkest_voxel(tmp_path) -> None:
+    measured = scan(True, 8, slices=5).astype(np.float32) + 2000  # far from nought
+    outside = np.zeros(measured.shape, np.bool_)
+    outside[:, :4], outside[0] = True, True  # among it a whole slice, of which the others have to say what is dark
+    write_nifti(tmp_path / "a", np.where(outside, np.nan, measured))
+    assert np.array_equal(volume_of(tmp_path / "a"), expected(np.where(outside, measured[~outside].min(), measured)))
+    write_nifti(tmp_path / "b", np.full_like(measured, np.nan))
+    with pytest.raises(BadImage, match="holds no value that is a number"):
+        volume_of(tmp_path / "b")
+
+
+def test_odd_headers_are_not_told_of_on_the_terminal(tmp_path, caplog) -> None:
+    measured = scan(True, 8, slices=5)
+    write_nifti(tmp_path / "a", measured)
+    content = bytearray((tmp_path / "a" / "one.nii").read_bytes())
+    content[80:92] = np.zeros(3, np.float32).tobytes()  # voxels of no size
+    (tmp_path / "a" / "one.nii").write_bytes(content)
+    assert np.array_equal(volume_of(tmp_path / "a"), expected(measured))
+    assert not caplog.records
+
+
 def test_nifti_shows_what_the_dicom_series_shows(tmp_path) -> None:
     measured = scan(True, 8, slices=5)
     write_series(tmp_path / "dicom", measured)
-    # Patient axes of NIfTI lead right, front, up; those of DICOM left, back, up.
-    from_dicom = np.diag([-1.0, -1.0, 3.0, 1.0])
-    (tmp_path / "nifti").mkdir()
-    nibabel.save(nibabel.Nifti1Image(measured.transpose(2, 1, 0), from_dicom), tmp_path / "nifti" / "one.nii.gz")
+    write_nifti(tmp_path / "nifti", measured)
     flipped = nibabel.Nifti1Image(
         np.ascontiguousarray(measured.transpose(2, 1, 0)[::-1, :, ::-1]), np.diag([1.0, -1.0, -3.0, 1.0])
     )
@@ -235,6 +282,8 @@ def test_nifti_shows_what_the_dicom_series_shows(tmp_path) -> None:
     nibabel.save(flipped, tmp_path / "other" / "one.nii")
     assert np.array_equal(volume_of(tmp_path / "dicom"), volume_of(tmp_path / "nifti"))
     assert np.array_equal(volume_of(tmp_path / "dicom"), volume_of(tmp_path / "other"))
-    moving = nibabel.Nifti1Image(np.stack([measured.transpose(2, 1, 0)] * 3, axis=-1), from_dicom)
+    still = nibabel.load(tmp_path / "nifti" / "one.nii")
+    moving = nibabel.Nifti1Image(np.stack([still.get_fdata()] * 3, axis=-1), still.affine)
+    (tmp_path / "nifti" / "one.nii").unlink()
     nibabel.save(moving, tmp_path / "nifti" / "one.nii.gz")
     assert np.array_equal(volume_of(tmp_path / "dicom"), volume_of(tmp_path / "nifti"))

@@ -73,16 +73,28 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def disk_errors_in_words(path: Path) -> Iterator[None]:
-    """Turn a full disk or a refused write inside the block into a sentence about `path`."""
+def disk_errors_in_words(path: Path, *, advice: str = "choose another place.") -> Iterator[None]:
+    """Turn a full disk or a refused write inside the block into a sentence about `path`.
+
+    The `advice` is for a place that may not be written; another one cannot be chosen for what is there already.
+    """
     try:
         yield
     except Exception as error:
         if means_no_room(error):
             raise DiskFull(f"{path} could not be written") from error
         if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
-            raise DiskError(f"{path} may not be written ({error.strerror}); choose another place.") from error
+            raise DiskError(f"{path} may not be written ({error.strerror}); {advice}") from error
         raise
+
+
+@contextmanager
+def full_disk_named_as(path: Path) -> Iterator[None]:
+    """Inside the block drafts of `path` are written, by names that the user has never seen."""
+    try:
+        yield
+    except DiskFull as full:
+        raise DiskFull(f"{path} could not be written", full.advice) from full
 
 
 def check_place(path: Path) -> None:

@@ -29,6 +29,7 @@ from splitpu.views import Views
 
 FORMAT = 1
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+AGAIN = "copy the run folder again, or train a new run"
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,7 @@ class Model:
             calibration = None if stored is None else PUCalibrator.from_dict(stored)
             scenario = description.get("scenario")
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-            message = (
-                f"{folder / DESCRIPTION} lacks or garbles a part of the model ({error}): copy the run folder again or "
-                "train anew."
-            )
+            message = f"{folder / DESCRIPTION} lacks or garbles a part of the model ({error}); {AGAIN}."
             raise ModelFileError(message) from error
         # Not in the block above: what goes wrong in the user's own network is no fault of the file.
         final, base = (
@@ -163,7 +161,7 @@ def _read_description(path: Path) -> dict[str, Any]:
         message = f"{path.parent} holds no finished model ({path.name} is missing); train one with 'splitpu fit'."
         raise ModelFileError(message) from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelFileError(f"{path} cannot be read ({error}); copy the run folder again.") from None
+        raise ModelFileError(f"{path} cannot be read ({error}); {AGAIN}.") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         found = description.get("format") if isinstance(description, dict) else None
         message = f"{path} has model format {found!r}, this version of splitpu reads {FORMAT}; train the model again."
@@ -175,9 +173,9 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
     except FileNotFoundError:
-        raise ModelFileError(f"{path} is missing; copy the run folder again.") from None
+        raise ModelFileError(f"{path} is missing; {AGAIN}.") from None
     except (OSError, SafetensorError) as error:
-        raise ModelFileError(f"{path} is damaged or cut short ({error}); copy the run folder again.") from None
+        raise ModelFileError(f"{path} is damaged or cut short ({error}); {AGAIN}.") from None
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Seeds as numpy and scikit-learn want them. Those they take already stay what they are: results depend on them."""
+"""Seeds: one rule for all of them, and as scikit-learn wants them. Those it takes already stay what they are."""
 
 import operator
 
@@ -7,32 +7,25 @@ from splitpu.errors import InputError
 _SEEDS: int = 2**32  # as many as scikit-learn knows
 
 
-def numpy_seed(seed: int) -> int:
-    """Any whole number as a seed for numpy, which takes none below nought.
-
-    >>> numpy_seed(7), numpy_seed(2**40), numpy_seed(-1)
-    (7, 1099511627776, 4294967295)
-    """
-    seed = whole_number(seed)
-    return seed if seed >= 0 else seed % _SEEDS
-
-
 def sklearn_seed(seed: int) -> int:
-    """Any whole number as a seed for scikit-learn, which takes none below nought and none of more than 32 bits.
+    """A seed for scikit-learn, which takes none of more than 32 bits.
 
-    >>> sklearn_seed(7), sklearn_seed(2**32 + 7), sklearn_seed(-1)
-    (7, 7, 4294967295)
+    >>> sklearn_seed(7), sklearn_seed(2**32 + 7)
+    (7, 7)
     """
-    return whole_number(seed) % _SEEDS
+    return checked_seed(seed) % _SEEDS
 
 
-def whole_number(seed: object) -> int:
-    """A seed as Python's own number, whatever kind of whole number it came as.
+def checked_seed(seed: object, given_as: str = "seed=") -> int:
+    """A seed as Python's own number, whatever kind of whole number it came as; `given_as` is how the user wrote it.
 
-    >>> whole_number(True), whole_number(3)
-    (1, 3)
+    >>> checked_seed(True), checked_seed(2**40)
+    (1, 1099511627776)
     """
     try:
-        return operator.index(seed)  # type: ignore[arg-type]
+        number = operator.index(seed)  # type: ignore[arg-type]
     except TypeError:
-        raise InputError(f"seed={seed!r} is not a whole number: give one, such as 0") from None
+        raise InputError(f"{given_as}{seed!r} is not a whole number: give one, such as 0") from None
+    if number < 0:  # numpy and scikit-learn take none either
+        raise InputError(f"{given_as}{number} is negative: give a whole number from 0 on")
+    return number

@@ -10,7 +10,7 @@ from splitpu.data.priors import check_share
 from splitpu.data.pudata import FEWEST_POSITIVES, Indices, PUData
 from splitpu.errors import InputError
 from splitpu.given import Floats, checked_scores
-from splitpu.seeds import numpy_seed
+from splitpu.seeds import checked_seed
 
 
 def pu_criterion(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayLike, prior: float) -> float:
@@ -65,7 +65,7 @@ def set_aside(data: PUData, share: float, seed: int) -> tuple[Indices, Indices]:
     """Row numbers of the same share of labelled and of unlabelled rows, for other things than training."""
     if not 0 < share < 1:
         raise InputError(f"share={share:g} cannot be held out; give a share between 0 and 1")
-    draw = np.random.default_rng(numpy_seed(seed))
+    draw = np.random.default_rng(checked_seed(seed))
     positives, unlabelled = (
         np.sort(draw.choice(rows, size=round(share * len(rows)), replace=False))
         for rows in (data.positives, data.unlabelled)

@@ -14,7 +14,7 @@ from splitpu.engine.lanes import Ended, SharedRows, in_lanes, sensible_lanes
 from splitpu.engine.stage import Observer
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
 from splitpu.runs.observers import Everyone, StopWhen
-from splitpu.seeds import whole_number
+from splitpu.seeds import checked_seed
 from splitpu.training import Backbone, Training, check_config, check_needs, train
 
 _One = TypeVar("_One")
@@ -116,7 +116,7 @@ def _whole_numbers(seeds: Sequence[int]) -> list[int]:
         raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
     if not given:
         raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
-    return [whole_number(seed) for seed in given]
+    return [checked_seed(seed) for seed in given]
 
 
 def _for_each(

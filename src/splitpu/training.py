@@ -31,7 +31,7 @@ from splitpu.methods.result import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.models import Model, ScoringNetwork
 from splitpu.networks.pretrained import PretrainedWeights
-from splitpu.seeds import whole_number
+from splitpu.seeds import checked_seed
 from splitpu.views import Views
 
 Floats = npt.NDArray[np.float64]
@@ -94,7 +94,7 @@ def train(
     """
     check_pudata(data)
     check_config(config)
-    seed = whole_number(seed)
+    seed = checked_seed(seed)
     prior = check_needs(config, data, prior)
     if prior_interval is not None:
         prior_interval = check_interval(prior_interval, prior)

@@ -30,6 +30,7 @@ from splitpu.runs.estimates import KNOWN_ROWS
 from splitpu.runs.fitting import check_network
 from splitpu.runs.folder import RUNS
 from splitpu.runs.observers import StopWhen
+from splitpu.runs.prior_under_way import kept_until_all_are_known
 from splitpu.runs.request import Source
 from splitpu.runs.sources import LoadedData, load_draws
 from splitpu.runs.starting_weights import weights_file
@@ -79,7 +80,8 @@ def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_js
     rows = _loaded(asked, seeds, display)
     asked, folder = _folder_asked(asked, methods, rows)
     with folder.locked():  # before anything of it is read, as another command may be about to write it
-        plan = _planned(asked, methods, rows, folder, display)
+        with kept_until_all_are_known():
+            plan = _planned(asked, methods, rows, folder, display)
         _train(asked, plan, display, keep_checkpoints=keep_checkpoints)
     show_comparison(folder, methods, seeds, json=as_json)
     return 0

@@ -30,6 +30,7 @@ from splitpu.runs.request import Request, Source
 from splitpu.runs.several import SeedsFolder
 from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.runs.starting_weights import weights_file
+from splitpu.seeds import checked_seed
 from splitpu.stop_request import StopRequest
 from splitpu.training import check_method, profile_of, with_calibration
 
@@ -64,9 +65,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         return run_fit_seeds(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
     if asked.side_by_side is not None:
         raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
-    seed = asked.seed or 0
-    if seed < 0:
-        raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
+    seed = checked_seed(asked.seed or 0, "--seed ")
     check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
     source = source_to_fit(asked, seed)
     path = RunFolder.free_path(asked.out, source.title)

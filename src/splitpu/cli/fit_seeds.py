@@ -4,6 +4,7 @@ import dataclasses
 import sys
 import threading
 import traceback
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from splitpu.listening import worth_repeating
 from splitpu.runs.fitting import carry_out
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.observers import Everyone, StopWhen
+from splitpu.runs.prior_under_way import kept_until_all_are_known
 from splitpu.runs.several import FIGURES, SeedsFolder, mean_rows, seed_rows, warnings_in_words
 from splitpu.runs.sources import LoadedData, check_still_there, check_unchanged, load_draws
 from splitpu.runs.starting_weights import weights_file
@@ -67,7 +69,8 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
         return folder
 
     with named_if_interrupted(path):
-        several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+        with kept_until_all_are_known():
+            several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
         return _train_and_show(several, dict(zip(seeds, draws, strict=True)), display, json=json)
 
 
@@ -96,6 +99,16 @@ def _train_and_show(
     several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
+    # All runs at once: else a second command trains those that this one has not come to yet, and both fail.
+    with RunFolder(several.path).locked() if loaded else nullcontext():
+        _train(several, loaded, display)
+        summary = several.summarise()
+    with named_if_unheard(several.path, f"splitpu fit --resume {in_a_command(several.path)}"):
+        show_summary(several, summary, json=json)
+    return 0
+
+
+def _train(several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay) -> None:
     left, shared = threading.Event(), SharedRows()
     with StopRequest() as stop:
         stopping = StopWhen(lambda: stop.wanted() or left.is_set())
@@ -110,10 +123,6 @@ def _train_and_show(
         except SomeRunsFailed as some:
             several.discard_if_empty()
             raise told(some, f"go on with: splitpu fit --resume {in_a_command(several.path)}") from some
-    summary = several.summarise()
-    with named_if_unheard(several.path, f"splitpu fit --resume {in_a_command(several.path)}"):
-        show_summary(several, summary, json=json)
-    return 0
 
 
 def _carry_out_seed(

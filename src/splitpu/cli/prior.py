@@ -14,6 +14,7 @@ from splitpu.prior.estimate import PriorEstimate, estimate_prior
 from splitpu.prior.resolve import being_estimated
 from splitpu.prior.scores import ScoreKind, too_few_rows
 from splitpu.runs.sources import load_source
+from splitpu.seeds import checked_seed
 
 _MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
@@ -30,6 +31,7 @@ def run_prior(
     """Every estimator, the recommended value, and what speaks against relying on it."""
     if asked.test is not None:
         raise InputError("--test is for fit and evaluate: the prior is estimated without any test rows.")
+    checked_seed(seed, "--seed ")
     display = choose_display(quiet=json)
     with display.watching() as watch:
         loaded = load_source(source_asked(asked, seed=seed, scenario=scenario), display.say, watch)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from splitpu.data.scanning import contents
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, ends_in
 
@@ -83,6 +84,29 @@ def _lay(path: str, target: Path, link: bool) -> None:
     if link:
         os.symlink(path, target)
     elif os.path.isdir(path):
-        shutil.copytree(path, target)
+        _copy_folder(path, target)
     else:
+        _copy_file(path, target)
+
+
+def _copy_folder(folder: str, target: Path) -> None:
+    """What a reader finds in a patient's folder: no links that lead nowhere or in circles, and no pipes."""
+    target.mkdir()
+    true_path = Path(os.path.realpath(folder))
+    closed = {str(one) for one in (true_path, *true_path.parents)}
+    for found in contents(folder, closed, lambda path: "" if os.path.isfile(path) else "is not a regular file"):
+        if not found.why:
+            copy = target / os.path.relpath(found.path, folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            _copy_file(found.path, copy)
+
+
+def _copy_file(path: str, target: Path) -> None:
+    try:
         shutil.copyfile(path, target)
+    except PermissionError as error:
+        if error.filename != path:
+            raise
+        raise InputError(
+            f"{path} may not be read ({error.strerror}): change that, or lay out links with --link."
+        ) from error

@@ -47,10 +47,10 @@ def _reasons_of(entries: Sequence[Skipped]) -> str:
     return listed([f"{count:,} ({why})" for why, count in Counter(entry.why for entry in entries).most_common()])
 
 
-def leak_in_words(pairs: Sequence[tuple[str, str]], where: str, advice: str) -> list[str]:
-    """A sentence about equal pictures, if there are any."""
+def leak_in_words(pairs: Sequence[tuple[str, str]], what: str, where: str, advice: str) -> list[str]:
+    """A sentence about equal pictures or patients, which `what` says in the singular, if there are any."""
     if not pairs:
         return []
-    pictures = "pictures are" if len(pairs) > 1 else "picture is"
+    pictures = f"{what}s are" if len(pairs) > 1 else f"{what} is"
     shown = [f"{first} = {second}" for first, second in pairs]
     return [f"{len(pairs):,} {pictures} {where} ({listed(shown)}): {advice}."]

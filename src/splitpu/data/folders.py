@@ -96,12 +96,13 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
         test, test_truth = read_test_folders(source.test, train.spec, strict=source.strict, watch=watch)
     leaks = _equal_pictures(train, labelled)
     leaks_into_test = _equal_in_both(train, test) if test else []
+    what = "patient" if isinstance(train.spec, VolumeSpec) else "picture"
     warnings = [
         # Who names the form has a model already, which is judged by these rows and was trained on others.
         *train.in_words("training" if spec is None else "given"),
         *(test.in_words("test") if test else []),
-        *leak_in_words(leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
-        *leak_in_words(leaks_into_test, "in both the training and the test folders", "the test figures flatter"),
+        *leak_in_words(leaks, what, "both labelled positive and unlabelled", "keep each of them on one side only"),
+        *leak_in_words(leaks_into_test, what, "in both the training and the test folders", "the test figures flatter"),
     ]
     return FolderData(train, labelled, test, test_truth, (*leaks, *leaks_into_test), tuple(warnings))
 

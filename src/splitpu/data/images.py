@@ -1,6 +1,7 @@
 """One image file -> one array. What is wrong with a file comes back as words, whatever the file does to the decoder."""
 
 import hashlib
+import logging
 import os
 import stat
 import warnings
@@ -91,10 +92,13 @@ def refuse_irregular(path: str | Path) -> None:
 
 
 @contextmanager
-def reasons_in_words(reason: Callable[[Exception], str]) -> Iterator[None]:
-    """Turn whatever a decoder raises into BadImage, in words that `reason` finds, and what it warns of into nothing."""
+def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = None) -> Iterator[None]:
+    """Turn whatever a decoder raises into BadImage, in words that `reason` finds, and what it warns of into nothing.
+
+    `log` is the logger of a library that tells of damage there, on the user's terminal.
+    """
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _unheard(log):
             warnings.simplefilter("ignore")
             yield
     except BadImage:
@@ -103,6 +107,18 @@ def reasons_in_words(reason: Callable[[Exception], str]) -> Iterator[None]:
         raise BadImage("needs more memory than there is") from error
     except Exception as error:  # a decoder given damaged bytes may raise anything at all
         raise BadImage(reason(error)) from error
+
+
+@contextmanager
+def _unheard(log: str | None) -> Iterator[None]:
+    logger = logging.getLogger(log)
+    level = logger.level
+    try:
+        if log is not None:
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def require_pillow() -> None:

@@ -15,6 +15,7 @@ from splitpu.data.pudata import FEWEST_POSITIVES
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.labels import Mask
 from splitpu.predictor import Array
+from splitpu.seeds import checked_seed
 
 CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
 LARGEST_SEED = 2**31 - 1
@@ -117,5 +118,5 @@ def laid_over(start: Config, config: Any) -> Config:
 def integer_seed(random_state: Any) -> int:
     """An integer stays itself, so that the command line with the same seed gives the same model."""
     if isinstance(random_state, int | np.integer):
-        return int(random_state)
+        return checked_seed(random_state, "random_state=")
     return int(check_random_state(random_state).randint(LARGEST_SEED))

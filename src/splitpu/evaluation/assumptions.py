@@ -10,7 +10,7 @@ from splitpu.data.pudata import PUData, check_pudata
 from splitpu.evaluation.pu_metrics import auc_against_unlabelled
 from splitpu.prior.bbe import best_bin
 from splitpu.prior.scores import PUScores, ScoreKind, described, pu_scores
-from splitpu.seeds import numpy_seed, sklearn_seed
+from splitpu.seeds import checked_seed, sklearn_seed
 
 FEWEST_ROWS = 25  # of each kind among the likely positives, to say anything
 CLEAR_AUC, CLEAR_SIGMAS = 0.6, 3.0
@@ -110,7 +110,7 @@ def _by_lines(data: PUData, found: PUScores, seed: int) -> _Look:
     """
     kept = np.arange(len(found.rows))
     if len(kept) > MOST_ROWS:
-        kept = np.sort(np.random.default_rng(numpy_seed(seed)).choice(kept, MOST_ROWS, replace=False))
+        kept = np.sort(np.random.default_rng(checked_seed(seed)).choice(kept, MOST_ROWS, replace=False))
     labelled = found.labelled[kept]
     if min(labelled.sum(), (~labelled).sum()) < FEWEST_ROWS:
         return _Look(int(labelled.sum()), int((~labelled).sum()))

@@ -11,7 +11,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data.priors import check_interval, check_prior_of_sample
 from splitpu.evaluation.monotone import ScoreCells, Spread, monotone_spread
 from splitpu.given import checked_scores, warn_of_probabilities
-from splitpu.seeds import numpy_seed
+from splitpu.seeds import checked_seed
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,7 +108,7 @@ def evaluate_pu(
         prior_interval = check_interval(prior_interval, prior)
     warn_of_probabilities(positive, unlabelled)
     share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
-    rng = np.random.default_rng(numpy_seed(seed))
+    rng = np.random.default_rng(checked_seed(seed))
     draws = _DRAWS if intervals else 0
     priors = np.concatenate([[prior], _prior_draws(prior, prior_interval, draws, rng)])
     shares = np.concatenate(

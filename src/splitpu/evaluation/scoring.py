@@ -1,7 +1,8 @@
 """Model selection inside scikit-learn, without a single negative label."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from splitpu.errors import InputError
 from splitpu.evaluation.degenerate import SAID_OF_ALL, find_degeneracies
 from splitpu.evaluation.pu_metrics import evaluate_pu
 from splitpu.evaluation.splitters import PUStratifiedKFold
-from splitpu.labels import labelled_mask
+from splitpu.labels import binary_truth, labelled_mask
 from splitpu.seeds import sklearn_seed
 
 CHOICES = ("accuracy", "f1", "precision", "roc_auc", "average_precision", "nnpu")
 WORST = {"accuracy": 0.0, "f1": 0.0, "precision": 0.0, "nnpu": -1.0}
 AT_THE_THRESHOLD = tuple(WORST)  # metrics that look at decisions, not only at their order
+OF_LABELS = ("accuracy", "f1", "precision")  # metrics that look at nothing but what each row is called
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,59 @@ class PUScorer:
         if prior is None:
             raise InputError(f"{type(learner).__name__} has no prior_ of its own: give make_pu_scorer a prior")
         scenario = self.scenario or getattr(learner, "scenario", None) or "single-training-set"
-        known, other = decision[labelled], decision[~labelled]
-        if metric in AT_THE_THRESHOLD and _says_the_same_of_all(known, other, prior, scenario):
-            return WORST[metric]
-        found = evaluate_pu(known, other, prior, scenario=scenario, intervals=False)
-        return -found.nnpu if metric == "nnpu" else found[metric].value
+        return _value(metric, decision[labelled], decision[~labelled], prior, scenario)
+
+    # The rest is what TunedThresholdClassifierCV takes of a scorer. It does not call it, but asks for a function of
+    # labels, in a way that scikit-learn keeps to itself.
+
+    _sign = 1  # greater is better
+
+    @property
+    def _kwargs(self) -> dict[str, object]:
+        return {"pos_label": self.positive}
+
+    @property
+    def _score_func(self) -> Callable[..., float]:
+        if self.metric not in OF_LABELS:
+            raise InputError(
+                f"metric={self.metric!r} is computed from decisions, and TunedThresholdClassifierCV shows the scorer "
+                f"labels alone: choose one of {', '.join(OF_LABELS)}"
+            )
+        if self.prior is None or self.scenario is None:
+            raise InputError(
+                "TunedThresholdClassifierCV shows the scorer no model to take prior and scenario from: give both, "
+                f"as in make_pu_scorer({self.metric!r}, prior=0.3, scenario='single-training-set')"
+            )
+        return partial(_value_of_labels, self.metric, self.prior, self.scenario)
+
+    def get_metadata_routing(self) -> Any:
+        """What else scikit-learn is to pass on when it scores: nothing."""
+        from sklearn.utils.metadata_routing import MetadataRequest
+
+        return MetadataRequest(owner=self)
+
+
+def _value_of_labels(
+    metric: str, prior: float, scenario: Scenario, y: npt.ArrayLike, called: npt.ArrayLike, pos_label: object = None
+) -> float:
+    """The value of a metric for rows that are `called` one label or the other, without a model to ask further."""
+    labelled = labelled_mask(y, name="y", positive=pos_label)
+    decision = np.where(binary_truth(called, positive=pos_label), 1.0, -1.0)
+    return _value(metric, decision[labelled], decision[~labelled], prior, scenario)
+
+
+def _value(
+    metric: str,
+    known: npt.NDArray[np.float64],
+    other: npt.NDArray[np.float64],
+    prior: float,
+    scenario: Scenario,
+) -> float:
+    """The value of a metric for decisions on P and on U; the worst one for a model that says the same of all rows."""
+    if metric in AT_THE_THRESHOLD and _says_the_same_of_all(known, other, prior, scenario):
+        return WORST[metric]
+    found = evaluate_pu(known, other, prior, scenario=scenario, intervals=False)
+    return -found.nnpu if metric == "nnpu" else found[metric].value
 
 
 def make_pu_scorer(
@@ -60,6 +110,9 @@ def make_pu_scorer(
     own as well, if it has one and no other is given. Recall is refused: a model that calls everything positive has the
     best one. For the same reason a model that says the same of all rows gets the worst value of a metric that looks at
     its decisions: its F1 of 2 * prior / (1 + prior), say, would beat many an honest one.
+
+    `TunedThresholdClassifierCV` takes accuracy, f1 and precision, and wants `prior` and `scenario` to be given, and
+    `positive` unless that is 1 or True: it shows a scorer what rows are called, never the model.
 
     >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from splitpu.prior.learners import Floats
 from splitpu.prior.penl1 import PenL1
 from splitpu.prior.scores import PUScores, ScoreKind, pu_scores
 from splitpu.prior.tice import tice
-from splitpu.seeds import numpy_seed
+from splitpu.seeds import checked_seed
 
 if TYPE_CHECKING:
     from splitpu.engine.stage import Observer
@@ -127,7 +127,7 @@ def estimate_prior(
     found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer, checkpoints=checkpoints)
     _must_separate(found)
     _must_overlap(found)
-    rng = np.random.default_rng(numpy_seed(seed))
+    rng = np.random.default_rng(checked_seed(seed))
     shares = _quick_shares(found, rng, seed)
     shares |= {name: _share_slowly(found, SLOW[name], rng, seed) for name in SLOW if every or method == name}
     chosen = RECOMMENDED if method == "auto" else method

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.seeds import numpy_seed
+from splitpu.seeds import checked_seed
 
 Floats = npt.NDArray[np.float64]
 
@@ -19,7 +19,7 @@ def km2(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
     The mean (in kernel space) of the negatives is lam * mean_U + (1 - lam) * mean_P with lam = 1 / (1 - share). For a
     larger lam this is no longer the mean of any rows, and its distance to the nearest such mean starts to grow.
     """
-    rng = np.random.default_rng(numpy_seed(seed))
+    rng = np.random.default_rng(checked_seed(seed))
     positive, unlabelled = (_at_most(rows, rng) for rows in (positive, unlabelled))
     rows = np.concatenate([positive, unlabelled])
     kernel = _gaussian_kernel(rows)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.seeds import numpy_seed, sklearn_seed
+from splitpu.seeds import checked_seed, sklearn_seed
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ class KernelLogistic:
         """`sharpness` divides the squared width of the kernel, which is else the typical squared distance of rows."""
         from sklearn.kernel_approximation import Nystroem
 
-        rng = np.random.default_rng(numpy_seed(seed))
+        rng = np.random.default_rng(checked_seed(seed))
         one, other = (features[rng.integers(len(features), size=1000)] for _ in range(2))
         typical = float(np.median(((one - other) ** 2).sum(1))) or 1.0
         kernel = Nystroem(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.seeds import numpy_seed
+from splitpu.seeds import checked_seed
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class PenL1:
     @classmethod
     def fit(cls, positive: Floats, unlabelled: Floats, seed: int = 0) -> "PenL1":
         """Choose the width of the bumps and the penalty that find most divergence on rows kept aside."""
-        rng = np.random.default_rng(numpy_seed(seed))
+        rng = np.random.default_rng(checked_seed(seed))
         both = np.concatenate([positive, unlabelled])
         centres = both[rng.choice(len(both), min(CENTRES, len(both)), replace=False)]
         apart = [_squared_distance(rows, centres) for rows in (positive, unlabelled)]

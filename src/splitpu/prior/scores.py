@@ -11,7 +11,7 @@ from splitpu.data.pudata import Indices, PUData
 from splitpu.errors import InputError
 from splitpu.prior.learners import Flags, Floats, KernelLogistic, Learner, RandomTrees
 from splitpu.prior.tedn import APART, CROSS_FITTINGS, CrossFitted, alternate, mean_scores
-from splitpu.seeds import numpy_seed, sklearn_seed
+from splitpu.seeds import checked_seed, sklearn_seed
 
 if TYPE_CHECKING:
     from splitpu.engine.stage import Observer
@@ -159,7 +159,7 @@ def too_few_rows(data: PUData) -> str:
 
 def chosen_rows(data: PUData, seed: int) -> Indices:
     """The rows that classifiers learn from: all of them, or a draw of each kind where there are very many."""
-    rng = np.random.default_rng(numpy_seed(seed))
+    rng = np.random.default_rng(checked_seed(seed))
     parts = []
     for rows, most in ((data.positives, MOST_POSITIVES), (data.unlabelled, MOST_UNLABELLED)):
         parts.append(rows if len(rows) <= most else rng.choice(rows, most, replace=False))
@@ -171,5 +171,5 @@ def judged_rows(data: PUData, learned: Indices, seed: int) -> Indices:
     others = np.setdiff1d(data.unlabelled, learned)
     room = min(MOST_JUDGED, MOST_JUDGED_VALUES // int(np.prod(data.features.shape[1:]))) - len(learned)
     if len(others) > room:
-        others = np.random.default_rng([numpy_seed(seed), 1]).choice(others, max(room, 0), replace=False)
+        others = np.random.default_rng([checked_seed(seed), 1]).choice(others, max(room, 0), replace=False)
     return np.sort(np.concatenate([learned, others]))

@@ -7,7 +7,7 @@ import numpy as np
 
 from splitpu.prior.bbe import bbe
 from splitpu.prior.learners import Flags, Floats, Learner, Rows
-from splitpu.seeds import numpy_seed, sklearn_seed
+from splitpu.seeds import checked_seed, sklearn_seed
 
 FOLDS = 5
 ROUNDS = 3
@@ -64,7 +64,7 @@ def _folds(labelled: Flags, learned: Flags, seed: int) -> list[tuple[Rows, Rows]
 
     rows, others = (
         np.flatnonzero(learned),
-        np.random.default_rng(numpy_seed(seed)).permutation(np.flatnonzero(~learned)),
+        np.random.default_rng(checked_seed(seed)).permutation(np.flatnonzero(~learned)),
     )
     splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(seed))
     return [

@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.seeds import numpy_seed
+from splitpu.seeds import checked_seed
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -23,7 +23,7 @@ def tice(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
     tree grown on one half of the rows proposes subsets rich in labels; the other half gives a lower bound for c in
     each, and the largest bound is taken. A second pass uses the c of the first in the width of its bounds.
     """
-    rng = np.random.default_rng(numpy_seed(seed))
+    rng = np.random.default_rng(checked_seed(seed))
     rows = np.concatenate([positive, unlabelled])
     labelled = np.arange(len(rows)) < len(positive)
     half = rng.permutation(len(rows)) % 2 == 0

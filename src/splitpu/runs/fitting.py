@@ -169,7 +169,7 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
         note(f"{folder.skipped} lists every file that is not used, and why")
     if loaded.duplicates:
         write_duplicates(folder.duplicates, loaded)
-        note(f"{folder.duplicates} lists all of the equal pictures")
+        note(f"{folder.duplicates} lists all that are equal")
 
 
 def _write_everything(

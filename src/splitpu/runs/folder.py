@@ -12,7 +12,14 @@ from typing import Any
 
 from splitpu.config import Config, config_to_toml, read_config
 from splitpu.errors import InputError
-from splitpu.files import check_place, disk_errors_in_words, in_a_command, remove_leftovers, write_text
+from splitpu.files import (
+    check_place,
+    disk_errors_in_words,
+    full_disk_named_as,
+    in_a_command,
+    remove_leftovers,
+    write_text,
+)
 from splitpu.locks import Taken, held_alone
 from splitpu.runs.request import Request
 
@@ -102,7 +109,7 @@ class RunFolder:
         draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
         parent_is_new = not path.parent.exists()
         try:
-            with disk_errors_in_words(path):
+            with disk_errors_in_words(path), full_disk_named_as(path):
                 draft.path.mkdir(parents=True)
                 write_text(draft.config_file, config_to_toml(config))
                 write_text(draft.request_file, request.to_json())
@@ -178,13 +185,16 @@ class RunFolder:
         return lines
 
     def check_model(self) -> None:
-        """Refuse a finished run that has lost its model, which nothing but another copy or another run brings back."""
+        """Refuse a finished run whose model is lost or damaged: only another copy or another run brings it back."""
         missing = [name for name in MODEL_FILES if not (self.path / name).exists()]
         if missing:
             raise InputError(
                 f"{self.path} holds a finished run without {' and '.join(missing)}: copy the run folder again, or "
                 "train a new run."
             )
+        from splitpu.models import Model  # not above: most of what is done with a folder does without torch
+
+        Model.load(self.path)
 
     # ---------------------------------------------------------------------------------------------------------- writing
 
@@ -193,7 +203,7 @@ class RunFolder:
         """Hold the run alone; the system lets go of the lock when the process dies, however it dies."""
         with ExitStack() as held:
             try:
-                with disk_errors_in_words(self.path):
+                with disk_errors_in_words(self.path, advice="make it writable, or go on with a copy in another place."):
                     held.enter_context(held_alone(self.lock_file))
             except Taken:
                 raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None

@@ -1,13 +1,33 @@
 """An estimate of the prior that takes minutes: what it has is kept, so that the same command goes on with it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
 from splitpu.data.pudata import PUData
 from splitpu.errors import DiskError, InputError
 from splitpu.prior.scores import needs_networks
 from splitpu.runs.folder import RunFolder, remove_if_empty
+
+Removal = Callable[[], None]
+_TOGETHER: ContextVar[list[Removal] | None] = ContextVar("removed together", default=None)
+
+
+@contextmanager
+def kept_until_all_are_known() -> Iterator[None]:
+    """Inside the block estimates are kept that are known already: of several, one after the other, all are needed.
+
+    Whoever is stopped at the third would else begin with the first again.
+    """
+    known: list[Removal] = []
+    outside = _TOGETHER.set(known)
+    try:
+        with _removed_when_settled(lambda: [remove() for remove in reversed(known)]):
+            yield
+    finally:
+        _TOGETHER.reset(outside)
 
 
 @contextmanager
@@ -28,14 +48,22 @@ def kept_until_known(data: PUData, seed: int, beside: Path) -> Iterator[Path | N
             yield None
             return
         folder.sweep()
-        try:
+        remove, together = partial(_remove, folder, above_is_new), _TOGETHER.get()
+        with _removed_when_settled(remove if together is None else partial(together.append, remove)):
             yield folder.checkpoints
-        except DiskError:  # the estimate is possible and waits for room
-            raise
-        except InputError:
-            _remove(folder, above_is_new)
-            raise
-        _remove(folder, above_is_new)
+
+
+@contextmanager
+def _removed_when_settled(remove: Callable[[], object]) -> Iterator[None]:
+    """Call it where the block came to its end, or found that it cannot."""
+    try:
+        yield
+    except DiskError:  # the estimate is possible and waits for room
+        raise
+    except InputError:
+        remove()
+        raise
+    remove()
 
 
 def _taken(folder: RunFolder, held: ExitStack) -> bool:

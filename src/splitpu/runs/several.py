@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.errors import InputError
-from splitpu.files import disk_errors_in_words, write_text
+from splitpu.files import disk_errors_in_words, full_disk_named_as, write_text
 from splitpu.report.seeds import render_seeds
 from splitpu.runs.folder import SEEDS_LIST, RunFolder
 
@@ -38,8 +38,9 @@ class SeedsFolder:
         """Make the folder with all its runs in one move, so that every seed it names has a run to go on with."""
         draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
-            for seed in seeds:
-                begin(draft.run(seed).path, seed)
+            with full_disk_named_as(path):
+                for seed in seeds:
+                    begin(draft.run(seed).path, seed)
             with disk_errors_in_words(path):
                 write_text(draft.list_file, json.dumps({"seeds": list(seeds), "at_once": at_once}))
                 os.rename(draft.path, path)
@@ -80,11 +81,17 @@ class SeedsFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def summarise(self) -> dict[str, Any]:
-        """Write what the finished runs say together, for people and for programs."""
+        """Write what the finished runs say together, for people and for programs; nothing if it is there already.
+
+        So finished runs can be shown from a folder that may only be read.
+        """
         seeds = self.seeds()
         results = {seed: self.run(seed).read_result() for seed in seeds}
         content = summary_of(results)
-        write_text(self.summary, json.dumps(content, indent=2))
+        text = json.dumps(content, indent=2)
+        if self.page.exists() and self.summary.exists() and self.summary.read_text(encoding="utf-8") == text:
+            return content
+        write_text(self.summary, text)
         first = results[seeds[0]]
         title = f"{self.path.name}: {first['labelled']:,} labelled positives, {len(seeds)} seeds"
         pages = {f"seed {seed}": f"seed{seed}/{self.run(seed).report.name}" for seed in seeds}

@@ -1,7 +1,6 @@
 """One DICOM file -> its slices. What is wrong with a file comes back as words that hold nothing of its contents."""
 
 import hashlib
-import logging
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from splitpu.data.images import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.apart import DECODER
 from splitpu.data.volumes.series import Slice, Vector
-from splitpu.data.volumes.spec import SliceValues
+from splitpu.data.volumes.spec import SliceValues, all_finite
 from splitpu.errors import MissingExtraError
 
 MOST_VALUES = 2**29  # in a file; more is a mistake or meant to do harm
@@ -213,10 +212,11 @@ def _measured(pixels: Any, stored: Any, frame: int) -> SliceValues:
         _number(_tag(group, shared, "PixelValueTransformationSequence", f"Rescale{which}"))
         for which in ("Slope", "Intercept")
     )
-    if slope is None:
+    if slope is None and _number(stored.get("RescaleSlope")) != 0:
         values = np.asarray(apply_modality_lut(pixels, stored), dtype=np.float32)
-    else:
-        values = np.asarray(pixels * slope + (intercept or 0.0), dtype=np.float32)
+    else:  # a slope of 0 is a mistake that would leave nothing of the picture
+        values = np.asarray(pixels * (slope or 1.0) + (intercept or 0.0), dtype=np.float32)
+    values = all_finite(values)
     if shown.any():
         values = np.where(shown, values, values[shown].min())
     return np.asarray(-values if str(stored.get("PhotometricInterpretation", "")) == "MONOCHROME1" else values)
@@ -244,17 +244,13 @@ def _pydicom_in_words() -> Iterator[None]:
 
     settings = pydicom.config.settings
     before = settings.reading_validation_mode
-    quiet = logging.getLogger("pydicom")
-    level = quiet.level
     _silence_gdcm()
     try:
         settings.reading_validation_mode = pydicom.config.IGNORE
-        quiet.setLevel(logging.CRITICAL + 1)
-        with reasons_in_words(_reason):
+        with reasons_in_words(_reason, log="pydicom"):
             yield
     finally:
         settings.reading_validation_mode = before
-        quiet.setLevel(level)
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from splitpu.data.images import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.dicom import MOST_VALUES
 from splitpu.data.volumes.series import Slice
-from splitpu.data.volumes.spec import SliceValues
+from splitpu.data.volumes.spec import SliceValues, all_finite
 from splitpu.errors import MissingExtraError
 
 _THICKER = 1.5  # an axis whose voxels are this much longer than all others is the one that was sliced
@@ -50,11 +50,11 @@ def load_nifti(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
         values = np.asanyarray(image.dataobj)
         if values.ndim > 3:  # several volumes, one after the other in time: the first
             values = values.reshape(*values.shape[:3], -1)[..., 0]
-        arranged = np.transpose(values, (axis, row_axis, column_axis))
+        arranged = np.transpose(all_finite(values.astype(np.float32, copy=False)), (axis, row_axis, column_axis))
         # These axes lead to the right, to the front and up; pictures run the other way along their rows and columns,
         # and slices seen from the front follow one another to the back.
         seen = arranged[::-1, ::-1, ::-1] if axis == 1 else arranged[:, ::-1, ::-1]
-        return {frame: np.asarray(seen[frame], dtype=np.float32) for frame in frames}
+        return {frame: np.asarray(seen[frame]) for frame in frames}
 
 
 def _upright(path: str) -> Any:
@@ -95,7 +95,7 @@ def _in_plane(axis: int) -> tuple[int, int]:
 
 @contextmanager
 def _nibabel_in_words(path: str) -> Iterator[None]:
-    with reasons_in_words(_reason), np.errstate(all="ignore"):
+    with reasons_in_words(_reason, log="nibabel.global"), np.errstate(all="ignore"):
         refuse_irregular(path)
         yield
 

@@ -14,7 +14,7 @@ from splitpu.data.volumes.accounts import IDENTIFYING, NAMED_AFTER, OTHERS, SKIP
 from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom, require_pydicom
 from splitpu.data.volumes.nifti import load_nifti, read_nifti, require_nibabel
 from splitpu.data.volumes.patients import Patient, PatientFiles, find_patients, is_nifti
-from splitpu.data.volumes.series import Slice, chosen_series, ordered
+from splitpu.data.volumes.series import Slice, chosen_series, ordered, without_copies
 from splitpu.data.volumes.spec import SliceValues, VolumeSpec, as_bytes, evenly_chosen, resized
 
 HIDDEN = "(a text that names the patient)"
@@ -117,6 +117,7 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
     if not slices:
         raise BadImage(f"is a patient without slices (the first file {remarks[0].text})")
     is_named = says_who(source.folder, who)
+    slices, copies = without_copies(slices)
     try:
         best, others = chosen_series(slices, series, lambda text: HIDDEN if says_who(text, who) else text)
     except BadImage as error:
@@ -124,7 +125,7 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
     if others and series is None:
         remarks.append(Remark(OTHERS, -1, ", ".join(others)))
     order = ordered(best)
-    remarks += [Remark(UNUSED, one.part, why) for one, why in order.left_out]
+    remarks += [Remark(UNUSED, one.part, why) for one, why in (*copies, *order.left_out)]
     if is_named:
         remarks.append(Remark(IDENTIFYING, -1, ""))
     remarks += _named_files(source, who)

@@ -47,6 +47,20 @@ class Ordered:
     left_out: tuple[tuple[Slice, str], ...] = ()
 
 
+def without_copies(slices: Sequence[Slice]) -> tuple[list[Slice], list[tuple[Slice, str]]]:
+    """Each slice once, and the others with the reason: a file that was copied beside itself is no other slice.
+
+    Before anything is counted: the series with the most slices must not be the one with the most copies.
+    """
+    kept: dict[tuple[str, int], Slice] = {}
+    left_out: list[tuple[Slice, str]] = []
+    for one in slices:
+        first = kept.setdefault((one.identity or f"{one.part}", one.frame), one)
+        if first is not one:
+            left_out.append((one, "is a copy of another file of its patient"))
+    return list(kept.values()), left_out
+
+
 def chosen_series(
     slices: Sequence[Slice], wanted: str | None, told: Callable[[str], str] = str
 ) -> tuple[list[Slice], list[str]]:

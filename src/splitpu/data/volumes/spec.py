@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.data.chunks import Array
+from splitpu.data.images import BadImage
 
 SliceValues = npt.NDArray[np.float32]
 
@@ -56,14 +57,29 @@ def evenly_chosen(count: int, most: int) -> list[int]:
     return [round(place * (count - 1) / (most - 1)) for place in range(most)]
 
 
+def all_finite(values: SliceValues) -> SliceValues:
+    """What is no number becomes as dark as the darkest value, as padding does; infinite ones the ends of the others.
+
+    >>> all_finite(np.array([np.nan, 7, 9, np.inf], np.float32)).tolist()
+    [7.0, 7.0, 9.0, 9.0]
+    """
+    finite = np.isfinite(values)
+    if finite.all():
+        return values
+    if not finite.any():
+        raise BadImage("holds no value that is a number")
+    numbers = values[finite]
+    darkest, brightest = numbers.min(), numbers.max()
+    return np.nan_to_num(values, nan=darkest, neginf=darkest, posinf=brightest)
+
+
 def resized(values: SliceValues, height: int, width: int) -> SliceValues:
     """One slice in another size; each new pixel is the mean of what it covers, so that nothing flickers."""
     from PIL import Image
 
-    finite = np.nan_to_num(values.astype(np.float32), copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-    if finite.shape == (height, width):
-        return finite
-    return np.asarray(Image.fromarray(finite).resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32)
+    if values.shape == (height, width):
+        return values
+    return np.asarray(Image.fromarray(values).resize((width, height), Image.Resampling.BILINEAR), dtype=np.float32)
 
 
 def as_bytes(slices: Sequence[SliceValues], spec: VolumeSpec) -> Array:
