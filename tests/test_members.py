@@ -98,7 +98,7 @@ def test_a_model_with_members_as_onnx(digits: PUData, tmp_path: Path) -> None:
 
 
 def test_methods_of_one_network_refuse_members(digits: PUData) -> None:
-    with pytest.raises(InputError, match="members=2 is nothing that method 'vpu' knows: leave it out, or choose"):
+    with pytest.raises(InputError, match="members=2 cannot be used with method 'vpu': leave it out, or choose"):
         trained(digits, "members=2", "method=vpu")
 
 

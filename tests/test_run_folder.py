@@ -158,7 +158,7 @@ def test_changed_data_are_noticed(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="folder is a folder, and a file was to be written there"):
+    with pytest.raises(InputError, match="folder is a folder, but a file is to be written there"):
         write_text(tmp_path / "folder", "text")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 

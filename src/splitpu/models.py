@@ -113,8 +113,8 @@ class Model:
             scenario = description.get("scenario")
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
             message = (
-                f"{folder / DESCRIPTION} lacks or garbles a part of the model ({error}): copy the run folder again or "
-                "train anew."
+                f"{folder / DESCRIPTION} has a missing or damaged part ({error}): copy the run folder again, or train "
+                "the model again."
             )
             raise ModelFileError(message) from error
         # Not in the block above: what goes wrong in the user's own network is no fault of the file.
