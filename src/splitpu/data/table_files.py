@@ -138,7 +138,7 @@ def _checked_heading(cells: list[str], path: Path) -> list[str]:
     if not heading or not all(heading):
         raise InputError(
             f"{path} has no heading, or one with an empty name: the first line must name every column (pandas leaves "
-            "the name of the row numbers empty unless it is told to_csv(..., index=False))."
+            "the name of the row numbers empty unless told not to write them, with to_csv(..., index=False))."
         )
     twice = sorted({name for name in heading if heading.count(name) > 1})
     if twice:
