@@ -77,7 +77,7 @@ def test_rows_that_do_not_fit_go_through_in_pieces(room: int, pieces: int) -> No
     engine = engine_of()
     said = run_quietly(engine, stage(split, average=0.9))
     assert (
-        len(said) == 1 and f"ran out of memory in stage plain: it goes on more slowly with {pieces} pieces" in said[0]
+        len(said) == 1 and f"ran out of memory in stage plain: it continues more slowly with {pieces} pieces" in said[0]
     )
     assert engine.describe() == f"eager/fp32/resident/{pieces} pieces"
     assert split.failures == pieces.bit_length() - 1  # one for every halving, and none once a way was found
