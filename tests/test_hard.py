@@ -102,7 +102,7 @@ def test_what_cannot_be_listed_or_laid_out_is_one_sentence(place: Path, capsys: 
     wrong = {
         "no finished run": [tmp_path / "unfinished"],
         "split.csv cannot be read": [tmp_path / "torn"],
-        "method 'nnpu', which tells no hard samples": [place / "nnpu"],
+        "method 'nnpu', which does not tell hard samples": [place / "nnpu"],
         "has no rounds": [place / "base"],
         "is for runs from folders": [place / "arrays", *look],
         "--link goes with --copy-to": [place / "run", "--link"],
@@ -194,7 +194,7 @@ def test_hard_ones_that_were_learned_but_not_surely_are_told_from_the_others(pla
     learned = {
         line["index"]: line["learned"] for line in lines_of(place / "surest" / "split.csv") if line["round"] == "2"
     }
-    unsure = [sample for sample in samples if "learned so, but less surely than others" in sample["why"]]
+    unsure = [sample for sample in samples if ", but less surely than others" in sample["why"]]
     assert unsure and all(sample["teacher_probability"] > 0.5 for sample in unsure)
     for sample in samples:
         taught = "positive" if sample["teacher_probability"] > 0.5 else "negative"

@@ -98,7 +98,7 @@ def test_a_finished_run_is_neither_trained_nor_written_again(finished: Path, mon
     request, before = folder.request(), {path: path.stat().st_mtime_ns for path in finished.iterdir()}
     monkeypatch.setattr(fitting, "train", lambda *_, **__: pytest.fail("trained again"))
     result = fitting.carry_out(folder, request, load_request(request), observer=Observer(), note=notes.append)
-    assert result == folder.read_result() and "was finished by another process" in notes[0]
+    assert result == folder.read_result() and "been finished by another process" in notes[0]
     assert {path: path.stat().st_mtime_ns for path in finished.iterdir()} == before
 
 
