@@ -107,7 +107,7 @@ def test_what_cannot_be_listed_or_laid_out_is_one_sentence(place: Path, capsys: 
         "is for runs from folders": [place / "arrays", *look],
         "--link goes with --copy-to": [place / "run", "--link"],
         "--top 0": [place / "run", "--top", 0],
-        "its ending says": [place / "run", "--out", tmp_path / "hard.xlsx"],
+        "an ending that cannot be used": [place / "run", "--out", tmp_path / "hard.xlsx"],
         "there is no run folder": [tmp_path / "nowhere"],
     }
     for sentence, words in wrong.items():
@@ -166,7 +166,7 @@ def test_patients_are_folders_and_those_known_by_number_stay_so(place: Path, cap
     for name in ("split.csv", "scores.csv"):
         (run / name).write_text((run / name).read_text().replace(chosen, "patient-0001"))
     code, _, err = run_cli(capsys, *words)
-    assert code == 2 and "unlabelled/patient-0001 is known by its number alone" in err
+    assert code == 2 and "unlabelled/patient-0001 is known only by its number" in err
 
 
 def test_a_folder_that_cannot_be_filled_is_not_left_half_full(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_disk_that_fills_up_before_the_first_checkpoint_leaves_the_run_to_resu
             raise OSError(28, "No space left on device")
 
     data, out = write_npz(tmp_path / "tiny.npz"), tmp_path / "run"
-    saying = f"disk is full: {out}/checkpoints could not .*free some space and go on with: splitpu fit --resume {out}$"
+    saying = f"disk is full: {out}/checkpoints could not .*some space and continue with: splitpu fit --resume {out}$"
     with monkeypatch.context() as patched:
         patched.setattr(fitting, "train", no_room)
         must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying=saying)

@@ -66,7 +66,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
     seed = asked.seed or 0
     if seed < 0:
-        raise InputError(f"--seed {seed} is negative; give a whole number from 0 on.")
+        raise InputError(f"--seed {seed} is negative; give a whole number, 0 or more.")
     check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
     source = source_to_fit(asked, seed)
     path = RunFolder.free_path(asked.out, source.title)
