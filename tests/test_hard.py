@@ -200,9 +200,9 @@ def test_hard_ones_that_were_learned_but_not_surely_are_told_from_the_others(pla
         taught = "positive" if sample["teacher_probability"] > 0.5 else "negative"
         assert (sample in unsure) == (learned[str(sample["index"])] == taught)
     page = (place / "surest" / "report.html").read_text()
-    assert f"on {len(unsure)} of the hard ones they agree, too" in page and "or less surely than elsewhere" in page
+    assert f"on {len(unsure)} of the hard ones they agree too" in page and "follows it less surely" in page
     usual = (place / "arrays" / "report.html").read_text()
-    assert "Where the two agree a sample is easy, elsewhere hard." in usual and "less surely" not in usual
+    assert "A sample is easy where the two agree, and hard elsewhere." in usual and "less surely" not in usual
 
 
 def test_runs_that_do_not_say_what_was_learned_are_read_as_before(place: Path, capsys: Capture, tmp_path: Path) -> None:
