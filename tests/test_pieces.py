@@ -126,7 +126,7 @@ def test_a_run_in_pieces_is_resumed_bitwise(tmp_path: Path) -> None:
 
 
 def test_when_nothing_helps_the_sentence_says_what_to_lower() -> None:
-    with pytest.raises(InputError, match=re.escape("ran out of memory in stage plain with 16 rows a step: lower")):
+    with pytest.raises(InputError, match=re.escape("ran out of memory in stage plain with 16 rows per step: lower")):
         engine_of().run(stage(small(0)))
 
 

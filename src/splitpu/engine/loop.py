@@ -295,7 +295,7 @@ def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """Says what to lower when nothing exact is left to try. Smaller batches would be another training: users decide."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
     return (
-        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} a step: lower "
+        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} per step: lower "
         f"{setting_of(stage, 'batch_size')} (and positives_per_batch if that is set), set engine.residence=host if the "
         "data fill it, or take a smaller network."
     )
