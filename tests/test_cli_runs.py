@@ -235,7 +235,7 @@ def test_scores_are_not_written_under_a_wrong_ending(finished: Path, capsys: Cap
 def test_what_cannot_be_scored_is_not_called_a_broken_npz(finished: Path, capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "0.dcm").write_bytes(b"DICM")
     _, _, err = run_cli(capsys, "predict", finished, tmp_path / "0.dcm")
-    assert "of no kind that can be scored" in err and "npz file" not in err
+    assert "is not of a kind that can be scored" in err and "npz file" not in err
 
 
 def test_rows_of_the_training_flatter_under_any_name(finished: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -26,11 +26,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--prior", "30%"), "'30%' is no share; give a number between 0 and 1, such as 0.3, or auto"),
-        (("--prior", "0,3"), "'0,3' is no share"),
-        (("--seed", "x"), "'x' is no whole number"),
-        (("--seed", "-1"), "--seed -1 is negative: give a whole number from 0 on"),
-        (("--rounds", "1.5"), "'1.5' is no whole number"),
+        (("--prior", "30%"), "'30%' is not a share; give a number between 0 and 1, such as 0.3, or auto"),
+        (("--prior", "0,3"), "'0,3' is not a share"),
+        (("--seed", "x"), "'x' is not a whole number"),
+        (("--seed", "-1"), "--seed -1 is negative: give a whole number, 0 or more"),
+        (("--rounds", "1.5"), "'1.5' is not a whole number"),
         (("other.npz",), "other.npz is one word too many: splitpu fit --help"),
         (("--epochs", "3"), "--set base.epochs=20"),
         (("--members", "3"), "--members is a setting: give it as --set members=..."),

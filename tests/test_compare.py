@@ -62,9 +62,9 @@ def test_table_means_and_paired_differences(
     code, out, _ = run_cli(capsys, *words)
     assert code == 0 and "less nnpu" in " ".join(out.split()) and "on 40 test rows" in out
     assert f"{100 * difference['mean']:+.1f}±{100 * difference['standard_error']:.1f}" in out
-    assert "smaller than that it is chance" in out and "single seed" not in out
+    assert "a smaller difference is chance" in out and "single seed" not in out
     code, out, _ = run_cli(capsys, *words[:4], "--seeds", "3", "--out", compared, *ASKED)
-    assert code == 0 and "figures of a single seed have none" in out and "±" not in out
+    assert code == 0 and "a single seed has none" in out and "±" not in out
 
 
 def test_warnings_are_kept_in_reports_that_are_named(

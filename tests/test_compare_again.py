@@ -125,7 +125,7 @@ def test_a_stopped_comparison_goes_on_where_it_was(
     process.send_signal(how)
     _, err = process.communicate(timeout=PATIENCE)
     if how == signal.SIGINT:
-        assert process.returncode == 130 and "the same command goes on with what is in runs/compare-rows-" in err
+        assert process.returncode == 130 and "the same command to continue with what is in runs/compare-rows-" in err
     (folder,) = (tmp_path / "runs").iterdir()
     (first,) = lines_of(folder).values()
     assert first["method"] == "vpu" and not (folder / "nnpu/seed0/result.json").exists()
@@ -150,7 +150,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
     monkeypatch.setattr(fitting, "train", train)
     words = ["compare", compared_rows, "--method", "nnpu,naive", "--seeds", "0", "--out", tmp_path / "all", *ASKED]
     code, _, err = run_cli(capsys, *words)
-    assert code == 2 and "naive, seed 0 failed (no luck today); finished: nnpu, seed 0; the same command" in err
+    assert code == 2 and "naive, seed 0 failed (no luck today); finished: nnpu, seed 0; run the same command" in err
     assert list(lines_of(tmp_path / "all")) == [("nnpu", 0)]
     monkeypatch.setattr(fitting, "train", usual)
     must_do(*words)

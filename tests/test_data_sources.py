@@ -220,7 +220,7 @@ def test_drawing_more_than_there_are():
     ):
         make_pu(named, 160, seed=0)
     for seed in (-1, "one"):
-        with pytest.raises(InputError, match=f"seed={seed!r} is no seed: give a whole number from 0 on"):
+        with pytest.raises(InputError, match=f"seed={seed!r} is not a seed: give a whole number, 0 or more"):
             make_pu(named, 40, seed=seed)
     with pytest.raises(InputError, match="positives=0 leaves nothing"):
         make_pu(named, 0, seed=0)

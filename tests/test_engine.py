@@ -181,7 +181,7 @@ class TestHardware:
         with pytest.raises(InputError, match="not one torch knows"):
             Hardware.choose("quantum", EngineConfig())
         for known_to_torch in ("mps", "meta", "xpu"):
-            with pytest.raises(InputError, match=f"'{known_to_torch}' is none that splitpu computes on"):
+            with pytest.raises(InputError, match=f"'{known_to_torch}' is not one that splitpu computes on"):
                 Hardware.choose(known_to_torch, EngineConfig())
 
     def test_a_gpu_beyond_the_last_is_refused_in_words(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_labels_that_cannot_be_used_are_refused(vectors, labels, message):
 
 
 def test_unknown_pos_label_is_refused(vectors):
-    with pytest.raises(InputError, match="none of which is pos_label='yes'"):
+    with pytest.raises(InputError, match="neither of which is pos_label='yes'"):
         tiny(pos_label="yes").fit(*vectors[:2])
 
 

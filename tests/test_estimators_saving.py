@@ -147,7 +147,7 @@ def test_a_garbled_description_is_reported_as_such(fitted, tmp_path, change):
     fitted.save(tmp_path)
     described = json.loads((tmp_path / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps(described | change))
-    with pytest.raises(ModelFileError, match=r"model\.json lacks or garbles a part of the model"):
+    with pytest.raises(ModelFileError, match=r"model\.json has a missing or damaged part"):
         SplitPUClassifier.load(tmp_path)
 
 

@@ -148,7 +148,7 @@ def test_one_seed_that_fails_is_named_and_the_others_finish(
     monkeypatch.setattr(fitting, "train", train)
     words = ["fit", data, *ASKED, "--seeds", "0,1,2", "--side-by-side", "2", "--out", tmp_path / "run"]
     code, _, err = run_cli(capsys, *words)
-    assert code == 2 and "seed 1 failed (no luck today); finished: seed 0, seed 2; go on with:" in err
+    assert code == 2 and "seed 1 failed (no luck today); finished: seed 0, seed 2; continue with:" in err
     several = SeedsFolder(tmp_path / "run")
     assert [several.run(seed).finished for seed in (0, 1, 2)] == [True, False, True]
     assert not several.summary.exists()

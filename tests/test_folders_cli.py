@@ -134,7 +134,7 @@ def test_a_resumed_run_reads_the_folders_again(tmp_path: Path, capsys: Capture) 
         (["--positives", "pos", "--unlabelled", "unl", "--label", "s"], "for tables"),
         (["--positives", "pos", "--unlabelled", "unl", "--labels", "none.csv"], r"none\.csv"),
         (["digits", "--positives", "50", "--size", "8"], "for folders"),
-        (["digits", "--positives", "pos"], "digits is a named set, and --positives pos is no number"),
+        (["digits", "--positives", "pos"], "digits is a named set, but --positives pos is not a number"),
         (["rows.npz", "--positives", "pos"], "rows.npz is a file, and --positives names folders"),
         (["rows.npz", "--unlabelled", "unl"], "rows.npz is a file, and --unlabelled names folders"),
         (["digits", "--positives", "1.5"], "1.5"),

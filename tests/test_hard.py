@@ -104,12 +104,12 @@ def test_what_cannot_be_listed_or_laid_out_is_one_sentence(place: Path, capsys: 
     wrong = {
         "no finished run": [tmp_path / "unfinished"],
         "split.csv cannot be read": [tmp_path / "torn"],
-        "method 'nnpu', which tells no hard samples": [place / "nnpu"],
+        "method 'nnpu', which does not tell hard samples": [place / "nnpu"],
         "has no rounds": [place / "base"],
         "is for runs from folders": [place / "arrays", *look],
         "--link goes with --copy-to": [place / "run", "--link"],
         "--top 0": [place / "run", "--top", 0],
-        "its ending says": [place / "run", "--out", tmp_path / "hard.xlsx"],
+        "an ending that cannot be used": [place / "run", "--out", tmp_path / "hard.xlsx"],
         "there is no run folder": [tmp_path / "nowhere"],
     }
     for sentence, words in wrong.items():
@@ -168,7 +168,7 @@ def test_patients_are_folders_and_those_known_by_number_stay_so(place: Path, cap
     for name in ("split.csv", "scores.csv"):
         (run / name).write_text((run / name).read_text().replace(chosen, "patient-0001"))
     code, _, err = run_cli(capsys, *words)
-    assert code == 2 and "unlabelled/patient-0001 is known by its number alone" in err
+    assert code == 2 and "unlabelled/patient-0001 is known only by its number" in err
 
 
 def test_a_patient_is_laid_out_without_what_no_reader_takes(tmp_path: Path) -> None:
@@ -225,15 +225,15 @@ def test_hard_ones_that_were_learned_but_not_surely_are_told_from_the_others(pla
     learned = {
         line["index"]: line["learned"] for line in lines_of(place / "surest" / "split.csv") if line["round"] == "2"
     }
-    unsure = [sample for sample in samples if "learned so, but less surely than others" in sample["why"]]
+    unsure = [sample for sample in samples if ", but less surely than others" in sample["why"]]
     assert unsure and all(sample["teacher_probability"] > 0.5 for sample in unsure)
     for sample in samples:
         taught = "positive" if sample["teacher_probability"] > 0.5 else "negative"
         assert (sample in unsure) == (learned[str(sample["index"])] == taught)
     page = (place / "surest" / "report.html").read_text()
-    assert f"on {len(unsure)} of the hard ones they agree, too" in page and "or less surely than elsewhere" in page
+    assert f"on {len(unsure)} of the hard ones they agree too" in page and "follows it less surely" in page
     usual = (place / "arrays" / "report.html").read_text()
-    assert "Where the two agree a sample is easy, elsewhere hard." in usual and "less surely" not in usual
+    assert "A sample is easy where the two agree, and hard elsewhere." in usual and "less surely" not in usual
 
 
 def test_runs_that_do_not_say_what_was_learned_are_read_as_before(place: Path, capsys: Capture, tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_npy_files_give_the_rows_their_names(place: Path) -> None:
         (["fit", "--positives", "pos", "--unlabelled", "unl", "--quiet", "--weights", "none.pth"], "no file none.pth"),
         (["predict", "arrays-run", "unl/image0000.png"], "trained on rows of 4 features"),
         (["predict", "images-run", "none.png"], "does not exist"),
-        (["predict", "images-run", "unl", "--out", "unl"], "is a folder: name the file"),
+        (["predict", "images-run", "unl", "--out", "unl"], "is a folder: name a file"),
     ],
 )
 def test_wrong_words(
@@ -285,7 +285,7 @@ def test_test_rows_that_are_trained_on_are_told_of_by_fit_as_well(place: Path, t
         )
     ):
         _, _, err = run_cli(capsys, "fit", *words, "--out", tmp_path / str(number), *quick)
-        assert "20 of the 40 test rows are training rows, too: the test figures flatter" in err
+        assert "20 of the 40 test rows are also training rows, so the test figures flatter" in err
     _, _, err = run_cli(capsys, "fit", *table, "--test", place / "test.csv", "--out", tmp_path / "new", *quick)
     assert "training rows" not in err
 
@@ -299,7 +299,7 @@ def test_data_that_are_no_longer_there_are_not_called_mistyped(
         said = [refused(capsys, command, place / run) for command in ("evaluate", "sensitivity")]
     finally:
         (place / "elsewhere").rename(place / moved)
-    assert all(f"are no longer at {place / moved}: bring them back there" in one for one in said)
+    assert all(f"are no longer at {place / moved}: put them back there" in one for one in said)
     assert "or give other rows to judge by" in said[0] and "other rows" not in said[1]
 
 

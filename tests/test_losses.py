@@ -127,7 +127,7 @@ def test_logits_are_one_a_sample(shape: tuple[int, ...]) -> None:
         lambda: soft_cross_entropy(bad, bad),
         lambda: prediction_consistency(bad, bad),
     ):
-        with pytest.raises(InputError, match=r"one logit a sample, shape \(B,\)"):
+        with pytest.raises(InputError, match=r"one logit per sample, shape \(B,\)"):
             call()
 
 

@@ -152,7 +152,7 @@ def test_feature_consistency_wants_one_vector_a_sample() -> None:
         parts[place] = torch.ones(1, 3)
         with pytest.raises(InputError, match="shape"):
             feature_consistency(*parts)
-    with pytest.raises(InputError, match="one vector a sample"):
+    with pytest.raises(InputError, match="one vector per sample"):
         feature_consistency(*[torch.ones(4)] * 4)
 
 
@@ -205,7 +205,7 @@ def test_nt_xent_of_one_pair_has_nothing_to_beat() -> None:
 
 
 def test_nt_xent_refuses_what_it_cannot_compare() -> None:
-    with pytest.raises(InputError, match="one vector a sample"):
+    with pytest.raises(InputError, match="one vector per sample"):
         nt_xent(torch.ones(4), torch.ones(4), 0.5)
     with pytest.raises(InputError, match="shape"):
         nt_xent(torch.ones(4, 2), torch.ones(1, 2), 0.5)

@@ -74,7 +74,7 @@ def test_a_run_with_members_says_so_and_its_model_travels(tmp_path: Path, capsys
     rows, out = write_npz(tmp_path / "rows.npz"), tmp_path / "run"
     words = ["--out", out, "--prior", "0.5", "--quiet", *TINY, "--rounds", "1", "--set", "members=2"]
     assert run_cli(capsys, "fit", rows, *words)[0] == 0
-    assert "mlp, 2 members that speak as one" in (out / "report.html").read_text()
+    assert "mlp, an ensemble of 2 members" in (out / "report.html").read_text()
     code, shown, _ = run_cli(capsys, "info", out)
     assert code == 0 and "members   2" in shown
     code, shown, _ = run_cli(capsys, "info", out, "--json")
@@ -98,7 +98,7 @@ def test_a_model_with_members_as_onnx(digits: PUData, tmp_path: Path) -> None:
 
 
 def test_methods_of_one_network_refuse_members(digits: PUData) -> None:
-    with pytest.raises(InputError, match="members=2 is nothing that method 'vpu' knows: leave it out, or choose"):
+    with pytest.raises(InputError, match="members=2 cannot be used with method 'vpu': leave it out, or choose"):
         trained(digits, "members=2", "method=vpu")
 
 

@@ -105,7 +105,7 @@ def test_a_step_that_does_not_fit_is_taken_in_less_memory(
         warnings.simplefilter("always")
         lighter = trained(images, backbone)
     assert way in lighter.engine
-    assert any("ran out of memory in stage base: it goes on more slowly" in str(one.message) for one in heard)
+    assert any("ran out of memory in stage base: it continues more slowly" in str(one.message) for one in heard)
     assert losses(lighter) == pytest.approx(losses(whole), rel=1e-3)
 
 

@@ -84,7 +84,7 @@ def test_the_report_says_so_and_shows_what_the_base_doubts(run: Path) -> None:
     page = (run / "report.html").read_text()
     assert "No student was taken, as none learned anything: the base model calls" in page
     assert page.count("The student of this round was not taken") == 2
-    assert "twice as the final model sees them" in page and "on the test set is <strong>" in page
+    assert "both times as the final model sees them" in page and "on the test set is <strong>" in page
 
 
 def test_the_estimator_says_which_students_were_taken() -> None:

@@ -43,7 +43,7 @@ class Weightless(nn.Module):
 
 @pytest.mark.parametrize("backbone", [None, 3])
 def test_what_is_no_network_is_refused(data: PUData, backbone: object) -> None:
-    with pytest.raises(InputError, match=rf"backbone={backbone} is no network: give a name \(auto, mlp, "):
+    with pytest.raises(InputError, match=rf"backbone={backbone} is not a network: give a name \(auto, mlp, "):
         trained(data, backbone)
 
 
@@ -63,7 +63,7 @@ def test_layers_are_two_names(data: PUData, layers: object) -> None:
     ],
 )
 def test_a_network_that_cannot_learn_is_refused(data: PUData, backbone: Any, layers: Any, said: str) -> None:
-    with pytest.raises(InputError, match=f"your network {said}, so that there is nothing to train"):
+    with pytest.raises(InputError, match=f"your network {said}, so there is nothing to train"):
         trained(data, backbone, layers)
 
 

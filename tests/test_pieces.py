@@ -77,7 +77,7 @@ def test_rows_that_do_not_fit_go_through_in_pieces(room: int, pieces: int) -> No
     engine = engine_of()
     said = run_quietly(engine, stage(split, average=0.9))
     assert (
-        len(said) == 1 and f"ran out of memory in stage plain: it goes on more slowly with {pieces} pieces" in said[0]
+        len(said) == 1 and f"ran out of memory in stage plain: it continues more slowly with {pieces} pieces" in said[0]
     )
     assert engine.describe() == f"eager/fp32/resident/{pieces} pieces"
     assert split.failures == pieces.bit_length() - 1  # one for every halving, and none once a way was found
@@ -126,7 +126,7 @@ def test_a_run_in_pieces_is_resumed_bitwise(tmp_path: Path) -> None:
 
 
 def test_when_nothing_helps_the_sentence_says_what_to_lower() -> None:
-    with pytest.raises(InputError, match=re.escape("ran out of memory in stage plain with 16 rows a step: lower")):
+    with pytest.raises(InputError, match=re.escape("ran out of memory in stage plain with 16 rows per step: lower")):
         engine_of().run(stage(small(0)))
 
 

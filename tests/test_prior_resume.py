@@ -86,12 +86,14 @@ def test_a_stopped_estimate_goes_on_with_the_same_command(
     _, err = process.communicate(timeout=PATIENCE)
     if how != signal.SIGKILL:
         assert process.returncode == 128 + how
-        assert err.endswith("stopped while the prior was being estimated; the same command goes on from there\n")
+        assert err.endswith(
+            "stopped while the prior was being estimated; run the same command to continue from there\n"
+        )
     assert [path.name[:7] for path in Path("runs").iterdir()] == [".prior-"]
     capsys.readouterr()
     assert main(words) == 0
     said = capsys.readouterr().err
-    assert "an estimate of these rows was stopped; it goes on where it was" in said
+    assert "an estimate of these rows was stopped; it continues from there" in said
     (run,) = Path("runs").iterdir()
     found, expected = (json.loads((place / "request.json").read_text()) for place in (run, whole))
     assert found["prior_estimate"] == expected["prior_estimate"] and found["prior"] == expected["prior"]

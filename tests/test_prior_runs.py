@@ -194,7 +194,7 @@ def test_an_estimate_that_rows_are_too_few_for_is_not_announced(command: str, tm
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--method", "vpu", "--set", "members=3"], "members=3 is nothing that method 'vpu' knows"),
+        (["--method", "vpu", "--set", "members=3"], "members=3 cannot be used with method 'vpu'"),
         (["--set", "base.method=supervised"], "'supervised' learns from the true label of every training row"),
         (["--set", "selection.calibration=platt"], "selection.calibration=platt needs rows"),
         (["--method", "dist-pu", "--calibration", "platt"], "'dist-pu' does not use held-out rows"),

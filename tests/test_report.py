@@ -179,7 +179,7 @@ def test_the_page_says_what_to_do_next() -> None:
     assert "split.csv" in with_figures and 'href="#samples"' in with_figures and "--copy-to" in with_figures
     assert "splitpu evaluate" not in with_figures and "splitpu evaluate RUN" in without
     assert "--copy-to" not in next_steps(REPORTS["vectors"])  # which is for images only
-    assert "lay files aside" in with_figures and "lay files aside" not in next_steps(REPORTS["vectors"])
+    assert "copy their files" in with_figures and "copy their files" not in next_steps(REPORTS["vectors"])
 
 
 def test_without_a_prior_no_estimate_is_promised() -> None:

@@ -130,7 +130,7 @@ def test_a_finished_run_is_neither_trained_nor_written_again(finished: Path, mon
     request, before = folder.request(), {path: path.stat().st_mtime_ns for path in finished.iterdir()}
     monkeypatch.setattr(fitting, "train", lambda *_, **__: pytest.fail("trained again"))
     result = fitting.carry_out(folder, request, load_request(request), observer=Observer(), note=notes.append)
-    assert result == folder.read_result() and "was finished by another process" in notes[0]
+    assert result == folder.read_result() and "been finished by another process" in notes[0]
     assert {path: path.stat().st_mtime_ns for path in finished.iterdir()} == before
 
 
@@ -160,7 +160,7 @@ def test_a_disk_that_fills_up_before_the_first_checkpoint_leaves_the_run_to_resu
             raise OSError(28, "No space left on device")
 
     data, out = write_npz(tmp_path / "tiny.npz"), tmp_path / "run"
-    saying = f"disk is full: {out}/checkpoints could not .*free some space and go on with: splitpu fit --resume {out}$"
+    saying = f"disk is full: {out}/checkpoints could not .*some space and continue with: splitpu fit --resume {out}$"
     with monkeypatch.context() as patched:
         patched.setattr(fitting, "train", no_room)
         must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying=saying)
@@ -190,7 +190,7 @@ def test_changed_data_are_noticed(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="folder is a folder, and a file was to be written there"):
+    with pytest.raises(InputError, match="folder is a folder, but a file is to be written there"):
         write_text(tmp_path / "folder", "text")
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 

@@ -217,7 +217,7 @@ def test_a_network_without_layers_is_answered_in_the_words_of_the_classifiers() 
 
 def test_probabilities_in_place_of_decisions_are_warned_of() -> None:
     probabilities = np.linspace(0.01, 0.99, 50)
-    with pytest.warns(SplitPUWarning, match="take 1/2 off them"):
+    with pytest.warns(SplitPUWarning, match="subtract 1/2 from them"):
         evaluate_pu(probabilities[25:], probabilities, 0.5, scenario="case-control", intervals=False)
 
 

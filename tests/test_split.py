@@ -46,7 +46,7 @@ class TestSplit:
     def test_a_temporary_network_that_learns_nothing_is_trained_again_with_larger_steps(self) -> None:
         data, _ = mixture()
         config = configured("split.optimiser.rate=3e-4", "split.max_epochs=3", "rounds=1", "student.epochs=1")
-        with pytest.warns(SplitPUWarning, match=r"which one answer for all would reach.*rate = 0.0009"):
+        with pytest.warns(SplitPUWarning, match=r"which the same answer for all would reach.*rate = 0.0009"):
             result = train(data, prior=0.5, config=config, device="cpu").result
         stages = [record.stage for record in result.history if ".split" in record.stage]
         assert stages == ["round1.split"] * 3 + ["round1.split.again1"] * 3

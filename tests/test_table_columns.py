@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_test_table_in_other_words_is_no_table_of_negatives(place: Path, capsys: Capture) -> None:
     asked = ["evaluate", place / "table", "--test", place / "test 1 0.csv"]
     code, out, err = run_cli(capsys, *asked)
-    assert (code, out) == (2, "") and "never holds 'yes' but '0', '1'" in err and "--positive-label" in err
+    assert (code, out) == (2, "") and "holds '0', '1' but never 'yes'" in err and "--positive-label" in err
     code, out, _ = run_cli(capsys, *asked, "--positive-label", "1")
     assert code == 0 and "50.0 % of the test rows are positive" in out
 
@@ -91,7 +91,7 @@ def test_words_that_look_the_same_are_the_same(tmp_path: Path) -> None:
 def test_misspelt_labels_and_columns(place: Path, capsys: Capture) -> None:
     table = place / "yes no.csv"
     _, _, err = run_cli(capsys, "fit", table, "--label", "state", "--positive-label", "Yes")
-    assert "never holds 'Yes' but 'no', 'yes'" in err
+    assert "holds 'no', 'yes' but never 'Yes'" in err
     _, _, err = run_cli(capsys, "fit", table, "--label", "stat")
     assert "did you mean 'state'?" in err
 

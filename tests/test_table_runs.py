@@ -114,9 +114,9 @@ def test_evaluate_refuses_arrays_as_predict_does(trained: Path, tmp_path: Path, 
 def test_what_is_read_is_not_written_over(trained: Path, tmp_path: Path, capsys: Capture) -> None:
     table = write_csv(tmp_path / "new.csv", rows_of(20, 5))
     before = table.read_bytes()
-    must_refuse(capsys, "predict", trained / "run", table, "--out", table, saying="is what is to be read")
+    must_refuse(capsys, "predict", trained / "run", table, "--out", table, saying="is the input and")
     (tmp_path / "link.csv").symlink_to(table)
-    must_refuse(capsys, "predict", trained / "run", table, "--out", tmp_path / "link.csv", saying="to be read")
+    must_refuse(capsys, "predict", trained / "run", table, "--out", tmp_path / "link.csv", saying="is the input and")
     must_refuse(capsys, "export", trained / "run", table, saying="give it the ending .onnx")
     assert table.read_bytes() == before
 

@@ -151,7 +151,7 @@ def test_columns_that_are_no_features(tmp_path: Path) -> None:
     [
         ({"ignore": ("wards",)}, r"no column 'wards' \(did you mean 'ward'\?\): check --ignore"),
         ({"names": "patient"}, r"no column 'patient' \(it has 'id', .*\): check --names"),
-        ({"ignore": ("s",)}, "'s' cannot be both what --label and what --ignore names"),
+        ({"ignore": ("s",)}, "'s' is named by both --label and --ignore"),
         ({"ignore": ("age", "ward", "id", "empty")}, "no column that can be used as a feature"),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_finished_run_that_could_not_be_told_of(tmp_path: Path, seeds: list[st
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "splitpu", *map(str, words)]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    said = f"{out} is finished all the same, and this shows it again: {again} {out}\n"
+    said = f"{out} is finished nevertheless; show it again with: {again} {out}\n"
     assert done.returncode == 2 and done.stderr.endswith(said) and "run the command again" not in done.stderr
     assert main([*again.split()[1:], str(out)]) == 0
 

@@ -150,7 +150,7 @@ def reliability(
     )
     positive, population, prior = _with_population(known, other, prior, scenario)
     if min(population.min(), positive.min()) < 0 or max(population.max(), positive.max()) > 1:
-        raise InputError("reliability is about probabilities, and some values lie outside 0 to 1: give predict_proba's")
+        raise InputError("some values lie outside 0 to 1, but probabilities are needed: give those of predict_proba")
     edges = np.unique(np.quantile(population, np.linspace(0, 1, bins + 1)))
     edges[0], edges[-1] = 0.0, 1.0
     if len(edges) < 2:

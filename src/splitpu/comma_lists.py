@@ -26,5 +26,5 @@ def parse_words(text: str, option: str, example: str) -> tuple[str, ...]:
     """
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:
-        raise InputError(f"{option} {text!r} names nothing; give {example}, say")
+        raise InputError(f"{option} {text!r} names nothing; give for example {example}")
     return words

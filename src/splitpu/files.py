@@ -20,10 +20,10 @@ def replacing(path: Path) -> Iterator[Path]:
     A process killed at any moment leaves the old file or the new one, never half of either.
     """
     if path.is_dir():
-        raise InputError(f"{path} is a folder, and a file was to be written there: give the name of a file.")
+        raise InputError(f"{path} is a folder, but a file is to be written there: give the name of a file.")
     path = path.resolve() if path.is_symlink() else path  # what a link points to is meant, not the link
     if path.exists() and not path.is_file():
-        raise InputError(f"{path} is a device or a pipe, which a whole file cannot take the place of: name a file.")
+        raise InputError(f"{path} is a device or a pipe, which cannot be replaced by a file: give the name of a file.")
     with disk_errors_in_words(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not `mkstemp`, whose files nobody but their owner may read.

@@ -21,7 +21,7 @@ def warn_of_probabilities(positive: Floats, unlabelled: Floats) -> None:
     if both.min() > 0 and both.max() <= 1 and both.min() < both.max():
         warnings.warn(
             "all decisions lie between 0 and 1, so every row counts as called positive: if they are probabilities, "
-            "take 1/2 off them, or give what decision_function returns",
+            "subtract 1/2 from them, or give what decision_function returns",
             SplitPUWarning,
             stacklevel=3,
         )

@@ -203,7 +203,7 @@ def feature_consistency(predicted_first: Tensor, predicted_second: Tensor, first
         _require_same_shape(predicted_first, other, "predictions and features of the two views")
     if predicted_first.ndim != 2:
         shape = tuple(predicted_first.shape)
-        raise InputError(f"The predictions and features have shape {shape}; give one vector a sample, shape (B, d).")
+        raise InputError(f"The predictions and features have shape {shape}; give one vector per sample, shape (B, d).")
     agreement = _cosine(predicted_first, second.detach()) + _cosine(predicted_second, first.detach())
     return -_mean(agreement) / 2
 
@@ -222,7 +222,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, *, decoupled: boo
     _require_same_shape(first, second, "features of the two views")
     if first.ndim != 2:
         shape = tuple(first.shape)
-        raise InputError(f"The features of the views have shape {shape}; give one vector a sample, shape (B, d).")
+        raise InputError(f"The features of the views have shape {shape}; give one vector per sample, shape (B, d).")
     with _no_mixed_precision(first.device.type):  # which would round the products to 8 bits
         one, other = _unit(first), _unit(second)
         together = (one * other).sum(dim=1).repeat(2) / temperature
@@ -288,7 +288,7 @@ def _as_full_precision(values: Tensor) -> Tensor:
 
 def _as_logit(logit: Tensor, name: str) -> Tensor:
     if logit.ndim != 1:
-        raise InputError(f"`{name}` has shape {tuple(logit.shape)}; give one logit a sample, shape (B,).")
+        raise InputError(f"`{name}` has shape {tuple(logit.shape)}; give one logit per sample, shape (B,).")
     return _as_full_precision(logit)
 
 

@@ -113,7 +113,7 @@ class Model:
             calibration = None if stored is None else PUCalibrator.from_dict(stored)
             scenario = description.get("scenario")
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-            message = f"{folder / DESCRIPTION} lacks or garbles a part of the model ({error}); {AGAIN}."
+            message = f"{folder / DESCRIPTION} has a missing or damaged part ({error}); {AGAIN}."
             raise ModelFileError(message) from error
         # Not in the block above: what goes wrong in the user's own network is no fault of the file.
         final, base = (

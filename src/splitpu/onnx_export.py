@@ -193,7 +193,7 @@ def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessi
         except Exception as error:  # onnxruntime has classes of its own for them
             raise InputError(
                 f"this network cannot be written as ONNX for any number of rows ({_in_short(error)}): take the number "
-                "from batch.shape[0] wherever it counts"
+                "from batch.shape[0] wherever it is used"
             ) from error
         with torch.no_grad():
             probability, _ = exact(torch.from_numpy(rows))

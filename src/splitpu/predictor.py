@@ -67,7 +67,7 @@ def _refuse_no_numbers(decision: Scores) -> None:
     if not len(bad):
         return
     if len(bad) == len(decision):
-        advice = "the model may be damaged, or all rows lie too far from those it was trained on: train it again"
+        advice = "the model may be damaged, or all rows are too far from those it was trained on: train it again"
     else:
-        advice = "their values lie too far from those the model was trained on: look at these rows"
-    raise InputError(f"the model's decision is no finite number for {rows_in_words(bad, len(decision))}; {advice}")
+        advice = "their values are too far from those the model was trained on: look at these rows"
+    raise InputError(f"the model's decision for {rows_in_words(bad, len(decision))} is not a finite number; {advice}")

@@ -27,5 +27,5 @@ def checked_seed(seed: object, given_as: str = "seed=") -> int:
     except TypeError:
         raise InputError(f"{given_as}{seed!r} is not a whole number: give one, such as 0") from None
     if number < 0:  # numpy and scikit-learn take none either
-        raise InputError(f"{given_as}{number} is negative: give a whole number from 0 on")
+        raise InputError(f"{given_as}{number} is negative: give a whole number, 0 or more")
     return number

@@ -84,7 +84,7 @@ def run_jobs(
 ) -> list[Ended[_One]]:
     """Run the jobs in as many lanes as suit the device, or as were asked for."""
     if at_once is not None and at_once < 1:
-        raise InputError(f"{at_once} runs at once would train nothing: give a number from 1 on")
+        raise InputError(f"{at_once} runs at once would train nothing: give 1 or more")
     chosen = Hardware.choose(device, EngineConfig()).device
     lanes = min(len(jobs), at_once or sensible_lanes(chosen, len(jobs)))
     return in_lanes(jobs, chosen, lanes, when_left)

@@ -218,12 +218,12 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
     selection = config.selection
     if selection.calibration != "none":
         raise InputError(
-            f"calibration ({selection.calibration}) needs the prior, without which P and U say nothing of "
+            f"calibration ({selection.calibration}) needs the prior, without which P and U say nothing about "
             "probabilities: give it, or leave out calibration"
         )
     if selection.held_out and selection.criterion in ("accuracy", "nnpu"):
         raise InputError(
-            "selection.held_out needs the prior, without which P and U say nothing of a model: give it, or "
+            "selection.held_out needs the prior, without which P and U say nothing about a model: give it, or "
             "choose by VPU's own loss with selection.criterion=variational"
         )
     if find_method(config.method).needs_prior:
@@ -243,7 +243,7 @@ def check_method(config: Config, data: PUData) -> None:
         )
     if config.members > 1 and "base" not in method.sections:
         raise InputError(
-            f"members={config.members} is nothing that method '{method.name}' knows: leave it out, or choose split-pu, "
+            f"members={config.members} cannot be used with method '{method.name}': leave it out, or choose split-pu, "
             "nnpu, upu or naive"
         )
     _check_selection(config)
@@ -255,7 +255,7 @@ def _check_selection(config: Config) -> None:
     if selection.calibration != "none" and selection.held_out == 0:
         raise InputError(
             f"selection.calibration={selection.calibration} needs rows that were not trained on: set "
-            "selection.held_out, to 0.2 say"
+            "selection.held_out, for example to 0.2"
         )
     if selection.held_out and "selection" not in sections_in_use(config):
         calibrated = selection.calibration != "none"  # then the rows may be held out for it alone, unasked

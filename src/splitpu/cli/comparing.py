@@ -219,4 +219,4 @@ def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_che
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise ComparisonStopped(plan.folder.path, stop.exit_code) from stopped
         except SomeRunsFailed as some:
-            raise told(some, f"the same command goes on with what is in {plan.folder.path}") from some
+            raise told(some, f"run the same command to continue with what is in {plan.folder.path}") from some

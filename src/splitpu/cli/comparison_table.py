@@ -61,17 +61,17 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     first = next(iter(lines.values()))
     notes = {"network": first["network"]}
     if seeds == 1:
-        notes["spread"] = "figures of a single seed have none, so differences may be chance; give --seeds 0,1,2,3,4"
+        notes["spread"] = "a single seed has none, so differences may be chance; give --seeds 0,1,2,3,4"
     compared = {one["method"]: one["difference"]["accuracy"] for one in summary if "accuracy" in one["difference"]}
     if compared:
         chance = [method for method, difference in compared.items() if by_chance(difference)]
         here = f" (here {', '.join(chance)})" if chance else ""
         notes["difference"] = (
-            f"in points, seed by seed, ± standard error; smaller than that it is chance{here}, and with {seeds} seeds "
-            "larger ones may be, too"
+            f"in points, seed by seed, ± standard error; a smaller difference is chance{here}, and with {seeds} seeds "
+            "larger ones may be chance too"
         )
     if "estimates_note" in first:
-        notes["intervals"] = "95 %, of one run, on average over the seeds; deviations are those between seeds only"
+        notes["intervals"] = "95 %, for one run, averaged over the seeds; deviations are only those between seeds"
         notes["estimates"] = first["estimates_note"]
         if FLATTERED in first["estimates_note"]:
             notes["estimates"] = f"{FLATTERED}, and some methods more than others; {_fairer(summary)}"

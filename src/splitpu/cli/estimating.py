@@ -40,7 +40,7 @@ def estimating(display: ProgressDisplay, data: PUData, seed: int, out: Path | No
             yield Estimating(epochs, None)
             return
         if checkpoints.exists():
-            display.say("prior: an estimate of these rows was stopped; it goes on where it was")
+            display.say("prior: an estimate of these rows was stopped; it continues from there")
         with StopRequest() as stop:
             try:
                 yield Estimating(Everyone([epochs, StopWhen(stop.wanted)]), checkpoints)

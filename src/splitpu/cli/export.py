@@ -22,7 +22,7 @@ def run_export(run: str, file: Path | None, *, json: bool) -> int:
     folder = RunFolder.find_trained(run)
     written = folder.path / "model.onnx" if file is None else file
     if not ends_in(written, ".onnx"):
-        raise InputError(f"{written} would not hold what its name says: give it the ending .onnx.")
+        raise InputError(f"{written} does not end in .onnx: give it the ending .onnx.")
     model = Model.load(folder.path)
     done = export_onnx(model, written)
     shape = ["count", *done.shape]

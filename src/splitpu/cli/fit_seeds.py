@@ -39,9 +39,9 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
     """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
     seeds = parse_seeds(asked.seeds or "")
     if asked.seed is not None:
-        raise InputError("--seed and --seeds say two things; leave out one of them.")
+        raise InputError("--seed and --seeds cannot be given together; leave out one of them.")
     if asked.side_by_side is not None and asked.side_by_side < 1:
-        raise InputError(f"--side-by-side {asked.side_by_side} would train nothing; give a number from 1 on.")
+        raise InputError(f"--side-by-side {asked.side_by_side} would train nothing; give 1 or more.")
     refuse_several_processes("--seeds")
     check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
@@ -122,7 +122,7 @@ def _train(several: SeedsFolder, loaded: dict[int, LoadedData], display: Progres
             raise RunStopped(several.path, stop.exit_code) from stopped
         except SomeRunsFailed as some:
             several.discard_if_empty()
-            raise told(some, f"go on with: splitpu fit --resume {in_a_command(several.path)}") from some
+            raise told(some, f"continue with: splitpu fit --resume {in_a_command(several.path)}") from some
 
 
 def _carry_out_seed(
@@ -208,4 +208,4 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 def refuse_several_processes(what: str) -> None:
     """Several runs in one command share one process."""
     if World.join().size > 1:
-        raise InputError(f"{what} trains in one process; leave out torchrun, or start one run a seed.")
+        raise InputError(f"{what} trains in one process; leave out torchrun, or start one run per seed.")

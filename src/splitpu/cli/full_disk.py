@@ -15,7 +15,7 @@ def resumable(run: Path) -> Iterator[None]:
     try:
         yield
     except DiskFull as full:
-        advice = f"free some space and go on with: splitpu fit --resume {in_a_command(run)}"
+        advice = f"free some space and continue with: splitpu fit --resume {in_a_command(run)}"
         raise DiskFull(full.wrong, advice) from full
 
 

@@ -33,7 +33,7 @@ def named_if_unheard(run: Path, shown_by: str) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        advice = f"{run} is finished all the same, and this shows it again: {shown_by}"
+        advice = f"{run} is finished nevertheless; show it again with: {shown_by}"
         if error.filename is not None or not (refused := output_refused(advice)):
             raise
         raise DiskError(refused) from error

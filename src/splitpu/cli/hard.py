@@ -84,7 +84,7 @@ def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToRe
     by_number = [name for name in lost if _BY_NUMBER.fullmatch(name)]
     if by_number and isinstance(reader, VolumeReader):
         raise InputError(
-            f"{by_number[0]} is known by its number alone, as its folder says who the patient is, and is not laid out: "
+            f"{by_number[0]} is known only by its number, as its folder names the patient, so it cannot be copied: "
             "leave out --copy-to, and find it by its place in the order of the folders."
         )
     if lost:

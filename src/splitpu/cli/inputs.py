@@ -124,7 +124,7 @@ def _refuse_data_beside_folders(asked: DataOptions, data: str | None) -> None:
     option = "--positives" if asked.positives else "--unlabelled"
     if data in NAMED_SETS:
         given = " ".join(asked.positives or asked.unlabelled or [])
-        raise InputError(f"{data} is a named set, and {option} {given} is no number: label some with --positives 50.")
+        raise InputError(f"{data} is a named set, but {option} {given} is not a number: give one, as --positives 50.")
     if Path(data).is_file():
         raise InputError(
             f"{data} is a file, and {option} names folders, which do not go together: give either the file alone, or "
@@ -142,7 +142,7 @@ def _array_source(asked: DataOptions, data: str | None, positives: Sequence[str]
         raise InputError(f"--test takes two .npy files, of positives and of negatives, but got {len(test)}.")
     for word in [*positives, *unlabelled, *test]:
         if not _is_array_file(word):
-            raise InputError(f"{word} is no .npy or .npz file: give either arrays or folders, not both.")
+            raise InputError(f"{word} is not a .npy or .npz file: give either arrays or folders, not both.")
     return ArraySource(positives=absolute(positives), unlabelled=absolute(unlabelled), test=absolute(test))
 
 

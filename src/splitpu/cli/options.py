@@ -15,7 +15,7 @@ def _whole_number(_: object, tokens: Sequence[Token]) -> int:
     try:
         return int(word)  # cyclopts itself would round 1.5 to 2
     except ValueError:
-        raise ValueError(f"{word!r} is no whole number; give one such as 3.") from None
+        raise ValueError(f"{word!r} is not a whole number; give one such as 3.") from None
 
 
 def _share_or_word(_: object, tokens: Sequence[Token]) -> float | Literal["auto", "true", "none"]:
@@ -27,7 +27,7 @@ def _share_or_word(_: object, tokens: Sequence[Token]) -> float | Literal["auto"
         return float(word)
     except ValueError:
         raise ValueError(
-            f"{word!r} is no share; give a number between 0 and 1, such as 0.3, or auto to have it estimated."
+            f"{word!r} is not a share; give a number between 0 and 1, such as 0.3, or auto to have it estimated."
         ) from None
 
 

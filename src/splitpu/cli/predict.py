@@ -64,7 +64,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     else:
         print(f"{out}: {len(lines):,} rows, {int((decision > 0).sum()):,} of them positive")
     if reviewed:
-        print_note(f"the {reviewed:,} most probable samples are in {asked.copy_to}")
+        print_note(f"the {reviewed:,} samples most likely to be positive are in {asked.copy_to}")
     return 0
 
 
@@ -74,12 +74,12 @@ def _plain(entry: Skipped) -> dict[str, Any]:
 
 def _check_review(asked: PredictOptions, path: Path) -> None:
     if (asked.top is None) != (asked.copy_to is None):
-        raise InputError("--top and --copy-to go together: how many samples to lay into which folder.")
+        raise InputError("--top and --copy-to go together: they say how many samples to put into which folder.")
     if asked.link and asked.copy_to is None:
         raise InputError("--link goes with --top and --copy-to: it makes links there instead of copies.")
     if asked.top is not None and asked.copy_to is not None:
         if not path.is_dir():
-            raise InputError(f"--top and --copy-to are for folders of images or patients, and {path} is none.")
+            raise InputError(f"--top and --copy-to are for folders of images or patients, and {path} is not one.")
         check_review(asked.copy_to, asked.top)
 
 

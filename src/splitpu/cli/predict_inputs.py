@@ -41,12 +41,12 @@ def read_rows(model: Model, path: Path, *, strict: bool, watch: Watch | None = N
     if ends_in(path, *IMAGE_SUFFIXES):
         return _one_image(model, path)
     if is_nifti(str(path)):
-        raise InputError(f"{path} is one NIfTI file: give the folder that it lies in.")
+        raise InputError(f"{path} is one NIfTI file: give the folder that it is in.")
     if ends_in(path, *TABLE_SUFFIXES):
         return _table(model, path)
     if path.is_file() and not ends_in(path, *ARRAY_SUFFIXES):
         raise InputError(
-            f"{path} is of no kind that can be scored: give a folder of images or of patients, one image, a table "
+            f"{path} is not of a kind that can be scored: give a folder of images or of patients, one image, a table "
             "(.csv, .parquet) or arrays (.npy, .npz)."
         )
     return _arrays(model, path)

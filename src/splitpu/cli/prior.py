@@ -75,8 +75,8 @@ def run_prior(
 def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> dict[str, object]:
     low, high = found.interval
     facts: dict[str, object] = {
-        "recommended": f"{found.value:.3g} (95 % interval {low:.3f} to {high:.3f}); fit finds it by itself and heeds "
-        f"the interval, while --prior {found.value:.3g} is taken as exact"
+        "recommended": f"{found.value:.3g} (95 % interval {low:.3f} to {high:.3f}); fit finds it by itself and "
+        f"takes the interval into account, while --prior {found.value:.3g} is taken as exact"
     }
     if true_prior is not None:
         facts["truth"] = f"{true_prior:.4g}, known for a named set"
@@ -85,7 +85,7 @@ def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> di
     )
     besides = ", so something besides the class may tell them apart" if auc > best + _MORE_THAN_CHANCE else ""
     facts["separation"] = (
-        f"P is told from U with an AUC of {auc:.3f}; if this prior is right, a perfect classifier would reach "
+        f"a classifier tells P from U with an AUC of {auc:.3f}; if this prior is right, a perfect one would reach "
         f"{best:.3f}{besides}"
     )
     facts["labelling"] = labelling

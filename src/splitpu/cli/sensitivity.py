@@ -106,8 +106,8 @@ def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None
         return None if refit else said
     if request.prior_interval is not None:
         return (
-            f"{own} is the run as it is: that prior is an estimate, so its threshold also heeds gaps in the logits and "
-            "the count of a model trained with a PU risk; every other row takes its prior as known."
+            f"{own} is the run as it is: that prior is an estimate, so its threshold also depends on gaps in the "
+            "logits and on the count of a model trained with a PU risk; every other row takes its prior as known."
         )
     return None
 
@@ -121,9 +121,7 @@ def _doubts(rows: list[dict[str, Any]], own_prior: float) -> list[str]:
         elif row["degenerate"]:
             others.append(f"{row['prior']:.4g} ({' and '.join(one['kind'] for one in row['degenerate'])})")
     if others:
-        said.append(
-            f"do not believe the estimated accuracy of these priors, for what --json says: {', '.join(others)}."
-        )
+        said.append(f"do not believe the estimated accuracy of these priors (--json says why): {', '.join(others)}.")
     return said
 
 
@@ -132,7 +130,7 @@ def prior_range(
 ) -> list[float]:
     """Evenly spaced priors and the run's own, all of them possible for the data."""
     if steps < 2:
-        raise InputError(f"--steps {steps} is no range; give at least 2.")
+        raise InputError(f"--steps {steps} is too few for a range; give at least 2.")
     for option, bound in (("--lowest", lowest), ("--highest", highest)):
         if bound is not None and not 0 < bound < 1:
             raise InputError(f"{option} {bound:g} is not a share: give a prior between 0 and 1, such as 0.3.")
@@ -152,7 +150,7 @@ def prior_range(
                 f"than {labelled:.4g}."
             )
     if low >= high:
-        raise InputError(f"the priors from {low:g} to {high:g} are no range; --lowest must be below --highest.")
+        raise InputError(f"the priors from {low:g} to {high:g} are not a range; --lowest must be below --highest.")
     return sorted({*np.linspace(low, high, steps - 1 if low < own < high else steps).tolist(), own})
 
 

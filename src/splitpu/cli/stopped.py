@@ -27,7 +27,7 @@ class ComparisonStopped(RunStopped):
 
     def __init__(self, folder: Path, code: int) -> None:
         super().__init__(folder, code)
-        self.args = (f"stopped; the same command goes on with what is in {folder}",)
+        self.args = (f"stopped; run the same command to continue with what is in {folder}",)
 
 
 class PriorStopped(RunStopped):
@@ -35,4 +35,4 @@ class PriorStopped(RunStopped):
 
     def __init__(self, code: int) -> None:
         super().__init__(Path(), code)
-        self.args = ("stopped while the prior was being estimated; the same command goes on from there",)
+        self.args = ("stopped while the prior was being estimated; run the same command to continue from there",)

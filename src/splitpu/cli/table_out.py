@@ -21,13 +21,13 @@ def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:
     if out is None:
         return
     if out.is_dir():
-        raise InputError(f"--out {out} is a folder: name the file in it that the {what} are to be written to.")
+        raise InputError(f"--out {out} is a folder: name a file in it for the {what}.")
     if read is not None and out.exists() and read.exists() and out.samefile(read):
-        raise InputError(f"--out {out} is what is to be read, and would be lost: name another file for the {what}.")
+        raise InputError(f"--out {out} is the input and would be overwritten: name another file for the {what}.")
     if belongs_to_a_run(out):
         raise InputError(f"--out {out} is a file of the run in that folder: name another file for the {what}.")
     if out.suffix.lower() not in _ENDINGS:
-        raise InputError(f"--out {out} would not hold what its ending says: {what} are written as .csv or .parquet.")
+        raise InputError(f"--out {out} has an ending that cannot be used: {what} are written as .csv or .parquet.")
 
 
 def write_out(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:

@@ -44,9 +44,9 @@ def giveaways(features: Array, labelled: Mask, columns: Sequence[str]) -> list[s
 def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
     """A note about every column that was probably filled in because of the label."""
     return [
-        f"column {column!r} alone tells every labelled row from every unlabelled one, which nothing about "
-        "positives themselves can do: if it was filled in because of the label, leave it out "
-        f"({ignoring(column)}) and train again, as the model would find only what is labelled already."
+        f"column {column!r} alone tells every labelled row from every unlabelled one, which no property "
+        "of the positives themselves could do: if it was filled in because of the label, leave it out "
+        f"({ignoring(column)}) and train again, or the model will find only what is already labelled."
         for column in giveaways(features, labelled, columns)
     ]
 
@@ -70,17 +70,17 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
     """Notes about dates, numbers that a few words turn into categories, and categories too many to count them all.
 
     >>> if_categories_are_odd("seen", Counter(["24.09.2023", "7.8.2023"]), 0)[0]
-    "column 'seen' holds dates, each taken for a category: make it a number, or leave it out (--ignore seen)."
+    "column 'seen' holds dates, each treated as a category: make it a number, or leave it out (--ignore seen)."
     """
     notes = []
     if all(_DATE.fullmatch(value) for value in counted):
         advice = f"make it a number, or leave it out ({ignoring(name)})."
-        return [f"column {name!r} holds dates, each taken for a category: {advice}"]
+        return [f"column {name!r} holds dates, each treated as a category: {advice}"]
     notes += if_numbers_are_dressed_up(name, counted)
     if 2 * numbers > counted.total():
         words = listed(sorted(value for value in counted if not is_number(value)), repr)
         notes.append(
-            f"column {name!r} holds numbers but also {words}, so that all of it is taken for categories: repair or "
+            f"column {name!r} holds numbers but also {words}, so all of it is treated as categories: correct or "
             "empty these cells if it should be numbers."
         )
     if len(counted) > MOST_CATEGORIES:

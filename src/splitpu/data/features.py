@@ -110,7 +110,7 @@ def _channel_axis(shape: tuple[int, ...], name: str) -> Channels:
     first, last = shape[1] in USUAL_CHANNEL_COUNTS, shape[3] in USUAL_CHANNEL_COUNTS
     if first == last:
         raise InputError(
-            f"{name} has the shape {shape}, which does not tell where the channels are: pass images as (n, H, W, C) "
+            f"{name} has the shape {shape}, which does not say where the channels are: pass images as (n, H, W, C) "
             "with 1, 3 or 4 channels, or say channels='last' or channels='first'"
         )
     return "first" if first else "last"

@@ -27,7 +27,7 @@ def skipped_in_words(
     if others:
         unused = f"of other kinds than {IN_WORDS} are not used: {kinds_of(others)}"
         if rows == "volumes":  # where endings of names say little
-            unused = f"that are no part of a volume: {_reasons_of(others)}"
+            unused = f"that are not part of a volume: {_reasons_of(others)}"
         said.append(f"{which} files {unused}.")
     return said
 

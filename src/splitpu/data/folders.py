@@ -102,7 +102,9 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
         *train.in_words("training" if spec is None else "given"),
         *(test.in_words("test") if test else []),
         *leak_in_words(leaks, what, "both labelled positive and unlabelled", "keep each of them on one side only"),
-        *leak_in_words(leaks_into_test, what, "in both the training and the test folders", "the test figures flatter"),
+        *leak_in_words(
+            leaks_into_test, what, "in both the training and the test folders", "the test figures flatter the model"
+        ),
     ]
     return FolderData(train, labelled, test, test_truth, (*leaks, *leaks_into_test), tuple(warnings))
 

@@ -34,8 +34,8 @@ def frame_as_numbers(X: Any, name: str = "X") -> Any:
     except (TypeError, ValueError):
         missing = [str(one) for one in columns if any(map(is_missing, np.asarray(X[one]).flat))]
         raise InputError(
-            f"{name} holds missing values or what is no number (columns {listed(missing or columns, repr)}): drop "
-            "or fill these rows, or encode these columns"
+            f"{name} holds missing values or values that are not numbers (columns {listed(missing or columns, repr)}): "
+            "drop or fill these rows, or encode these columns"
         ) from None
 
 

@@ -117,7 +117,7 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
             yield from map(work, tasks)
             return
         raise InputError(
-            "a process that reads images was killed, perhaps for want of memory: free some or remove the largest files."
+            "a process that reads images was killed, perhaps as memory ran out: free some or remove the largest files."
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

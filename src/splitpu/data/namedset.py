@@ -98,7 +98,7 @@ def _generator(seed: int) -> np.random.Generator:
     try:
         return np.random.default_rng(seed)
     except (ValueError, TypeError):
-        raise InputError(f"seed={seed!r} is no seed: give a whole number from 0 on") from None
+        raise InputError(f"seed={seed!r} is not a seed: give a whole number, 0 or more") from None
 
 
 def stratified_rows(classes: Array, split_seed: int) -> tuple[Array, Array]:

@@ -65,8 +65,8 @@ def check_prior_of_sample(prior: object, positives: int, unlabelled: int, scenar
     most = value * rows + _DRAWN_SIGMAS * np.sqrt(rows * value * (1 - value))
     if scenario == "single-training-set" and positives > most:
         raise InputError(
-            f"{positives} of the {rows} rows are labelled, more than a prior of {value:.3g} leaves positives among "
-            "them, so they are no sample of the population: give fewer labelled or more unlabelled rows, or use "
+            f"{positives} of the {rows} rows are labelled, more than a prior of {value:.3g} makes positive, so "
+            "the rows are not a sample of the population: give fewer labelled or more unlabelled rows, or use "
             "scenario='case-control' if the labelled rows were collected apart"
         )
     return value

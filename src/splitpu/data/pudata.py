@@ -163,8 +163,8 @@ def _refuse_truth_turned_round(truth: Mask, labelled: Mask) -> None:
     negative = int((labelled & ~truth).sum())
     if 2 * negative > labelled.sum():
         raise InputError(
-            f"truth says that {negative} of the {labelled.sum()} rows labelled positive are negative: it may be turned "
-            "round, or belong to other rows; 1 has to mean positive in both"
+            f"truth says that {negative} of the {labelled.sum()} rows labelled positive are negative: it may be the "
+            "wrong way round, or belong to other rows; 1 has to mean positive in both"
         )
 
 

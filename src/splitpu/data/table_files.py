@@ -137,8 +137,8 @@ def _checked_heading(cells: list[str], path: Path) -> list[str]:
     heading = [composed(cell.strip()) for cell in cells]
     if not heading or not all(heading):
         raise InputError(
-            f"{path} has no heading, or one with an empty name: the first line must name every column (pandas leaves "
-            "the name of the row numbers empty unless it is told to_csv(..., index=False))."
+            f"{path} has no heading, or one with an empty name: the first line must name every column (pandas writes "
+            "row numbers under an empty name, which to_csv(..., index=False) leaves out)."
         )
     twice = sorted({name for name in heading if heading.count(name) > 1})
     if twice:

@@ -27,8 +27,8 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
     turned = [one.name for one in recipe.columns if one.categories is not None or one.flag_missing or one.origin]
     if turned:
         raise InputError(
-            f"X has no column names, but the model was trained on a table of which it does not take all columns as "
-            f"they are (not {listed(turned, repr)}): give X as a data frame with the columns of that table"
+            f"X has no column names, but the model was trained on a table some of whose columns have to be "
+            f"converted first ({listed(turned, repr)}): give X as a data frame with the columns of that table"
         )
     return X
 

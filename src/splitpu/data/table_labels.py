@@ -65,7 +65,7 @@ class LabelColumn:
         held = {self._word(label) for label in labels if label is not None}
         if self.positive not in held:
             raise InputError(
-                f"column {self.name!r} of {where} never holds {self.positive!r} but {listed(sorted(held), repr)}: say "
+                f"column {self.name!r} of {where} holds {listed(sorted(held), repr)} but never {self.positive!r}: say "
                 "with --positive-label which of them means positive."
             )
         mask = np.array([label is not None and self._word(label) == self.positive for label in labels], dtype=np.bool_)

@@ -120,7 +120,7 @@ class TableRecipe:
                 columns.append(Column(name, None, fill, len(known) < len(values), _origin(finite, fill)))
                 notes += if_it_numbers_the_rows(name, known, len(values))
             elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
-                notes.append(f"column {name!r} has a different text in every row: taken for names, not for a feature.")
+                notes.append(f"column {name!r} has a different text in every row: taken as names, not as a feature.")
                 notes += if_numbers_are_dressed_up(name, Counter(map(text, known)))
                 names = names or name
             else:
@@ -252,7 +252,7 @@ def _features_of(table: Table, source: TableSource) -> Columns:
             if name is not None and name not in table.columns:
                 raise InputError(f"{table.lacking(name)}: check {option}.")
             if name == source.label:
-                raise InputError(f"column {name!r} cannot be both what --label and what {option} names: choose one.")
+                raise InputError(f"column {name!r} is named by both --label and {option}: leave out one of them.")
     apart = {source.label, source.names, *source.ignore}
     return {name: column for name, column in table.columns.items() if name not in apart}
 
@@ -294,7 +294,7 @@ def number(value: Any, column: str, where: str) -> float:
         raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
     if abs(float(value)) > _LARGEST:
         raise InputError(
-            f"column {column!r} of {where} holds {float(value):g}, which is too large to reckon with: replace it or "
+            f"column {column!r} of {where} holds {float(value):g}, which is too large to compute with: replace it or "
             "leave the cell empty."
         )
     return float(value)

@@ -21,6 +21,6 @@ def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
     if world.any(not math.isfinite(loss)):
         rate = setting_of(stage, "optimiser.rate")
         raise InputError(
-            f"the loss of stage {stage.name} is no finite number in epoch {record.epoch} of {record.epochs} ({loss}): "
-            f"lower {rate}, look for extreme values in X, and if the network is your own, at what it returns for them"
+            f"the loss of stage {stage.name} is not a finite number in epoch {record.epoch} of {record.epochs} ({loss})"
+            f": lower {rate}, look for extreme values in X, and if the network is your own, at what it returns for them"
         )

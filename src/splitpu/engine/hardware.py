@@ -130,7 +130,7 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, TypeError):
         raise InputError(f"device {name!r} is not one torch knows; use 'auto', 'cpu' or 'cuda'.") from None
     if device.type not in ("cpu", "cuda"):
-        raise InputError(f"device {name!r} is none that splitpu computes on; use 'auto', 'cpu' or 'cuda'.")
+        raise InputError(f"device {name!r} is not one that splitpu computes on; use 'auto', 'cpu' or 'cuda'.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device {name!r} was asked for but torch sees no GPU here; use device='cpu' or 'auto'.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

@@ -174,8 +174,8 @@ class Engine:
             return
         self._told_of_capture = True
         message = (
-            f"the step of stage {stage.name} could not be captured ({step.not_captured}): where that is so, steps run "
-            "uncaptured, which takes longer and changes nothing in what is computed."
+            f"the step of stage {stage.name} could not be captured ({step.not_captured}): such steps run "
+            "uncaptured, which takes longer but does not change what is computed."
         )
         warnings.warn(message, SplitPUWarning, stacklevel=2)
 
@@ -190,8 +190,8 @@ class Engine:
             record = self._attempt(stage, step, epoch, before)
         if step.lighter is not None and step.lighter is not way:
             message = (
-                f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it goes on more slowly with "
-                f"{step.lighter.describe()}, which changes nothing in what is computed."
+                f"{self.hardware.describe()} ran out of memory in stage {stage.name}: it continues more slowly with "
+                f"{step.lighter.describe()}, which does not change what is computed."
             )
             warnings.warn(message, SplitPUWarning, stacklevel=2)
         return record
@@ -295,7 +295,7 @@ def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     """Says what to lower when nothing exact is left to try. Smaller batches would be another training: users decide."""
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
     return (
-        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} a step: lower "
+        f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} per step: lower "
         f"{setting_of(stage, 'batch_size')} (and positives_per_batch if that is set), set engine.residence=host if the "
         "data fill it, or take a smaller network."
     )

@@ -37,9 +37,7 @@ def together(collective: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]
         except RuntimeError as error:
             if _REFUSED in str(error):
                 reason = str(error).strip().splitlines()[-1]
-                raise InputError(
-                    f"the processes of this run cannot speak to each other as they are: {reason}"
-                ) from error
+                raise InputError(f"the processes of this run cannot communicate as they are: {reason}") from error
             if not isinstance(error, dist.DistError) and not any(word in str(error) for word in _BROKEN):
                 raise  # a mistake of ours, not of the connection
             raise RankLost("another process of this run has ended, so this one cannot go on.") from error

@@ -79,7 +79,9 @@ def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
     first, second = classes.tolist()
     if pos_label is not None:
         if pos_label not in (first, second):
-            raise InputError(f"y holds the values {first!r} and {second!r}, none of which is pos_label={pos_label!r}")
+            raise InputError(
+                f"y holds the values {first!r} and {second!r}, neither of which is pos_label={pos_label!r}"
+            )
         return classes, first if pos_label == first else second
     if {first, second} not in CONVENTIONS:
         warnings.warn(

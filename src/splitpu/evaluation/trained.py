@@ -57,5 +57,5 @@ def warn_if_worthless(training: Training, data: PUData) -> None:
         return
     advice = "train longer, label more positives, or try another method"
     if result.final is not result.base and fault_of(result.base) is None:
-        advice = "rounds=0 keeps the base model, of which this cannot be said"
+        advice = "rounds=0 keeps the base model, which does not have this fault"
     warnings.warn(f"{final_name(training)}: {reason}; {UNRELIABLE}: {advice}.", SplitPUWarning, stacklevel=3)

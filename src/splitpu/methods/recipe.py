@@ -66,8 +66,8 @@ def network_recipe(
         return NetworkRecipe(f"own:{type(backbone).__name__}", lambda: copy.deepcopy(own), mark)
     if not callable(backbone):
         raise InputError(
-            f"backbone={backbone!r} is no network: give a name (auto, {', '.join(network_names())}), a torch.nn.Module "
-            "or a function that makes one"
+            f"backbone={backbone!r} is not a network: give a name (auto, {', '.join(network_names())}), a "
+            "torch.nn.Module or a function that makes one"
         )
     make = backbone
 
@@ -90,7 +90,7 @@ def refuse_frozen(network: nn.Module) -> None:
         return
     wrong = "has all its weights frozen" if weights else "has no weights"
     raise InputError(
-        f"your network {wrong}, so that there is nothing to train: give it layers whose weights require gradients "
+        f"your network {wrong}, so there is nothing to train: give it layers whose weights require gradients "
         "(requires_grad_(True))"
     )
 

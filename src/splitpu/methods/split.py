@@ -157,8 +157,8 @@ def _early_stopped(
 def _trained_again(name: str, result: SplitResult, rate: float) -> str:
     return (
         f"{name}: in {len(result.agreement)} epochs the temporary network came to agree with the teacher on no more "
-        f"than {max(result.agreement):.3f} of the samples, which one answer for all would reach; it is trained again "
-        f"with larger steps (split.optimiser.rate = {rate:.3g})."
+        f"than {max(result.agreement):.3f} of the samples, which the same answer for all would reach; it is trained "
+        f"again with larger steps (split.optimiser.rate = {rate:.3g})."
     )
 
 

@@ -130,7 +130,7 @@ def _checked_outputs(low: Any, high: Any, logit: Any, *, rows: int) -> Outputs:
             )
     if not isinstance(logit, Tensor) or logit.shape not in {(rows,), (rows, 1)}:
         raise InputError(
-            f"the logit of your network is {_describe(logit)} for a batch of {rows}: return one number a sample, of "
+            f"the logit of your network is {_describe(logit)} for a batch of {rows}: return one number per sample, of "
             f"shape ({rows},) or ({rows}, 1)"
         )
     return Outputs(low, high.flatten(1), logit.reshape(rows))

@@ -31,7 +31,7 @@ def _fetched() -> dict[str, Any]:
     except Exception as error:
         why = "is not installed here" if isinstance(error, ImportError) else f"does not load here ({_short(error)})"
         raise InputError(
-            f"--weights {WORD} fetches with torchvision, which {why}: on another machine {IMAGENET_ADVICE}."
+            f"--weights {WORD} uses torchvision, which {why}: on another machine {IMAGENET_ADVICE}."
         ) from error
     try:
         tensors: dict[str, Any] = models.ResNet18_Weights.DEFAULT.get_state_dict(progress=False, check_hash=True)

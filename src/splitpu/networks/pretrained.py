@@ -72,7 +72,7 @@ def read_pretrained(path: Path) -> PretrainedWeights:
     if isinstance(stored, dict) and isinstance(stored.get("state_dict"), dict):
         stored = stored["state_dict"]
     if not isinstance(stored, dict) or not all(isinstance(tensor, Tensor) for tensor in stored.values()):
-        raise InputError(f"{path} holds something else than named tensors: save the network's state_dict().")
+        raise InputError(f"{path} holds something other than named tensors: save the network's state_dict().")
     tensors = {str(name).removeprefix("module."): tensor for name, tensor in stored.items()}
     return PretrainedWeights(path, checksum, tensors)
 

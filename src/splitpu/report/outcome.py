@@ -44,29 +44,29 @@ def asked(report: ReportData) -> str:
 def next_steps(report: ReportData) -> str:
     """Say what can be done with the run now; RUN stands for its folder, which the page does not know the way to."""
     steps = [
-        "<strong>Take the answer</strong>: <code>scores.csv</code> beside this page has the probability and the "
-        "decision for every sample; sorted by falling probability it begins with those most likely to be positive.",
+        "<strong>Take the answer</strong>: <code>scores.csv</code> next to this page has the probability and the "
+        "decision for every sample; sort it by descending probability to see those most likely to be positive first.",
         f"<strong>Score new samples</strong>: <code>splitpu predict RUN NEW --out new.csv</code>{_laid_aside(report)}.",
     ]
     if report.rounds and report.rounds[-1].hard:
-        unsure = ", or less surely than elsewhere" if report.rounds[-1].unsure else ""
+        unsure = ", or follows it less surely than elsewhere" if report.rounds[-1].unsure else ""
         steps.insert(
             1,
-            f'<strong>Look at the hard samples</strong>: <a href="#samples">below</a> and, all '
-            f"{count(report.rounds[-1].hard)} of them, in <code>split.csv</code> and, the most doubtful first, by "
-            f"<code>splitpu hard RUN</code>{', which can lay files aside, too' if _shows_pictures(report) else ''}. On "
-            f"these a fresh network does not follow the model{unsure}, so here a second look by somebody who knows, "
+            f'<strong>Look at the hard samples</strong>: some are shown <a href="#samples">below</a>; all '
+            f"{count(report.rounds[-1].hard)} of them are in <code>split.csv</code>, and <code>splitpu hard RUN</code> "
+            f"lists them, the most doubtful first{', and can copy their files' if _shows_pictures(report) else ''}. "
+            f"On these a fresh network does not follow the model{unsure}, so this is where a second look by an expert, "
             "and a label where they are sure, is worth most.",
         )
     if not any(_is_number(row.get("accuracy")) for row in report.figures):
         steps.append(f"<strong>Ask how right it is</strong>: {_ways_to_judge(report)}.")
     if math.isfinite(report.prior):
         steps.append(
-            "<strong>Doubt the prior</strong>: <code>splitpu sensitivity RUN</code> shows how many decisions hang "
-            "on it."
+            "<strong>Question the prior</strong>: <code>splitpu sensitivity RUN</code> shows how many decisions "
+            "depend on it."
         )
     items = "".join(f"<li>{step}</li>" for step in steps)
-    return f'<ul class="steps">{items}</ul><p class="note">RUN is the folder that this page lies in.</p>'
+    return f'<ul class="steps">{items}</ul><p class="note">RUN is the folder that this page is in.</p>'
 
 
 def _ways_to_judge(report: ReportData) -> str:
@@ -80,7 +80,7 @@ def _ways_to_judge(report: ReportData) -> str:
 
 
 def _laid_aside(report: ReportData) -> str:
-    laid = ", with <code>--top 50 --copy-to review/</code> to have the likeliest laid aside"
+    laid = ", with <code>--top 50 --copy-to review/</code> to copy the likeliest ones into a folder"
     return laid if _shows_pictures(report) else ""
 
 
@@ -99,7 +99,7 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> str:
     notes = ["Bold: best of its column."] if any(best.values()) else []
     if not any(column in _MORE_IS_BETTER for column in columns):
         notes.append(
-            "Without a test set there are no figures of correctness; where there is a prior, <code>splitpu evaluate"
+            "Without a test set there are no figures for correctness; where there is a prior, <code>splitpu evaluate"
             "</code> estimates them."
         )
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""

@@ -55,13 +55,13 @@ def _galleries(report: ReportData) -> str:
         return "<p>No samples were kept to be shown.</p>"
     words = (
         "Probabilities of being positive, as the last teacher (the model before the final one) and the final "
-        "student see them. Of the hard samples those come first on which the two differ most or the student "
-        "cannot decide; of the easy ones those it is surest of."
+        "student see them. The hard samples begin with those on which the two differ most or the student "
+        "cannot decide, the easy ones with those it is surest of."
     )
     if report.rounds and not report.rounds[-1].taken:
         words = (
-            "Probabilities of being positive, twice as the final model sees them: it is the last teacher, whose "
-            "student was not taken. Of the hard samples those come first on which it cannot decide; of the easy ones "
+            "Probabilities of being positive, both times as the final model sees them: it is the last teacher, whose "
+            "student was not taken. The hard samples begin with those on which it cannot decide, the easy ones with "
             "those it is surest of."
         )
     if report.calibrated:

@@ -88,14 +88,14 @@ def _marks(report: ReportData, known: npt.NDArray[np.float64]) -> list[Mark]:
 def _verdict(report: ReportData, share: float) -> str:
     expected = report.expected_positive_share
     if math.isnan(share):
-        return "The threshold is not a number, so nothing can be said of who is called positive."
+        return "The threshold is not a number, so it is unknown which samples are called positive."
     if not math.isfinite(expected):
         return f"The final model calls {percent(share)} of the unlabelled positive."
     distance = share - expected
     points = f"{abs(100 * distance):.1f}"
     comparison = "as many as" if points == "0.0" else f"{points} points {'more' if distance > 0 else 'fewer'} than"
     # An estimate is not met to the point, and whoever sees the difference should not look for a mistake.
-    why = " That prior is an estimate, which is followed only as closely as its interval asks."
+    why = " That prior is an estimate, which is followed only as closely as its interval requires."
     return (
         f"At the threshold {decimal(report.threshold)} the final model calls {percent(share)} of the unlabelled "
         f"positive, {comparison} the {percent(expected)} expected from the prior of {decimal(report.prior)}."

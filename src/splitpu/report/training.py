@@ -64,10 +64,10 @@ def _stopping(round_report: RoundReport) -> str:
 
 def _what_is_easy(round_report: RoundReport) -> str:
     if not round_report.unsure:
-        return "Where the two agree a sample is easy, elsewhere hard."
+        return "A sample is easy where the two agree, and hard elsewhere."
     return (
-        "Where the two agree and the temporary network is among its surest a sample is easy, elsewhere hard: on "
-        f"{count(round_report.unsure)} of the hard ones they agree, too."
+        "A sample is easy where the two agree and the temporary network is surest, and hard elsewhere: on "
+        f"{count(round_report.unsure)} of the hard ones they agree too."
     )
 
 
@@ -75,8 +75,8 @@ def _not_taken(round_report: RoundReport) -> str:
     if round_report.taken:
         return ""
     return (
-        " <strong>The student of this round was not taken</strong>: in every attempt it said the same of nearly all "
-        "samples, so the model that taught it stays."
+        " <strong>The student of this round was not taken</strong>: in every attempt it gave nearly all samples "
+        "the same answer, so the model that taught it is kept."
     )
 
 

@@ -95,7 +95,7 @@ class ComparisonFolder:
             return {(line["method"], line["seed"]): line for line in found}
         except (ValueError, TypeError, KeyError) as error:
             raise InputError(
-                f"{self.lines_file} cannot be read ({error}); remove it, and the same command writes it anew."
+                f"{self.lines_file} cannot be read ({error}); remove it, and run the same command to write it again."
             ) from error
 
     def add(self, folder: RunFolder, loaded: LoadedData) -> None:

@@ -39,8 +39,9 @@ def estimates_of(
     request = folder.request()
     if model.prior is None:
         raise InputError(
-            f"{folder.path} was trained without a prior, without which P and U say nothing of the accuracy: give rows "
-            f"whose truth is known with --test or as X_test and y_test in a .npz, or {how_to_have_a_prior(request)}."
+            f"{folder.path} was trained without a prior, without which P and U say nothing about the accuracy: give "
+            "rows whose truth is known with --test or as X_test and y_test in a .npz, or "
+            f"{how_to_have_a_prior(request)}."
         )
     model.preprocessing.check(rows.features, "X")
     decision = model.decision(rows.features, hardware)

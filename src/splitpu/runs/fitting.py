@@ -101,7 +101,7 @@ def carry_out(
     """
     with folder.locked(), collected_warnings(note) as given:
         if folder.finished:
-            note(f"{folder.path} was finished by another process meanwhile; nothing is trained again")
+            note(f"{folder.path} has meanwhile been finished by another process; nothing is trained again")
             return folder.read_result()
         given += request.doubts or (request.prior_estimate or {}).get("verdicts", [])
         folder.sweep()
@@ -169,7 +169,7 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
         note(f"{folder.skipped} lists every file that is not used, and why")
     if loaded.duplicates:
         write_duplicates(folder.duplicates, loaded)
-        note(f"{folder.duplicates} lists all that are equal")
+        note(f"{folder.duplicates} lists all that are identical")
 
 
 def _write_everything(

@@ -58,8 +58,8 @@ class RunFolder:
         if (path / COMPARISON).exists():
             first = min(path.glob("*/seed*/"), default=path / "nnpu" / "seed0")
             raise InputError(
-                f"{path} holds a comparison: name one of its runs, such as {first}, or go on with the command it was "
-                "begun with."
+                f"{path} holds a comparison: name one of its runs, such as {first}, or continue with the command that "
+                "started it."
             )
         return cls(path)
 
@@ -79,7 +79,7 @@ class RunFolder:
         folder = cls.find_one(name)
         if folder.state == "unfinished":
             raise InputError(
-                f"{folder.path} holds an unfinished run; bring it to its end with: splitpu fit --resume "
+                f"{folder.path} holds an unfinished run; finish it with: splitpu fit --resume "
                 f"{in_a_command(folder.path)}"
             )
         return folder

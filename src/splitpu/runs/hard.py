@@ -35,8 +35,8 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
     """The hard samples of the last round, those that give most reason to doubt first, as in the report."""
     if result["method"] != "split-pu":
         raise InputError(
-            f"{folder.path} was trained with method '{result['method']}', which tells no hard samples from easy ones; "
-            "only split-pu does."
+            f"{folder.path} was trained with method '{result['method']}', which does not tell hard samples from easy "
+            "ones; only split-pu does."
         )
     if not result["rounds"]:
         raise InputError(f"{folder.path} has no rounds, so no sample was found hard: train with --rounds 1 or more.")
@@ -114,10 +114,10 @@ def _why(taught: bool, learned: bool, said: bool) -> str:
     >>> _why(True, False, True), _why(True, False, False)
     ('taught positive, learned negative', 'taught positive, learned negative; now negative')
     >>> _why(True, True, True)
-    'taught positive, learned so, but less surely than others'
+    'taught positive, learned positive, but less surely than others'
     """
     words = {True: "positive", False: "negative"}
-    outcome = "so, but less surely than others" if learned == taught else words[learned]
+    outcome = words[learned] + (", but less surely than others" if learned == taught else "")
     changed = "" if taught == said else f"; now {words[said]}"
     return f"taught {words[taught]}, learned {outcome}{changed}"
 

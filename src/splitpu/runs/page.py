@@ -196,7 +196,7 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
 
 def _network_in_words(training: Training) -> str:
     members = training.model.config.members
-    return training.model.network_name + (f", {members} members that speak as one" if members > 1 else "")
+    return training.model.network_name + (f", an ensemble of {members} members" if members > 1 else "")
 
 
 def _warmup_in_words(config: WarmupConfig) -> str:

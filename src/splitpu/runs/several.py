@@ -72,7 +72,7 @@ class SeedsFolder:
             return {"seeds": [int(seed) for seed in listed["seeds"]], "at_once": None if most is None else int(most)}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(
-                f"{self.list_file} cannot be read ({error}); resume the runs beside it one by one."
+                f"{self.list_file} cannot be read ({error}); resume the runs next to it one by one."
             ) from error
 
     def discard_if_empty(self) -> None:

@@ -128,7 +128,7 @@ def check_still_there(source: Source) -> None:
     """Refuse to look for data in a place that the user has not named now, as if it were mistyped."""
     gone = [path for path in source.paths if not Path(path).exists()]
     if gone:
-        raise DataGone(f"the data that the run was begun with are no longer at {listed(gone)}: bring them back there.")
+        raise DataGone(f"the data that the run started with are no longer at {listed(gone)}: put them back there.")
 
 
 def check_unchanged(loaded: LoadedData, request: Request) -> None:
@@ -146,8 +146,8 @@ def _told_of_leaks(loaded: LoadedData) -> LoadedData:
     if not seen:
         return loaded
     sentence = (
-        f"{seen:,} of the {len(loaded.held_out):,} test rows are training rows, too: the test figures flatter; test on "
-        "rows that are not trained on."
+        f"{seen:,} of the {len(loaded.held_out):,} test rows are also training rows, so the test figures flatter the "
+        "model: test on rows that it is not trained on."
     )
     return replace(loaded, warnings=(*loaded.warnings, sentence))
 
