@@ -178,3 +178,16 @@ def test_no_column_vanishes_where_the_terminal_is_narrow(
     out = capsys.readouterr().out
     assert all(cell in out for cell in ("round 1 student", "93.1 %", "0.8000", "0.7000", "0.6123", "30.0 %"))
     assert len({len(line) for line in out.splitlines()}) == 1  # a table still, of which the terminal breaks the lines
+
+
+@pytest.mark.parametrize("command", ["predict", "prior", "evaluate", "hard"])
+def test_commands_of_one_process_are_refused_to_torchrun(
+    command: str, run: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert f"splitpu {command} works in one process: start it without torchrun" in must_refuse(capsys, command, run)
+
+
+def test_help_is_there_for_several_processes_too(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run_cli(capsys, "--help")[0] == 0

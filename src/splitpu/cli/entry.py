@@ -14,12 +14,13 @@ from splitpu.cli.full_disk import output_refused
 from splitpu.cli.option_words import as_options
 from splitpu.cli.quick_start import claim_process
 from splitpu.cli.stopped import RunStopped
-from splitpu.errors import SplitPUError
+from splitpu.errors import InputError, SplitPUError
 
 WRONG_INPUT = 2
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
 COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
 TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
+KNOW_OF_SEVERAL_PROCESSES = ("fit", "compare")  # the one shares its work among them, the other says why it does not
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _write_what_the_terminal_cannot_show()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        _refuse_several_processes(words)
         from splitpu.cli.app import app
 
         code = app(words, exit_on_error=False, print_error=False)
@@ -59,6 +61,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _complain(f"{error.filename} cannot be used: {error.strerror}")
     return code if isinstance(code, int) else 0
+
+
+def _refuse_several_processes(words: Sequence[str]) -> None:
+    """Every process that torchrun starts would do the whole work, and all would write the same files."""
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if several and words and not words[0].startswith("-") and words[0] not in KNOW_OF_SEVERAL_PROCESSES:
+        raise InputError(f"splitpu {words[0]} works in one process: start it without torchrun.")
 
 
 def _in_words(error: CycloptsError) -> str:
