@@ -185,7 +185,7 @@ def test_commands_of_one_process_are_refused_to_torchrun(
     command: str, run: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert f"splitpu {command} works in one process: start it without torchrun" in must_refuse(capsys, command, run)
+    must_refuse(capsys, command, run, saying=f"splitpu {command} works in one process: start it without torchrun")
 
 
 def test_help_is_there_for_several_processes_too(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
