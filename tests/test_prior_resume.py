@@ -108,14 +108,14 @@ def test_of_several_seeds_known_estimates_wait_for_the_others(
     process = start_again(*words)
     assert wait_for(second_estimate_begun, tmp_path, process)
     process.send_signal(signal.SIGINT)
-    assert "the same command goes on from there" in process.communicate(timeout=PATIENCE)[1]
+    assert "run the same command to continue from there" in process.communicate(timeout=PATIENCE)[1]
     assert sorted(path.name[-6:] for path in Path("deep").iterdir()) == ["-seed0", "-seed1"]
     done = {path: path.stat().st_mtime_ns for path in Path("deep").glob("*-seed0/checkpoints/*")}
     trained_again = []
     monkeypatch.setattr(CheckpointStore, "save", recording(CheckpointStore.save, trained_again))
     capsys.readouterr()
     assert main(words) == 0 and done
-    assert capsys.readouterr().err.count("an estimate of these rows was stopped; it goes on where it was") == 2
+    assert capsys.readouterr().err.count("an estimate of these rows was stopped; it continues from there") == 2
     assert not {path.name for path in done} & set(trained_again)
     assert [path.name for path in Path("deep").iterdir()] == ["both"]
     assert (Path("deep/both/seed0/model.safetensors")).read_bytes() == (whole / "model.safetensors").read_bytes()

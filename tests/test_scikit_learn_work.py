@@ -154,7 +154,7 @@ def test_cross_fitting_finds_the_positive_label_in_what_is_wrapped(wrapped) -> N
         (lambda: train(DATA, prior=0.5, config=QUICKEST, seed=None), "seed=None is not a whole number"),
         (lambda: estimate_prior(DATA, seed=None), "seed=None is not a whole number"),
         (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, seed=None), "seed=None is not a whole number"),
-        (lambda: nnpu(random_state=-1).fit(ROWS, LABELLED), "random_state=-1 is negative: give a whole number from 0"),
+        (lambda: nnpu(random_state=-1).fit(ROWS, LABELLED), "random_state=-1 is negative: give a whole number"),
         (lambda: several(seeds=[0, -1]), "seed=-1 is negative"),
         (lambda: estimate_prior(DATA, seed=-1), "seed=-1 is negative"),
         (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, seed=-1), "seed=-1 is negative"),
