@@ -1,18 +1,14 @@
 """Steps by our own kernels are those of torch: on a GPU, and in Triton's interpreter without one."""
 
 import importlib
-import os
-import subprocess
-import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from triton_tools import needs_interpreter, needs_triton, run_interpreted
 
 from splitpu.config.schema import OptimiserConfig
 from splitpu.engine.fused_optimiser import FusedOptimiser
@@ -20,17 +16,12 @@ from splitpu.errors import SplitPUWarning
 from splitpu.kernels import trial
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, which comes with torch for GPUs")
 
 
-@needs_triton
+@needs_interpreter
 @pytest.mark.parametrize("cases", ["fused_cases_triton", "optimiser_cases_triton"])
 def test_every_kernel_in_the_interpreter(cases: str) -> None:
-    places = [str(Path(__file__).parent), *sys.path]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(places)}
-    code = f"import {cases}; {cases}.compare_all('cpu')"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_interpreted(f"import {cases}; {cases}.compare_all('cpu')")
 
 
 @needs_cuda

@@ -1,14 +1,10 @@
 """The kernels compute what torch's layers compute: outputs, gradients and running statistics."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from triton_tools import needs_interpreter, run_interpreted
 
 from splitpu.kernels import allow_kernels, last_rows, normalise
 from splitpu.kernels.thin_convolution import matrix_convolution
@@ -128,13 +124,6 @@ def test_networks_are_as_exact_with_kernels_as_without_on_cuda(name: str) -> Non
         assert fused_error < 1.5 * plain_error + 0.01, (number, plain_error, fused_error)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, which comes with torch for GPUs")
+@needs_interpreter
 def test_fused_norm_in_the_interpreter() -> None:
-    code = "import test_kernels as t, torch; t.compare_fused_norm('cpu', torch.float32, 1e-4)"
-    environment = {
-        **os.environ,
-        "TRITON_INTERPRET": "1",
-        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
-    }
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_interpreted("import test_kernels as t, torch; t.compare_fused_norm('cpu', torch.float32, 1e-4)")
