@@ -26,6 +26,7 @@ from splitpu.engine.optimise import average_weight_at, rate_at
 from splitpu.engine.stage import EpochRecord
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted
+from splitpu.kernels import kernels_allowed
 
 
 class TestPlans:
@@ -96,6 +97,13 @@ class TestLoop:
         outcome = engine(tmp_path, StopAt(0)).run(stage(untrained))  # one step would raise
         assert same(weights(first), weights(untrained))
         assert len(outcome.history) == 4
+
+    def test_a_finished_stage_is_scored_by_the_kernels_that_trained_it(self, tmp_path: Path) -> None:
+        for _ in ("trained", "taken from the store"):
+            one, module = engine(tmp_path), network()
+            one.hardware = replace(one.hardware, kernels=True)
+            one.run(stage(module))
+            assert kernels_allowed(module)
 
     def test_a_loss_that_is_no_number_ends_the_stage_in_words(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"stage plain .* epoch \d of 4 \(nan\): lower .*optimiser.rate, look"):

@@ -29,7 +29,7 @@ from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, set
 from splitpu.engine.steps import Step
 from splitpu.engine.world import World
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
-from splitpu.kernels import any_kernel_runs_on, give_up_kernels
+from splitpu.kernels import allow_kernels, any_kernel_runs_on, give_up_kernels
 from splitpu.views import Views
 
 _HOST = torch.device("cpu")
@@ -80,6 +80,8 @@ class Engine:
             return self._run(stage)
 
     def _run(self, stage: Stage) -> StageOutcome:
+        # Also of a stage found finished: its network's logits are then those it had when it was trained, to the bit.
+        allow_kernels(stage.task.module, self.hardware.kernels)
         saved = self._loaded(stage)
         self.observer.stage_started(stage, saved.epoch if saved else 0)
         for record in saved.history if saved else ():

@@ -18,7 +18,7 @@ from splitpu.engine.rows import RowStore
 from splitpu.engine.seeds import TORCHS_OWN, StageDraws
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUError
-from splitpu.kernels import allow_kernels, give_up_kernels, without_waiting
+from splitpu.kernels import give_up_kernels, without_waiting
 from splitpu.views import Views
 
 
@@ -28,7 +28,6 @@ class Step:
     def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware, *, pieces: int = 1) -> None:
         self.stage, self.rows, self.views, self.hardware = stage, rows, views, hardware
         self.module = stage.task.module
-        allow_kernels(self.module, hardware.kernels)
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
         self._shared = SharedStep(stage.task) if hardware.world.size > 1 else None
