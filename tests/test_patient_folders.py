@@ -212,6 +212,14 @@ def test_only_a_training_is_told_to_choose_a_series(tmp_path) -> None:
     assert not any("several series" in warning for warning in (*chosen.warnings, *later.warnings))
 
 
+def test_patients_whose_slices_have_gaps_are_named(tmp_path) -> None:
+    for name in ("whole", "gaps"):
+        paths = write_series(tmp_path / "unl" / name, scan(False, 9, slices=8))
+    paths[4].unlink()
+    rows = read_images([tmp_path / "unl"])
+    assert rows.warnings[0].startswith("1 patient has larger distances") and "(gaps lacks 1 of 8)" in rows.warnings[0]
+
+
 def test_pictures_are_no_patients(tmp_path) -> None:
     make_patients(tmp_path / "unl", 3, 0.5, 100)
     spec = read_images([tmp_path / "unl"]).spec

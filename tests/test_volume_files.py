@@ -16,7 +16,7 @@ from pydicom.sequence import Sequence
 from pydicom.uid import generate_uid
 from volume_tools import dicom_slice, scan, write_series
 
-from splitpu.data.images import BadImage
+from splitpu.data.images import BadImage, Remark
 from splitpu.data.volumes import VolumeReader, VolumeSpec
 from splitpu.data.volumes.apart import DecoderApart
 from splitpu.data.volumes.dicom import load_frames, read_dicom
@@ -121,6 +121,14 @@ def test_copies_count_neither_as_slices_nor_in_the_choice_of_a_series(tmp_path) 
     assert np.array_equal(volume_of(tmp_path / "a"), expected(long))
     shutil.rmtree(tmp_path / "a" / "long")
     assert np.array_equal(volume_of(tmp_path / "a"), expected(short)[::-1])
+
+
+def test_missing_slices_are_counted_by_the_distances_of_the_others(tmp_path) -> None:
+    paths = write_series(tmp_path / "a", scan(True, 8, slices=9))
+    assert planned(files_of(tmp_path / "a"), None).remarks == ()
+    for at in (0, 3, 4, 7):  # the first leaves no gap
+        paths[at].unlink()
+    assert planned(files_of(tmp_path / "a"), None).remarks == (Remark("missing", -1, "3 of 8"),)
 
 
 def test_a_slope_of_nought_leaves_the_picture(tmp_path) -> None:

@@ -11,6 +11,7 @@ from splitpu.listing import listed
 SKIPPED = "skipped"  # a file that should have been a slice
 UNUSED = "unused"  # a file that is fine but not part of the volume
 OTHERS = "other series"  # of the same patient
+MISSING = "missing"  # slices between those that are there
 IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who the patient is
 NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a patient that cannot be used
 
@@ -45,7 +46,9 @@ def accounted(
     named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
     named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
     called = [one.under_number() if position in named else one for position, one in enumerate(patients)]
-    renamed, chosen = [called[position].name for position in sorted(named)], []
+    renamed = [called[position].name for position in sorted(named)]
+    chosen: list[str] = []
+    with_gaps: list[str] = []
     skipped: list[Skipped] = []
     for position, some in sorted(remarks.items()):
         hidden = {one.part for one in some if one.kind == IDENTIFYING}
@@ -55,13 +58,20 @@ def accounted(
                 skipped.append(Skipped(name, one.text, one.kind == SKIPPED))
             elif one.kind == OTHERS:
                 chosen.append(f"{called[position].name} also has {one.text}")
+            elif one.kind == MISSING:
+                with_gaps.append(f"{called[position].name} lacks {one.text}")
     warnings = []
     if chosen:
-        who = "1 patient has" if len(chosen) == 1 else f"{len(chosen):,} patients have"
         advice = "as in the training, where fit --series chooses one" if series_is_settled else "choose with --series"
         warnings.append(
-            f"{who} several series, of which the one with the most slices was taken "
+            f"{_patients_have(chosen)} several series, of which the one with the most slices was taken "
             f"({listed(chosen, separator='; ')}): {advice}."
+        )
+    if with_gaps:
+        warnings.append(
+            f"{_patients_have(with_gaps)} larger distances between some slices than between most, as if slices were "
+            f"missing ({listed(with_gaps, separator='; ')}): the slices that are there are taken without gaps; look "
+            "whether all files were copied."
         )
     if renamed:
         warnings.append(
@@ -69,6 +79,10 @@ def accounted(
             f"place in the order of the folders instead ({listed(renamed, separator='; ')})."
         )
     return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
+
+
+def _patients_have(those: Sequence[str]) -> str:
+    return "1 patient has" if len(those) == 1 else f"{len(those):,} patients have"
 
 
 def _part_name(patient: Patient, part: int, hidden: set[int]) -> str:

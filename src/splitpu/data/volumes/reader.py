@@ -10,7 +10,16 @@ from splitpu.data.chunks import Array
 from splitpu.data.image_headers import Headers, usual_size
 from splitpu.data.images import BadImage, Header, Remark
 from splitpu.data.readers import Accounted, FoundRows, RowFile
-from splitpu.data.volumes.accounts import IDENTIFYING, NAMED_AFTER, OTHERS, SKIPPED, UNUSED, accounted, says_who
+from splitpu.data.volumes.accounts import (
+    IDENTIFYING,
+    MISSING,
+    NAMED_AFTER,
+    OTHERS,
+    SKIPPED,
+    UNUSED,
+    accounted,
+    says_who,
+)
 from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom, require_pydicom
 from splitpu.data.volumes.nifti import load_nifti, read_nifti, require_nibabel
 from splitpu.data.volumes.patients import Patient, PatientFiles, find_patients, is_nifti
@@ -126,6 +135,8 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
         remarks.append(Remark(OTHERS, -1, ", ".join(others)))
     order = ordered(best)
     remarks += [Remark(UNUSED, one.part, why) for one, why in (*copies, *order.left_out)]
+    if order.missing:
+        remarks.append(Remark(MISSING, -1, f"{order.missing} of {len(order.slices) + order.missing}"))
     if is_named:
         remarks.append(Remark(IDENTIFYING, -1, ""))
     remarks += _named_files(source, who)

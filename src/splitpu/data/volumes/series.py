@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median_low
 
 import numpy as np
 
@@ -12,6 +14,7 @@ Vector = tuple[float, ...]
 
 SAME_PLACE = 0.01  # millimetres; slices closer than this show the same place
 SAME_DIRECTION = 0.999  # cosine of the angle between two normals that count as one
+_ENOUGH_STEPS = 3  # from slice to slice; of fewer none is the usual one
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Ordered:
 
     slices: tuple[Slice, ...]
     left_out: tuple[tuple[Slice, str], ...] = ()
+    missing: int = 0  # slices that the distances between the others leave room for
 
 
 def without_copies(slices: Sequence[Slice]) -> tuple[list[Slice], list[tuple[Slice, str]]]:
@@ -101,7 +105,22 @@ def ordered(slices: Sequence[Slice]) -> Ordered:
             left_out.append((one, "shows a place that another slice of its series shows already"))
         else:
             kept.append(one)
-    return Ordered(tuple(kept), tuple(left_out))
+    return Ordered(tuple(kept), tuple(left_out), missing_between([places[one] for one in kept]))
+
+
+def missing_between(places: Sequence[float]) -> int:
+    """How many slices are missing between others, whose distances are mostly the same.
+
+    Half a distance more than usual is not yet a missing slice: scanners round, and some series grow denser.
+
+    >>> missing_between([0.0, 3.0, 6.0, 12.0, 15.1]), missing_between([0.0, 3.0, 9.0])
+    (1, 0)
+    """
+    steps = [after - before for before, after in pairwise(places)]
+    if len(steps) < _ENOUGH_STEPS:
+        return 0
+    usual = median_low(steps)
+    return sum(round(step / usual) - 1 for step in steps if step > 1.5 * usual)
 
 
 def _turned(one: Slice, normal: Vector | None) -> bool:
