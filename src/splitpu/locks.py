@@ -1,10 +1,14 @@
-"""Holding something alone among processes, by a lock file that the system lets go of however its holder dies."""
+"""Holding something alone among processes, by a lock that the system lets go of however its holder dies."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
+
+_HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 class Taken(Exception):
@@ -15,22 +19,20 @@ class Taken(Exception):
 def held_alone(lock_file: Path) -> Iterator[None]:
     """Hold the file inside the block; raises `Taken` at once where another process does. It is gone afterwards.
 
+    Some network drives, and Windows, have no such locks: there whoever asks is believed to be alone.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, held_alone(Path(folder) / "lock"):
     ...     (Path(folder) / "lock").exists()
     True
     """
-    try:
-        import fcntl
-    except ImportError:  # no such locks on Windows
+    if find_spec("fcntl") is None:
         yield
         return
     while True:
         with lock_file.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise Taken(str(lock_file)) from None
+            if _lock(file.fileno()) is False:
+                raise Taken(str(lock_file))
             # Else the last to hold it removed the file after it was opened here: the next one would make a new file,
             # and both would believe to be alone.
             if _is_same_file(file, lock_file):
@@ -39,6 +41,48 @@ def held_alone(lock_file: Path) -> Iterator[None]:
                 finally:
                     lock_file.unlink(missing_ok=True)
                 return
+
+
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Inside the block other processes can find out that somebody works on the folder, by whatever name."""
+    with _opened(folder) as handle:
+        if handle is not None:
+            _lock(handle)
+        yield
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a process has it `in_use`; True also where that cannot be found out."""
+    with _opened(folder) as handle:
+        return handle is None or _lock(handle) is not True
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int | None]:
+    """A handle of the folder; None where the system has none, or the folder may not be read."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        yield None
+        return
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool | None:
+    """Try to lock what is open, until it is closed: whether nobody else has; None where there are no such locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        return None
+    except OSError as error:
+        return False if error.errno in _HELD_BY_ANOTHER else None
+    return True
 
 
 def _is_same_file(file: IO[str], path: Path) -> bool:

@@ -1,13 +1,13 @@
 """Laying samples into a folder, in the order in which people should look through them."""
 
 import os
-import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from splitpu.data.scanning import contents
+from splitpu.drafts import drafted
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, ends_in
 
@@ -45,19 +45,13 @@ def check_review(folder: Path | None, top: int | None) -> None:
 def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
     """Copy or link samples, named by rank and probability; the folder is there when all are. Gives how many."""
     digits = len(str(len(samples)))
-    draft = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.tmp"
-    with disk_errors_in_words(folder):
-        try:
-            draft.mkdir(parents=True)
-            for rank, sample in enumerate(samples, start=1):
-                place = f"{rank:0{digits}d}_{sample.probability:.3f}_"
-                flat = sample.name.replace("/", "__") + _missing_ending(sample)
-                _lay(sample.path, draft / (place + _end_of(flat, _LONGEST_NAME - len(place))), link)
-            if folder.exists():
-                folder.rmdir()  # empty, as was checked
-            os.rename(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    with disk_errors_in_words(folder), drafted(folder) as draft:
+        for rank, sample in enumerate(samples, start=1):
+            place = f"{rank:0{digits}d}_{sample.probability:.3f}_"
+            flat = sample.name.replace("/", "__") + _missing_ending(sample)
+            _lay(sample.path, draft / (place + _end_of(flat, _LONGEST_NAME - len(place))), link)
+        if folder.exists():
+            folder.rmdir()  # empty, as was checked
     return len(samples)
 
 

@@ -1,8 +1,6 @@
 """The run folder: which file is where, whether the run is finished, and who may write to it."""
 
 import json
-import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.config import Config, config_to_toml, read_config
+from splitpu.drafts import drafted
 from splitpu.errors import InputError
 from splitpu.files import (
     check_place,
@@ -106,24 +105,19 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, request: Request, config: Config) -> "RunFolder":
         """Make the folder with what was asked for, in one move, so that there is never a run without its request."""
-        draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
         parent_is_new = not path.parent.exists()
         try:
-            with disk_errors_in_words(path), full_disk_named_as(path):
-                draft.path.mkdir(parents=True)
-                write_text(draft.config_file, config_to_toml(config))
-                write_text(draft.request_file, request.to_json())
-                os.rename(draft.path, path)
+            with disk_errors_in_words(path), full_disk_named_as(path), drafted(path) as draft:
+                write_text(cls(draft).config_file, config_to_toml(config))
+                write_text(cls(draft).request_file, request.to_json())
         except OSError as error:
             reason = f"cannot be made into a run folder ({error.strerror})"
             if path.exists():
                 reason = "was not there a moment ago: another run has taken it meanwhile"
             raise InputError(f"{path} {reason}; choose another --out.") from error
         finally:
-            if not path.exists() or draft.path.exists():
-                shutil.rmtree(draft.path, ignore_errors=True)
-                if parent_is_new:
-                    remove_if_empty(path.parent)
+            if parent_is_new and not path.exists():
+                remove_if_empty(path.parent)
         return cls(path)
 
     def discard(self) -> None:

@@ -1,14 +1,13 @@
 """A folder of runs that differ in their seed only: one run folder a seed, and what they say together."""
 
 import json
-import os
-import secrets
 import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from splitpu.drafts import drafted
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, full_disk_named_as, write_text
 from splitpu.report.seeds import render_seeds
@@ -36,19 +35,15 @@ class SeedsFolder:
     @classmethod
     def create(cls, path: Path, seeds: Sequence[int], begin: Begin, at_once: int | None = None) -> "SeedsFolder":
         """Make the folder with all its runs in one move, so that every seed it names has a run to go on with."""
-        draft = cls(path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
-            with full_disk_named_as(path):
+            with disk_errors_in_words(path), full_disk_named_as(path), drafted(path) as place:
+                draft = cls(place)
                 for seed in seeds:
                     begin(draft.run(seed).path, seed)
-            with disk_errors_in_words(path):
                 write_text(draft.list_file, json.dumps({"seeds": list(seeds), "at_once": at_once}))
-                os.rename(draft.path, path)
         except OSError as error:
             reason = f"{path} cannot be made into a folder of runs ({error.strerror}); choose another --out."
             raise InputError(reason) from error
-        finally:
-            shutil.rmtree(draft.path, ignore_errors=True)
         return cls(path)
 
     def run(self, seed: int) -> RunFolder:
