@@ -42,11 +42,14 @@ def some_model(images: npt.NDArray[np.uint8], network: str, device: str) -> Mode
 
 
 def speeds(model: Model, images: npt.NDArray[np.uint8], hardware: Hardware) -> dict[str, float]:
-    """Rows a second: the network as trained, with folded batch norms, and all of `predict` from host memory."""
+    """Rows a second: the network as trained, with folded batch norms, and all of `predict` from host memory.
+
+    The latter twice: by the model that has just been trained, and by one read from files, as most are that predict.
+    """
     device = hardware.device
     views = Views(model.preprocessing, model.config.views, device)
     network = model.final.network.to(device).eval()
-    simple = folded(network)
+    simple, stored = folded(network), read_back(model)
     held = torch.from_numpy(images).to(device)
 
     @torch.no_grad()
@@ -61,7 +64,15 @@ def speeds(model: Model, images: npt.NDArray[np.uint8], hardware: Hardware) -> d
         "as trained": len(images) / quickest(lambda: by(network)),
         "folded": len(images) / quickest(lambda: by(simple)),
         "predict": len(images) / quickest(lambda: model.decision(images, hardware)),
+        "read from files": len(images) / quickest(lambda: stored.decision(images, hardware)),
     }
+
+
+def read_back(model: Model) -> Model:
+    """The model as it comes out of its files."""
+    with tempfile.TemporaryDirectory() as place:
+        model.save(place)
+        return Model.load(place)
 
 
 def folding_difference(model: Model, images: npt.NDArray[np.uint8]) -> float:
@@ -155,7 +166,17 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     found = [measured(name, asked.rows, asked.side, asked) for name in asked.networks.split(",")]
-    columns = ("network", "device", "precision", "rows", "as trained", "folded", "predict", "onnxruntime")
+    columns = (
+        "network",
+        "device",
+        "precision",
+        "rows",
+        "as trained",
+        "folded",
+        "predict",
+        "read from files",
+        "onnxruntime",
+    )
     show("rows a second", found, columns)
     columns = ("network", "more_rows_mb", "host_mb", "device_mb", "folding_apart", "onnx_apart")
     show("megabytes at the peak for so many more on disk; largest differences of a probability", found, columns)
