@@ -1,6 +1,7 @@
 """Which stages units share, and that no lane stands and waits for another's while there is other work."""
 
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,3 +104,24 @@ def test_lanes_take_up_a_unit_as_soon_as_what_it_shares_is_made(
     session = run_units(units, ResultStore(tmp_path / "results"), place, tell=lambda text: None)
     assert len(session.done) == 3 and not session.failed
     assert order == [str(units[0]), str(units[2]), str(units[1])]
+
+
+def test_a_lane_without_a_unit_that_is_ready_waits_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All units share a base: no lane begins one of them, only to stand still, before it is made."""
+    units = drawn("rho")[:3]
+    base_is_made = threading.Event()
+    too_early: list[str] = []
+
+    def run_unit(unit: Unit, workplace: Workplace, observer: Any, note: Any) -> dict[str, Any]:
+        if unit is units[0]:
+            time.sleep(0.2)  # in which the other lanes look for something to do
+            base_is_made.set()
+        elif not base_is_made.is_set():
+            too_early.append(str(unit))
+        observer.stage_started(SimpleNamespace(name="round1.student"), 0)
+        return made_up(unit, 90.0)
+
+    monkeypatch.setattr(running, "run_unit", run_unit)
+    place = Workplace(tmp_path / "stages", "cpu", side_by_side=3)
+    session = run_units(units, ResultStore(tmp_path / "results"), place, tell=lambda text: None)
+    assert len(session.done) == 3 and not too_early

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
+_LOOK_AGAIN = 1.0  # seconds; a stop from outside wakes nobody who waits
+
 
 def say(text: str) -> None:
     """Progress goes to standard error, at once."""
@@ -94,7 +96,7 @@ class _Shift:
         self._units = units
         self._open = dict(enumerate(units))
         self._shared = SharedStages(units)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()  # told of every stage that is made and of every unit that has ended
         self._claims = Claims(workplace.cache)
         self._over = False  # no more units are handed out; those that run go on
 
@@ -132,8 +134,12 @@ class _Shift:
         with self._lock:
             self._skip_done()
             while self._open and not self._over:
-                number, unit = self._next()
-                stopped = self._stop()
+                stopped, entry = self._stop(), self._next()
+                if entry is None and not stopped:
+                    self._lock.wait(_LOOK_AGAIN)
+                    self._skip_done()
+                    continue
+                number, unit = entry or next(iter(self._open.items()))
                 if stopped or not self._clock.fits(unit):
                     self._over = True
                     left = f"{max(self._clock.left(), 0):.0f} s are left, too little for"
@@ -161,10 +167,12 @@ class _Shift:
             if self._store.find(unit) is not None:
                 self.session.skipped.append(self._open.pop(number))
 
-    def _next(self) -> tuple[int, Unit]:
-        """The first in order, unless it would have to wait for another thread's stage and there are others to run."""
-        ready = (entry for entry in self._open.items() if not self._shared.would_wait(entry[0]))
-        return next(ready, next(iter(self._open.items())))
+    def _next(self) -> tuple[int, Unit] | None:
+        """The first in order of those that need no stage another thread is still to make; None if all do.
+
+        Such a unit is left for later: a thread that takes it up stands and waits, while others may become ready.
+        """
+        return next((entry for entry in self._open.items() if not self._shared.would_wait(entry[0])), None)
 
     def _run(self, number: int, unit: Unit) -> Line:
         from splitpu.experiments.running import run_unit
@@ -174,12 +182,14 @@ class _Shift:
         def begun(stage: str) -> None:
             with self._lock:
                 self._shared.reached(number, stage)
+                self._lock.notify_all()
 
         observer = _observer(self._clock, self._stop, begun, tell)
         return run_unit(unit, self._workplace, observer, lambda text: tell(f"    note: {text}"))
 
     def _ended(self, number: int) -> Unit:
         self._shared.end(number)
+        self._lock.notify_all()
         return self._units[number]
 
     def _leave_the_rest(self) -> None:
