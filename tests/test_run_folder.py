@@ -46,7 +46,7 @@ def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("splitpu.runs.folder.os.rename", refuse)
+    monkeypatch.setattr("splitpu.drafts.os.rename", refuse)
     with pytest.raises(InputError, match="disk is full"):
         RunFolder.create(tmp_path / "runs" / "new", a_request(), Config())
     assert list(tmp_path.iterdir()) == []
