@@ -119,6 +119,9 @@ def test_nothing_run_yet(tmp_path: Path) -> None:
     text, html = ((tmp_path / name).read_text() for name in ("RESULTS.md", "results.html"))
     assert "ours: not run" in text and "89.18 ± 0.12" in text and "not run" in html
     assert all(f"(`{name}`)" in text and f'id="{name}"' in html for name in NAMES)
+    assert text.count("88.57") == 1  # once what the paper says, however many recipes there are
+    assert "Not run yet: `splitpu reproduce early-stop --recipe paper` runs it." in text
+    assert "<code>splitpu reproduce early-stop --recipe paper</code>" in html
     assert "http://" not in html and "https://" not in html and "src=" not in html
 
 

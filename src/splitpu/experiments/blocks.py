@@ -1,5 +1,6 @@
 """What a results page is made of, once, for Markdown and HTML alike."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,7 +79,7 @@ def as_html(block: Block) -> str:
         case Heading(text):
             return f"<h3>{escape(text)}</h3>"
         case Paragraph(text):
-            return f"<p>{escape(text)}</p>"
+            return f"<p>{words_in_html(text)}</p>"
         case Grid():
             return _html_table(block)
         case Charts(drawings):
@@ -93,13 +94,22 @@ def as_html(block: Block) -> str:
             return f'<h3>{escape(title)}</h3><div class="gallery">{"".join(figures)}</div>'
 
 
+def words_in_html(text: str) -> str:
+    """Text with `commands` and names in it, as Markdown marks them.
+
+    >>> words_in_html("`tau` < 1")
+    '<code>tau</code> &lt; 1'
+    """
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def _html_table(grid: Grid) -> str:
     kinds = ["" if number < grid.words else ' class="number"' for number in range(len(grid.columns))]
     head = "".join(f'<th scope="col"{kind}>{escape(c)}</th>' for kind, c in zip(kinds, grid.columns, strict=True))
     body = ""
     for row in grid.rows:
         cells = "".join(
-            f'<td{kind} data-label="{escape(column)}">{escape(cell)}</td>'
+            f'<td{kind} data-label="{escape(column)}">{words_in_html(cell)}</td>'
             for kind, column, cell in zip(kinds[1:], grid.columns[1:], row[1:], strict=True)
         )
         body += f'<tr><th scope="row">{escape(row[0])}</th>{cells}</tr>'

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from splitpu.experiments.blocks import Part, as_html, as_markdown
+from splitpu.experiments.blocks import Part, as_html, as_markdown, words_in_html
 from splitpu.experiments.contents import headline, page_parts
 from splitpu.experiments.store import ResultStore
 from splitpu.files import write_text
@@ -44,7 +44,9 @@ td, th { overflow-wrap: break-word; }
 
 def _html(parts: list[Part], answer: str) -> str:
     links = "".join(f'<a href="#{part.anchor}">{escape(part.anchor)}</a>' for part in parts)
-    header = f'<h1>{escape(TITLE)}</h1><p class="answer">{escape(answer)}</p><nav aria-label="Sections">{links}</nav>'
+    header = (
+        f'<h1>{escape(TITLE)}</h1><p class="answer">{words_in_html(answer)}</p><nav aria-label="Sections">{links}</nav>'
+    )
     main = "".join(
         section(part.anchor, escape(part.title), "".join(as_html(block) for block in part.blocks)) for part in parts
     )
