@@ -8,10 +8,11 @@ from experiment_tools import NAMES, made_up, units_of
 
 from splitpu.cli import main
 from splitpu.experiments.contents import sweep_charts
-from splitpu.experiments.declared import experiments
+from splitpu.experiments.declared import experiments, recipes
 from splitpu.experiments.rendering import render
 from splitpu.experiments.store import ResultStore
 from splitpu.experiments.summary import cells
+from splitpu.experiments.units import Unit
 
 # ---------------------------------------------------------------------------------------------------------------- store
 
@@ -123,6 +124,31 @@ def test_nothing_run_yet(tmp_path: Path) -> None:
     assert "Not run yet: `splitpu reproduce early-stop --recipe paper` runs it." in text
     assert "<code>splitpu reproduce early-stop --recipe paper</code>" in html
     assert "http://" not in html and "https://" not in html and "src=" not in html
+
+
+def test_rows_are_compared_with_the_recipe_seed_by_seed(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "results")
+    accuracies = {"without": [90.0, 91.0, 92.0], "with": [91.0, 93.0, 95.0, 99.0]}  # the last has nothing beside it
+    for seed in range(4):
+        for unit in units_of("early-stop", recipe="default", positives=[1000], seeds=[seed]):
+            found = accuracies[unit.row.label]
+            if seed < len(found):
+                store.add(unit, made_up(unit, found[seed]))
+    render(store, tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| difference | over 'with', same seeds |" in text
+    assert "| without | 1000 | 89.86 | 91.00 ± 1.00 (n = 3) | +1.14 | -2.00 ± 0.58 |" in text
+    assert "| with | 1000 | 90.51 | 94.50 ± 3.42 (n = 4) | +3.99 | \N{EN DASH} |" in text
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if experiments()[name].reference])
+def test_the_row_that_others_are_compared_with_is_the_recipe_itself(name: str) -> None:
+    experiment = experiments()[name]
+    (row,) = [row for row in experiment.rows if row.label == experiment.reference]
+    for recipe in experiment.recipes:
+        unit = Unit(experiment, recipe, row, 1000, 0)
+        assert unit.setting == {**experiment.common, **recipes()[recipe].as_run_for(name)}
+        assert row.value in ("accuracy", "rounds.2")  # both recipes have two rounds
 
 
 def test_partial_results_are_rendered(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from splitpu.experiments.declared import Experiment, Row
 from splitpu.experiments.store import Line, ResultStore
-from splitpu.experiments.summary import after_round, found_lines, sizes_of
+from splitpu.experiments.summary import after_round, found_lines, sizes_of, standard_error
 
 Pair = tuple[int, int]  # number of positives, seed
 
@@ -47,8 +47,8 @@ class Candidate:
 
     @property
     def gain_error(self) -> float | None:
-        """The standard error of that mean; of two gains it would be a guess that looks like knowledge."""
-        return statistics.stdev(self.gains) / len(self.gains) ** 0.5 if len(self.gains) > 2 else None
+        """The standard error of that mean."""
+        return standard_error(self.gains)
 
 
 def candidates(

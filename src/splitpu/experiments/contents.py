@@ -17,8 +17,9 @@ HOW_TO_READ = (
     "standard deviation over n seeds. Every run is given the true prior. No epoch or threshold was chosen by test "
     "labels; what chose the settings stands beside each recipe. Times are the training time of a whole run on the "
     "device named beside them, stages taken from the cache included; where several runs were made at once (shared), "
-    "the time divided by their number. Every figure is read from the lines in results/ by `splitpu reproduce "
-    "--render`; what has no line yet says 'not run'."
+    "the time divided by their number. Where a row is the recipe itself, the others are compared with it seed by seed, "
+    "as mean difference ± its standard error (none for two seeds). Every figure is read from the lines in results/ by "
+    "`splitpu reproduce --render`; what has no line yet says 'not run'."
 )
 
 
@@ -104,18 +105,32 @@ def _table(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bo
     # What the paper says of each row stands in the first recipe's table, whether that has been run or not.
     if recipe.name != experiment.recipes[0] and not any(cell.lines for cell in found):
         return [_not_run(experiment, recipe)]
-    # Models differ in where they cut: what is lost there is told apart from what is lost in the ranking.
-    columns = [experiment.what, "positives", experiment.theirs, "ours", "difference", "cut at the prior", "ROC AUC, %"]
-    columns += ["time a run", "device"]
-    rows = [
-        [c.row.label, str(c.positives), c.paper, c.ours, c.difference, c.matched, c.ranking, c.time, c.device]
-        for c in found
-    ]
-    blocks: list[Block] = [Grid(columns, rows)]
+    columns = {
+        experiment.what: [cell.row.label for cell in found],
+        "positives": [str(cell.positives) for cell in found],
+        experiment.theirs: [cell.paper for cell in found],
+        "ours": [cell.ours for cell in found],
+        "difference": [cell.difference for cell in found],
+        **_over_the_recipe(experiment, found),
+        # Models differ in where they cut: what is lost there is told apart from what is lost in the ranking.
+        "cut at the prior": [cell.matched for cell in found],
+        "ROC AUC, %": [cell.ranking for cell in found],
+        "time a run": [cell.time for cell in found],
+        "device": [cell.device for cell in found],
+    }
+    blocks: list[Block] = [Grid(list(columns), list(zip(*columns.values(), strict=True)))]
     notes = {row.label: row.note for row in experiment.rows if row.note}
     if notes:
         blocks.append(Grid([experiment.what, "protocol behind the published figure, and ours"], list(notes.items()), 2))
     return blocks
+
+
+def _over_the_recipe(experiment: Experiment, found: Sequence[Cell]) -> dict[str, list[str]]:
+    """What each change to the recipe is worth, where a row of the table is the recipe itself."""
+    recipe = {cell.positives: cell for cell in found if cell.row.label == experiment.reference}
+    if not recipe:
+        return {}
+    return {f"over '{experiment.reference}', same seeds": [cell.over(recipe[cell.positives]) for cell in found]}
 
 
 def _not_run(experiment: Experiment, recipe: Recipe) -> Paragraph:

@@ -90,6 +90,7 @@ class Experiment:
     about: str
     what: str = "setting"  # heading of the rows
     theirs: str = "paper"  # heading of the figures beside ours
+    reference: str = ""  # label of the row that is the recipe itself, with which the others are compared seed by seed
     data: str = "cifar10"
     recipes: tuple[str, ...] = ("default",)
     positives: tuple[int, ...] = (1000,)

@@ -24,8 +24,7 @@ class Cell:
     @property
     def values(self) -> list[float]:
         """The figure of every seed."""
-        found = (reading(line, self.row.value) for line in self.lines)
-        return [value for value in found if value is not None]
+        return list(self._by_seed.values())
 
     @property
     def seeds(self) -> set[int]:
@@ -56,6 +55,23 @@ class Cell:
         """Ours less the paper's, in points."""
         theirs = self.row.paper.get(self.positives)
         return f"{self.mean - theirs:+.2f}" if self.mean is not None and theirs is not None else MISSING
+
+    def over(self, other: "Cell") -> str:
+        """Its figures less the other's, seed by seed, as mean and standard error: what they share is left out of both.
+
+        A dash for the other itself, and where they have no seed in common.
+        """
+        own, theirs = self._by_seed, other._by_seed
+        gains = [value - theirs[seed] for seed, value in own.items() if seed in theirs]
+        if not gains or self is other:
+            return MISSING
+        mean = statistics.fmean(gains)
+        return f"{'+' * (mean > 0)}{with_deviation(mean, standard_error(gains))}"
+
+    @property
+    def _by_seed(self) -> dict[int, float]:
+        found = {line["seed"]: reading(line, self.row.value) for line in self.lines}
+        return {seed: value for seed, value in found.items() if value is not None}
 
     @property
     def time(self) -> str:
@@ -135,6 +151,11 @@ def after_round(line: Line, value: str, figure: str, of_base: Callable[[], float
 def deviation(values: list[float]) -> float | None:
     """The standard deviation between seeds; one seed has none."""
     return statistics.stdev(values) if len(values) > 1 else None
+
+
+def standard_error(values: list[float]) -> float | None:
+    """That of their mean; of two it would be a guess that looks like knowledge."""
+    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 2 else None
 
 
 def with_deviation(mean: float, deviation: float | None) -> str:
