@@ -81,7 +81,9 @@ def verdict(experiment: Experiment, recipe: str, store: ResultStore) -> str:
         for one in compared:
             if one.chosen:
                 found = f"{name or experiment.what}: '{one.row.label}' of {len(compared)} compared candidates"
-                sentences.append(f"{found} ({_lead(one, group[0])}{len(one.gains)} runs each)")
+                sentences.append(
+                    f"{found} ({_lead(one, group[0])}{len(one.gains)} {'run' if len(one.gains) == 1 else 'runs'} each)"
+                )
     return "; ".join(sentences)
 
 
