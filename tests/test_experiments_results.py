@@ -67,6 +67,19 @@ def test_lines_that_cannot_be_used_are_named(tmp_path: Path, capsys: pytest.Capt
     assert "5 lines cannot be used: main.jsonl, line 2: its accuracy is None" in capsys.readouterr().err
 
 
+def test_lines_without_what_their_page_shows_are_named(tmp_path: Path) -> None:
+    (table,) = units_of("main", recipe="paper", positives=[1000], seeds=[0])
+    (figure,) = units_of("spr", recipe="paper", positives=[1000], seeds=[0])
+    choice = units_of("recipe-final", positives=[1000], seeds=[1])[0]
+    lines = [made_up(unit, 90.0) for unit in (table, figure, choice)]
+    del lines[0]["base_accuracy"]
+    (tmp_path / "main.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    store = ResultStore(tmp_path)
+    missing = ("base_accuracy", "series", "selection")
+    assert store.unreadable == [f"main.jsonl, line {i}: it has no '{key}'" for i, key in enumerate(missing, start=1)]
+    render(store, tmp_path)
+
+
 def test_a_line_that_was_cut_short_is_left_out_and_swallows_nothing(tmp_path: Path) -> None:
     first, second = units_of("main", recipe="paper", positives=[1000], seeds=[0, 1])
     store = ResultStore(tmp_path)
@@ -285,3 +298,34 @@ def test_a_table_of_runs_from_before_the_recipe_changed_says_so(tmp_path: Path) 
     sections = {name: page.split(f"(`{name}`)")[1].split("\n## ")[0] for name in ("main", "rho")}
     assert "of the recipe as it was before: base.epochs = 50" in sections["rho"] and "91.50 (n = 1)" in sections["rho"]
     assert "as it was before" not in sections["main"]
+
+
+def test_a_figure_that_draws_runs_of_an_earlier_recipe_says_so(tmp_path: Path) -> None:
+    (watched,) = units_of("noise-by-tau", recipe="default", positives=[1000], seeds=[0])
+    swept = units_of("tau", recipe="default", positives=[1000], seeds=[0])[0]
+    keys = ("epoch", "agreement", "easy", "hard", "noisy_easy", "noisy_hard")
+    series = {**{key: [1.0] for key in keys}, "noise_all": 0.1}
+    store = ResultStore(tmp_path)
+    store.add(watched, made_up(watched, 90.0, series=series))
+    assert "Accuracy, from" not in _section_of("noise-by-tau", store, tmp_path)  # nothing to draw yet
+    store.add(swept, made_up(swept, 92.0))
+    section = _section_of("noise-by-tau", store, tmp_path)
+    assert "Accuracy, from the runs of `tau`." in section and "as it was before: base.epochs = 50" in section
+
+
+def test_seeds_with_gradients_of_other_sizes_are_drawn_apart(tmp_path: Path) -> None:
+    spread = {"count": 2, "mean": 0.0, "sd": 1.0, "quarter": -1.0, "median": 0.0, "three_quarters": 1.0}
+    figures = {"statistics": {"clean": spread, "noisy": spread}, "coherence": {"clean": spread, "noisy": spread}}
+    found = {"selected": 2, "selected_noisy": 1, "auc": 0.5, "noise_easy": 0.1, "samples": 20}
+    shares = {"clean_share": [0.25, 0.75], "noisy_share": [0.5, 0.5]}
+    store = ResultStore(tmp_path)
+    for unit in units_of("cgh", recipe="default", positives=[1000], seeds=[0, 1]):
+        middle = [-8.0, 8.0] if unit.seed else [-0.5, 0.5]
+        store.add(unit, made_up(unit, 90.0, series={**figures, **found, **shares, "middle": middle}))
+    gradient = "gradient of the first convolution's first weight"
+    assert f"{gradient}, seed 0; {gradient}, seed 1." in _section_of("cgh", store, tmp_path)
+
+
+def _section_of(name: str, store: ResultStore, folder: Path) -> str:
+    render(store, folder)
+    return (folder / "RESULTS.md").read_text().split(f"(`{name}`)")[1].split("\n## ")[0]

@@ -48,6 +48,14 @@ def test_what_is_special_about_the_run_s_own_row(tmp_path: Path, capsys: Capture
     assert code == 0 and own["changed_decisions"] == 0 and "takes its prior as known" in answer["note"]
 
 
+@pytest.mark.parametrize("steps", [6, 7])
+def test_the_run_s_own_prior_has_one_row(tmp_path: Path, capsys: Capture, steps: int) -> None:
+    run = fitted(tmp_path, capsys, "--prior", 0.3, "--scenario", "case-control")
+    words = ("--lowest", 0.1, "--highest", 0.6, "--steps", steps, "--json")
+    priors = [row["prior"] for row in json.loads(run_cli(capsys, "sensitivity", run, *words)[1])["rows"]]
+    assert priors == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]) and 0.3 in priors  # one step is 0.3 but for rounding
+
+
 def test_runs_that_cut_at_one_half_say_so(tmp_path: Path, capsys: Capture) -> None:
     run = fitted(tmp_path, capsys, "--prior", 0.5, "--set", "threshold=half", "--set", "split.tau=0.99")
     assert "threshold=half" in run_cli(capsys, "sensitivity", run)[2]

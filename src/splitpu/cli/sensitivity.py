@@ -151,7 +151,11 @@ def prior_range(
             )
     if low >= high:
         raise InputError(f"the priors from {low:g} to {high:g} are not a range; --lowest must be below --highest.")
-    return sorted({*np.linspace(low, high, steps - 1 if low < own < high else steps).tolist(), own})
+    spaced = np.linspace(low, high, steps)
+    if low < own < high and not np.isclose(spaced, own).any():
+        spaced = np.linspace(low, high, steps - 1)
+    # One that is the run's own but for rounding would be a row, or a training, for nothing.
+    return sorted({*spaced[~np.isclose(spaced, own)].tolist(), own})
 
 
 def _decisions(model: Model, loaded: LoadedData, hardware: Hardware) -> dict[str, Floats]:

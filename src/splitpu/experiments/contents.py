@@ -185,9 +185,16 @@ def _figure(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: b
         return [_not_run(experiment, recipe)]
     ran = f"{len(lines)} seed{'s' if len(lines) > 1 else ''}, {lines[0]['positives']} positives, {lines[0]['device']}."
     blocks = [Paragraph(ran), *FIGURE_CONTENTS[experiment.name](lines)]
-    if experiment.name == "noise-by-tau":
-        blocks.append(sweep_charts(experiments()["tau"], store, smoke=smoke, only=recipe.name))
-    return blocks
+    return blocks + _accuracy_by_tau(recipe, store, smoke) if experiment.name == "noise-by-tau" else blocks
+
+
+def _accuracy_by_tau(recipe: Recipe, store: ResultStore, smoke: bool) -> list[Block]:
+    """The paper draws it beside the noise. It is of other runs, which may be of the recipe as it was before."""
+    sweep = experiments()["tau"]
+    charts = sweep_charts(sweep, store, smoke=smoke, only=recipe.name)
+    if not charts.drawings:
+        return []
+    return [Paragraph("Accuracy, from the runs of `tau`."), *_as_it_was(sweep, recipe), charts]
 
 
 def sweep_charts(experiment: Experiment, store: ResultStore, *, smoke: bool = False, only: str | None = None) -> Charts:

@@ -112,15 +112,13 @@ def cgh(lines: list[Line]) -> list[Block]:
             _auc(series["auc"]),
         ]
     ]
-    middle = [round(x, 12) for x in series["middle"]]  # else the pointer would read 2e-17 where nought is meant
-    curves = [Series(part, middle, [100 * y for y in series[f"{part}_share"]]) for part in ("clean", "noisy")]
-    drawing = line_chart(
-        curves, description="Gradients of single samples", x_label="gradient", y_label="samples, in %", whole=False
-    )
+    # Seed by seed: gradients of one may be ten times those of another, and each has bins of its own.
+    what = "gradient of the first convolution's first weight"
+    drawings = [(_of_seed(what, line), _histogram(line)) for line in lines]
     return [
         Grid(["", "samples", "mean", "sd", "lower quarter", "median", "upper quarter"], rows),
         Grid(["noise among the least coherent tenth", "noise among all", "ROC AUC"], found, words=0),
-        Charts([("gradient of the first convolution's first weight", drawing)]),
+        Charts(drawings),
     ]
 
 
@@ -128,7 +126,7 @@ def gallery(lines: list[Line]) -> list[Block]:
     """The pictures themselves, of the first seed."""
     return [
         Pictures(
-            group[0].upper() + group[1:],
+            _of_seed(group[0].upper() + group[1:], lines[0]),
             [(s["png"], f"row {s['row']}: teacher {s['teacher']:.2f}, student {s['student']:.2f}") for s in samples],
         )
         for group, samples in lines[0]["series"].items()
@@ -142,6 +140,20 @@ FIGURE_CONTENTS: dict[str, Callable[[list[Line]], list[Block]]] = {
     "cgh": cgh,
     "gallery": gallery,
 }
+
+
+def _of_seed(what: str, line: Line) -> str:
+    return f"{what}, seed {line['seed']}"
+
+
+def _histogram(line: Line) -> str:
+    """Gradients of clean and noisy samples of one seed."""
+    series = line["series"]
+    middle = [round(x, 12) for x in series["middle"]]  # else the pointer would read 2e-17 where nought is meant
+    curves = [Series(part, middle, [100 * y for y in series[f"{part}_share"]]) for part in ("clean", "noisy")]
+    return line_chart(
+        curves, description="Gradients of single samples", x_label="gradient", y_label="samples, in %", whole=False
+    )
 
 
 def _mean_over_seeds(found: list[Any]) -> Any:

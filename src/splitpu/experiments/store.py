@@ -18,8 +18,11 @@ _BEFORE = {"vpu": {"held_out": 0.0}}
 # What every page reads, whatever the line is about; lines are copied, edited and made by other versions.
 _NEEDED: Mapping[str, type | tuple[type, ...]] = {
     **{"experiment": str, "recipe": str, "method": str, "device": str, "config": dict, "rounds": list},
-    **{"positives": int, "seed": int, "accuracy": (int, float), "seconds": (int, float)},
+    **{"positives": int, "seed": int, "accuracy": (int, float), "base_accuracy": (int, float)},
+    **{"seconds": (int, float), "work": str},
 }
+# And what pages read of a line that is not about a training alone, by the first word of its work.
+_NEEDED_BY_WORK: Mapping[str, Mapping[str, type]] = {"figure": {"series": dict}, "choice": {"selection": dict}}
 
 
 class ResultStore:
@@ -135,12 +138,17 @@ def _checked(line: Any) -> Line:
     """The line, if it holds what pages read of it."""
     if not isinstance(line, dict):
         raise InputError("it is no result")
-    for key, kind in _NEEDED.items():
-        if not isinstance(line[key], kind):
-            raise InputError(f"its {key} is {line[key]!r}")
+    _check_kinds(line, _NEEDED)
+    _check_kinds(line, _NEEDED_BY_WORK.get(line["work"].partition(":")[0], {}))
     if line["recipe"] not in recipes():
         raise InputError(f"its recipe {line['recipe']!r} is not known here")
     return line
+
+
+def _check_kinds(line: Line, needed: Mapping[str, type | tuple[type, ...]]) -> None:
+    for key, kind in needed.items():
+        if not isinstance(line[key], kind):
+            raise InputError(f"its {key} is {line[key]!r}")
 
 
 def _as_run(config: Mapping[str, Any]) -> dict[str, Any]:
