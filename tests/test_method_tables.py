@@ -122,7 +122,7 @@ def test_lines_from_before_a_setting_are_of_what_was_done_then(tmp_path: Path) -
         for name, share in (("competitors-mnist", 0.2), ("competitor-choice", 0.0))
     )
     for unit in (with_it, without):
-        line = made_up(unit, 60.0)
+        line = made_up(unit, 60.0) | {"selection": {"pu_accuracy": 60.0}}
         del line["config"]["vpu"]["held_out"]
         ResultStore(tmp_path).add(unit, line)
     store = ResultStore(tmp_path)
