@@ -117,7 +117,7 @@ def _table(model: Model, path: Path) -> Rows:
     table = read_table(path)
     names = recipe.names_of(table)
     features = recipe.encode(table)
-    notes = tuple(recipe.notes_on_unknown(table))
+    notes = tuple(recipe.notes_on(table))
     return Rows(features, None if names is None else tuple(names), warnings=notes)
 
 
