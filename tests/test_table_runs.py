@@ -84,7 +84,7 @@ def test_predict_refuses_what_does_not_fit(trained: Path, tmp_path: Path, capsys
     cases = [
         (write_csv(tmp_path / "a.csv", [{"age": 1}]), "lacks columns that the model was trained on: add 'ward'"),
         (write_csv(tmp_path / "b.csv", [{"age": "old", "ward": "north"}]), "'age'"),
-        (tmp_path / "folder", "holds images"),
+        (tmp_path / "folder", "give it a table with its columns"),
         (tmp_path / "none.csv", "does not exist"),
         (tmp_path / "encoded.npy", "holds arrays, but the model was trained on a table"),
     ]

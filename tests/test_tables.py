@@ -128,6 +128,7 @@ BAD: list[tuple[str, str]] = [
     ("x,s\n1,\n2,\n", "column 's' of .* is empty in every row, so none is labelled: write 1 into"),
     ("x,s\n", "no rows"),
     ("x,\n1,1\n", r"empty name \(column 2 of 2\)"),
+    ("sep=;\nx;s\n1;1\n2;0\n", "begins with a line 'sep=' for Excel"),
     ("x,x,s\n1,1,1\n", "more than one column 'x'"),
     ("x,s\n1,1\n2\n", "line 3"),
     ("x, in kg;s\n1;1\n2\n3;0\n", "line 3 of .* has 1 cells but the heading has 2"),

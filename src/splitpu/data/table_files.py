@@ -140,6 +140,8 @@ def _with_decimal_points(column: list[Any]) -> list[Any]:
 
 def _checked_heading(cells: list[str], path: Path) -> list[str]:
     heading = [composed(cell.strip()) for cell in cells]
+    if heading and heading[0].lower().startswith("sep="):
+        raise InputError(f"{path} begins with a line {heading[0]!r} for Excel, not with its heading: delete that line.")
     if not heading or not all(heading):
         which = f" (column {heading.index('') + 1} of {len(heading)})" if heading else ""
         raise InputError(

@@ -76,6 +76,11 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
         raise InputError(f"{text} is one image: give folders of images with --positives and --unlabelled.")
     if is_nifti(text):
         raise InputError(f"{text} is one NIfTI file: give folders of them with --positives and --unlabelled.")
+    if not ends_in(path, ".npz"):  # it would be called a broken one
+        raise InputError(
+            f"{text} is not of a kind that can be read: give a .npz, .csv or .parquet file, or folders with "
+            "--positives and --unlabelled. A table in a text file has to be called .csv."
+        )
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
