@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ def test_fit_evaluate_and_report(trained: Path, capsys: Capture) -> None:
     assert "ward = north" in (trained / "run" / "report.html").read_text()
     code, out, _ = run_cli(capsys, "evaluate", trained / "run", "--json")
     assert code == 0 and json.loads(out)["rows"] == 40
+
+
+def test_the_report_shows_numbers_far_from_nought_as_they_are(tmp_path: Path) -> None:
+    rows = [{**row, "when": 1_700_000_000 + number} for number, row in enumerate(rows_of(60))]
+    table = write_csv(tmp_path / "a.csv", rows)
+    must_do("fit", table, "--label", "s", "--prior", 0.5, "--out", tmp_path / "run", "--quiet", *TINY)
+    shown = re.findall("when</bdi> <b>(.*?)</b>", (tmp_path / "run" / "report.html").read_text())
+    assert shown and set(shown) == {"1.7e+09"}
 
 
 def test_predict_as_csv_and_parquet(trained: Path, tmp_path: Path, capsys: Capture) -> None:
