@@ -123,15 +123,15 @@ def load_request(
     form: RowSpec | TableRecipe | None = None,
 ) -> LoadedData:
     """The data of a run that goes on; data that changed meanwhile would make a run of two halves that do not match."""
-    check_still_there(request.source)
+    check_still_there(request.source.paths)
     loaded = load_source(request.source, progress, watch, form)
     check_unchanged(loaded, request)
     return loaded
 
 
-def check_still_there(source: Source) -> None:
+def check_still_there(paths: Sequence[str]) -> None:
     """Refuse to look for data in a place that the user has not named now, as if it were mistyped."""
-    gone = [path for path in source.paths if not Path(path).exists()]
+    gone = [path for path in paths if not Path(path).exists()]
     if gone:
         raise DataGone(f"the data that the run started with are no longer at {listed(gone)}: put them back there.")
 
