@@ -99,7 +99,9 @@ def test_calibration_and_choice_on_the_command_line(tmp_path: Path, capsys: Capt
     assert code == 0 and result["selection"]["calibration"]["method"] == "platt"
     assert result["selection"]["best"].keys() == {"base", "round1.student"}
     assert result["selection"]["best"]["base"].keys() == {"figure", "epoch", "averaged"}
-    assert "by which the probabilities were calibrated (platt)" in (tmp_path / "run" / "report.html").read_text()
+    page, aside = (tmp_path / "run" / "report.html").read_text(), result["selection"]
+    assert "by which the probabilities were calibrated (platt)" in page
+    assert f"{aside['positives']} of the labelled and {aside['unlabelled']} of the unlabelled" in page
     assert '"held_out"' in (tmp_path / "run" / "metrics.jsonl").read_text()
     code, out, _ = run_cli(capsys, "predict", tmp_path / "run", data, "--json")
     scores = np.array([row["probability"] for row in json.loads(out)["scores"]])

@@ -108,6 +108,14 @@ def test_a_spreadsheet_is_to_be_saved_as_csv(tmp_path: Path, capsys: Capture) ->
         must_refuse(capsys, *words, saying="is a spreadsheet: save its sheet as CSV in UTF-8")
 
 
+def test_a_table_in_a_text_file_is_not_called_a_broken_npz(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "a.txt").write_text("x\ts\n1\t1\n")
+    saying = r"a\.txt is not of a kind that can be read: .* has to be called \.csv"
+    must_refuse(capsys, "fit", tmp_path / "a.txt", saying=saying)
+    saying = r"--label is for \.csv and \.parquet tables, which .*a\.txt is not by its name"
+    must_refuse(capsys, "fit", tmp_path / "a.txt", "--label", "s", saying=saying)
+
+
 def test_a_folder_of_runs_says_which_there_are(run: Path, capsys: Capture) -> None:
     must_refuse(
         capsys, "info", run.parent, saying=r"is not a run folder: .*; name one of the runs in it, such as .*first\."

@@ -97,9 +97,10 @@ def test_label_file(tmp_path: Path) -> None:
     labels.write_text("name,label\nnobody.png,1\n")
     with pytest.raises(InputError, match=r"nobody\.png"):
         labelled()
-    labels.write_text("name,label\na/image0000.png,maybe\n")
-    with pytest.raises(InputError, match="line 2"):
-        read_labels(labels)
+    for lines_before in ("name,label\n", "\n\nname,label\n", 'name,label,"said\nby"\n'):
+        labels.write_text(f"{lines_before}a/image0000.png,maybe\n")
+        with pytest.raises(InputError, match=f"line {lines_before.count(chr(10)) + 1} of"):
+            read_labels(labels)
 
 
 # ------------------------------------------------------------------------------------------------------------ bad files
@@ -183,7 +184,14 @@ def test_files_of_other_kinds_are_told(tmp_path: Path, capsys: Capture) -> None:
         read_images([tmp_path / "unl"])
 
 
-@pytest.mark.parametrize("content", ["name;label\na, b.png;1\nc.png;\n", '"a, b.png",1\nc.png,0\n'])
+SPREADSHEETS = [
+    "name;label\na, b.png;1\nc.png;\n",
+    '"a, b.png",1\nc.png,0\n',
+    "ward;name;label\nnorth;a, b.png;1\n;c.png;\n;;\n; ;\n",
+]
+
+
+@pytest.mark.parametrize("content", SPREADSHEETS)
 def test_names_of_images_from_any_spreadsheet(tmp_path: Path, content: str) -> None:
     (tmp_path / "names.csv").write_text(content)
     assert read_labels(tmp_path / "names.csv") == [("a, b.png", True), ("c.png", False)]

@@ -250,7 +250,7 @@ def test_npy_files_give_the_rows_their_names(place: Path) -> None:
             "did you mean 'resnet18'",
         ),
         (["fit", "--positives", "pos", "--unlabelled", "unl", "--quiet", "--weights", "none.pth"], "no file none.pth"),
-        (["predict", "arrays-run", "unl/image0000.png"], "trained on rows of 4 features"),
+        (["predict", "arrays-run", "unl/image0000.png"], "unl/image0000.png: give it arrays"),
         (["predict", "images-run", "none.png"], "does not exist"),
         (["predict", "images-run", "unl", "--out", "unl"], "is a folder: name a file"),
     ],

@@ -213,7 +213,8 @@ def test_only_the_best_of_a_column_is_bold() -> None:
 
 
 def test_a_round_that_never_reached_tau_says_so() -> None:
-    assert "never agreed" in render(fake_report()) and "split taken at epoch" in render(fake_report())
+    assert "never agreed with the teacher on more than" in render(fake_report()), "as much as tau is not enough"
+    assert "split taken at epoch" in render(fake_report())
     assert "never agreed" not in render(fake_report(rounds=fake_report().rounds[:1]))
 
 

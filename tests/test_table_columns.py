@@ -121,7 +121,7 @@ def test_true_and_false_that_are_categories_of_an_earlier_model(tmp_path: Path) 
     for name in ("a.parquet", "a.csv"):
         table = read_table(tmp_path / name)
         assert recipe.encode(table).tolist() == [[0, 1], [1, 0], [0, 0]]
-        assert recipe.notes_on_unknown(table) == []
+        assert recipe.notes_on(table) == []
 
 
 def test_a_run_is_evaluated_as_its_columns_were_once_understood(tmp_path: Path, capsys: Capture) -> None:
@@ -192,7 +192,12 @@ def test_decimal_commas_are_numbers(tmp_path: Path, delimiter: str) -> None:
     assert found.features[:3, 0].tolist() == [0.5, 1.5, 2.5]
 
 
-@pytest.mark.parametrize("written", ["{0} %", "€ {0}", '"{0},5"', "{0}.25 mg/dl", "<{0}", '"1,{0:03}.5"', "1'{0:03}"])
+SWISS_AND_FRENCH = ["1'{0:03}", "1\u2019{0:03}", "1\xa0{0:03}", "1\u202f{0:03}"]  # how spreadsheets part thousands
+
+
+@pytest.mark.parametrize(
+    "written", ["{0} %", "€ {0}", '"{0},5"', "{0}.25 mg/dl", "<{0}", '"1,{0:03}.5"', *SWISS_AND_FRENCH]
+)
 @pytest.mark.parametrize("different", [12, 36])
 def test_numbers_with_signs_and_units_are_told(tmp_path: Path, written: str, different: int) -> None:
     rows = [f"{written.format(row % different)},{row},{int(row < 3)}" for row in range(36)]
@@ -205,6 +210,14 @@ def test_codes_with_numbers_in_them_are_no_numbers(tmp_path: Path, written: str)
     rows = [f"{written.format(row % 12, row % 12 + 5)},{row},{int(row < 3)}" for row in range(36)]
     notes = read_notes(tmp_path / "a.csv", "\n".join(["value,x,s", *rows]))
     assert not any("column 'value'" in note for note in notes), notes
+
+
+def test_thousands_parted_by_points_are_told(tmp_path: Path) -> None:
+    lines = [f"{f'{1 + number}.{number:03}' if number > 2 else 900 + number};{int(number < 3)}" for number in range(30)]
+    (note,) = read_notes(tmp_path / "a.csv", "\n".join(["cells;s", *lines]))
+    assert "column 'cells' holds '902' but also '4.003', which is read as 4.003: if it means 4003" in note
+    recipe, _ = TableRecipe.fit({"cells": [str(903 + number) for number in range(30)]})
+    assert note in recipe.notes_on(read_table(tmp_path / "a.csv"))
 
 
 def test_numbers_spoilt_by_a_word_are_told(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,14 @@ def test_fit_evaluate_and_report(trained: Path, capsys: Capture) -> None:
     assert code == 0 and json.loads(out)["rows"] == 40
 
 
+def test_the_report_shows_numbers_far_from_nought_as_they_are(tmp_path: Path) -> None:
+    rows = [{**row, "when": 1_700_000_000 + number} for number, row in enumerate(rows_of(60))]
+    table = write_csv(tmp_path / "a.csv", rows)
+    must_do("fit", table, "--label", "s", "--prior", 0.5, "--out", tmp_path / "run", "--quiet", *TINY)
+    shown = re.findall("when</bdi> <b>(.*?)</b>", (tmp_path / "run" / "report.html").read_text())
+    assert shown and set(shown) == {"1.7e+09"}
+
+
 def test_predict_as_csv_and_parquet(trained: Path, tmp_path: Path, capsys: Capture) -> None:
     new = write_csv(tmp_path / "new.csv", [{**row, "s": ""} for row in rows_of(20, 5)])
     for out in (tmp_path / "scores.csv", tmp_path / "scores.parquet"):
@@ -84,7 +93,7 @@ def test_predict_refuses_what_does_not_fit(trained: Path, tmp_path: Path, capsys
     cases = [
         (write_csv(tmp_path / "a.csv", [{"age": 1}]), "lacks columns that the model was trained on: add 'ward'"),
         (write_csv(tmp_path / "b.csv", [{"age": "old", "ward": "north"}]), "'age'"),
-        (tmp_path / "folder", "holds images"),
+        (tmp_path / "folder", "give it a table with its columns"),
         (tmp_path / "none.csv", "does not exist"),
         (tmp_path / "encoded.npy", "holds arrays, but the model was trained on a table"),
     ]

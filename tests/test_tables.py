@@ -107,12 +107,28 @@ def test_numbers_that_lie_far_from_nought_can_be_told_apart(tmp_path: Path) -> N
     np.testing.assert_array_equal(later[:, 0], found.features[:, 0] + 5)
 
 
+def test_rows_of_nothing_at_the_end_are_no_patients(tmp_path: Path) -> None:
+    lines = [f"P{number};{number % 7};{int(number < 3)}" for number in range(12)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["patient;x;s", *lines[:6], ";;", *lines[6:], ";;", "; ;"]))
+    assert len(read_table(path)) == 13, "one between others is a row, so that rows can be counted"
+    path.write_text("\n".join(["patient;x;s", *lines, ";;", "; ;"]))
+    found = read_table_data(TableSource(path=str(path), label="s", test=str(path)))
+    assert (len(found.features), found.names and found.names[0]) == (12, "P0")
+    assert found.test_features is not None and len(found.test_features) == 12
+    about = f"{path} ends in rows without a single value, 2 in all: they are not used."
+    assert found.warnings.count(about) == 2, "once of the training rows and once of the test rows"
+    path.write_text('x\n1\n""\n')
+    assert read_table(path).columns == {"x": ["1", None]}
+
+
 BAD: list[tuple[str, str]] = [
     ("", r"a\.csv is empty \(0 bytes\)"),
     ("\n", "no heading"),
     ("x,s\n1,\n2,\n", "column 's' of .* is empty in every row, so none is labelled: write 1 into"),
     ("x,s\n", "no rows"),
-    ("x,\n1,1\n", "empty name"),
+    ("x,\n1,1\n", r"empty name \(column 2 of 2\)"),
+    ("sep=;\nx;s\n1;1\n2;0\n", "begins with a line 'sep=' for Excel"),
     ("x,x,s\n1,1,1\n", "more than one column 'x'"),
     ("x,s\n1,1\n2\n", "line 3"),
     ("x, in kg;s\n1;1\n2\n3;0\n", "line 3 of .* has 1 cells but the heading has 2"),

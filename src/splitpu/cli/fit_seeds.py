@@ -85,7 +85,7 @@ def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
     loaded: dict[int, LoadedData] = {}
     if unfinished:
         requests = [several.run(seed).request() for seed in unfinished]
-        check_still_there(requests[0].source)
+        check_still_there(requests[0].source.paths)
         with display.watching() as watch:
             draws = load_draws([request.source for request in requests], display.say, watch)
         for data, request in zip(draws, requests, strict=True):

@@ -14,6 +14,7 @@ from splitpu.errors import InputError
 from splitpu.listing import listed
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.hard import HardSample, hard_samples
+from splitpu.runs.sources import check_still_there
 
 SHOWN = 20  # samples in the table, if nothing else was said
 _COLUMNS = tuple(field.name for field in fields(HardSample))
@@ -78,6 +79,7 @@ def _tell(
 def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToReview]:
     """Where the samples lie now; that they lie where the run found them is the only way to tell which they are."""
     roots = [*folders.positives, *folders.unlabelled]
+    check_still_there(roots)
     reader = reader_for(roots, series=folders.series, slices=folders.slices)
     paths = {file.given_name: file.path for file in reader.find(roots).files}
     lost = [sample.name for sample in samples if sample.name not in paths]

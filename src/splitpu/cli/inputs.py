@@ -52,7 +52,7 @@ def source_asked(asked: DataOptions, *, seed: int, scenario: Scenario) -> Source
         if number is not None:
             raise InputError(f"--positives is for named sets and folders; in {data} name the column with --label.")
         return Source(table=_table_source(asked, data), scenario=scenario)
-    refuse(asked, _FOR_TABLES, "for .csv and .parquet tables.")
+    refuse(asked, _FOR_TABLES, f"for .csv and .parquet tables, which {data} is not by its name.")
     refuse(asked, ("test",), "for folders and tables; a .npz file holds X_test and y_test.")
     return parse_source(data, positives=number, seed=seed, scenario=scenario)
 

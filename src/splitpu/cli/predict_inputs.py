@@ -81,8 +81,10 @@ def image_spec(model: Model, path: str | Path) -> RowSpec:
         slices, height, width, _ = preprocessing.shape
         return VolumeSpec(slices, height, width, inputs.get("series"))
     if preprocessing.kind != "images":
+        wanted = "a table with its columns" if inputs.get("kind") == "table" else "arrays (.npz, .npy)"
         raise InputError(
-            f"{path} holds images, but the model was trained on rows of {preprocessing.shape[0]} features."
+            f"the model was trained on rows of {preprocessing.shape[0]} features, not on files as in {path}: give it "
+            f"{wanted}."
         )
     height, width, channels = preprocessing.shape
     depth = inputs.get("depth") if inputs.get("kind") == "images" else 8 if preprocessing.scale == BYTE_SCALE else None
@@ -117,7 +119,7 @@ def _table(model: Model, path: Path) -> Rows:
     table = read_table(path)
     names = recipe.names_of(table)
     features = recipe.encode(table)
-    notes = tuple(recipe.notes_on_unknown(table))
+    notes = tuple(recipe.notes_on(table))
     return Rows(features, None if names is None else tuple(names), warnings=notes)
 
 

@@ -14,10 +14,11 @@ MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
 FEWEST_ROWS_FOR_NUMBERS = 20  # in fewer rows, whole numbers that all differ may be a coincidence
 _DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}([./-])\d{1,2}\2(\d{4}|\d{2})( .*)?")
 _SIGN = r"[%‰€$£]"
-_FIGURE = r"[+-]?\d{1,3}(?:[.,' ]\d{3})*(?:[.,]\d+)?|[+-]?\d+(?:[.,]\d+)?"
+_FIGURE = r"[+-]?\d{1,3}(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?|[+-]?\d+(?:[.,]\d+)?"  # \s: also spaces that do not break
 _UNIT = r"[^\W\d_]+(?:/[^\W\d_]+)?"  # behind a space: 2a may be a stage, and 1b another
 _MEASURE = re.compile(rf"(?:[<>≤≥~]|{_SIGN})?\s*(?:{_FIGURE})(?:\s*{_SIGN}|\s+{_UNIT})?")
 FEWEST_MEASURES = 10  # of fewer different ones each may well be a category
+_BELOW_A_THOUSAND, _PARTED_BY_A_POINT = re.compile(r"[+-]?\d{1,3}"), re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 FEWEST_LABELLED, FEWEST_UNLABELLED = 5, 20  # below, a column may part the rows by chance
 
 
@@ -101,6 +102,26 @@ def if_numbers_are_dressed_up(name: str, counted: Counter[str]) -> list[str]:
         return []
     advice = "write the numbers alone, such as 12.5, to have them used as such."
     return [f"column {name!r} holds numbers written as {min(dressed)!r}: {advice}"]
+
+
+def if_thousands_are_parted(name: str, known: Sequence[Any]) -> list[str]:
+    """A note about a column of 980 and 1.250, in which the second is probably the larger one.
+
+    Decimals of just three digits, beside whole numbers that are never above 999, hardly ever come from anything else.
+
+    >>> if_thousands_are_parted("cells", ["980", *(f"{thousands}.250" for thousands in range(1, 11))])[0]
+    "column 'cells' holds '980' but also '1.250', which is read as 1.25: if it means 1250, write it that way."
+    >>> if_thousands_are_parted("cells", ["980.5", *(f"{thousands}.250" for thousands in range(1, 11))])
+    []
+    """
+    texts = {value for value in known if isinstance(value, str)}
+    whole = {value for value in texts if _BELOW_A_THOUSAND.fullmatch(value)}
+    parted = {value for value in texts if _PARTED_BY_A_POINT.fullmatch(value)}
+    if not whole or len(parted) < FEWEST_MEASURES or len(whole) + len(parted) < len(texts):
+        return []
+    below, above = max(whole, key=float), min(parted, key=float)
+    advice = f"if it means {above.replace('.', '')}, write it that way."
+    return [f"column {name!r} holds {below!r} but also {above!r}, which is read as {float(above):g}: {advice}"]
 
 
 def ignoring(column: str) -> str:

@@ -105,17 +105,17 @@ def read_labels(path: Path) -> list[tuple[str, bool]]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline()
             file.seek(0)
-            # As spreadsheets write it where the comma is the decimal sign; names themselves may hold either.
-            delimiter = ";" if first.count(";") == 1 and "," not in first else ","
-            lines = [line for line in csv.reader(file, delimiter=delimiter) if line]
+            reader = csv.reader(file, delimiter=_delimiter(first))
+            # Rows of nothing are what spreadsheets keep; line_num also counts line breaks in cells.
+            lines = [(reader.line_num, line) for line in reader if any(map(str.strip, line))]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error
-    heading = [cell.strip().lower() for cell in lines[0]] if lines else []
-    has_heading = {"name", "label"} <= set(heading)
+    heading = _words(lines[0][1]) if lines else []
+    has_heading = _is_heading(heading)
     name_at, label_at = (heading.index("name"), heading.index("label")) if has_heading else (0, 1)
     labels = []
-    for number, line in enumerate(lines[has_heading:], start=1 + has_heading):
+    for number, line in lines[has_heading:]:
         name = line[name_at].strip() if len(line) > name_at else ""
         label = line[label_at].strip().lower() if len(line) > label_at else ""
         if label not in _MEANINGS or not name:
@@ -125,3 +125,21 @@ def read_labels(path: Path) -> list[tuple[str, bool]]:
             )
         labels.append((name.replace("\\", "/"), _MEANINGS[label]))
     return labels
+
+
+def _delimiter(first: str) -> str:
+    """A semicolon, as spreadsheets write it where the comma is the decimal sign; names themselves may hold either.
+
+    >>> _delimiter("name;label;seen, by"), _delimiter("a.png;1"), _delimiter("a;b.png,1"), _delimiter("name,label")
+    (';', ';', ',', ',')
+    """
+    parts_heading = _is_heading(_words(next(csv.reader([first], delimiter=";"), [])))
+    return ";" if parts_heading or (first.count(";") == 1 and "," not in first) else ","
+
+
+def _words(cells: Sequence[str]) -> list[str]:
+    return [cell.strip().lower() for cell in cells]
+
+
+def _is_heading(words: Sequence[str]) -> bool:
+    return {"name", "label"} <= set(words)

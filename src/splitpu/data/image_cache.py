@@ -28,7 +28,7 @@ from splitpu.data.readers import Reader, RowFile, RowSpec, Watch
 from splitpu.errors import InputError
 from splitpu.files import write_text
 
-FORMAT = 3  # raise it whenever decoding changes
+FORMAT = 4  # raise it whenever decoding changes
 PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
 _COPIED_AT_ONCE = 1 << 23  # bytes
 

@@ -227,6 +227,8 @@ def _reason(error: Exception) -> str:
 
 
 def _orientation(image: Any) -> int:
+    if image.format == "TIFF":
+        return 1  # pillow turns these by itself, and no others
     if image.format == "PNG" and not {"exif", "Raw profile type exif"} & set(image.info):
         return 1  # pillow would decode the whole picture to find out whether a tag follows it
     try:

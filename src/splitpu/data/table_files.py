@@ -31,6 +31,7 @@ class Table:
 
     columns: Columns
     where: str  # the file, for messages
+    notes: tuple[str, ...] = ()  # about what was left out
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -58,8 +59,7 @@ def read_table(path: Path) -> Table:
         raise InputError(f"{path} does not exist or is not a file: check the path.")
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty (0 bytes): save the table again.")
-    columns = _read_parquet(path) if ends_in(path, ".parquet") else _read_csv(path)
-    table = Table(columns, str(path))
+    table = _read_parquet(path) if ends_in(path, ".parquet") else _read_csv(path)
     if len(table) == 0:
         raise InputError(f"{path} has no rows below its heading: give at least one.")
     return table
@@ -73,7 +73,8 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
     parquet.write_table(pyarrow.table(columns), str(path))
 
 
-def _read_csv(path: Path) -> Columns:
+def _read_csv(path: Path) -> Table:
+    empty = 0  # rows of nothing at the end, which spreadsheets keep where something was once written
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             delimiter = _delimiter(file)
@@ -90,13 +91,17 @@ def _read_csv(path: Path) -> Columns:
                     )
                 for column, cell in zip(columns, line, strict=True):
                     column.append(_cell(cell))
+                is_empty = len(line) > 1 and not any(map(str.strip, line))  # a gap in a single column is a row
+                empty = empty + 1 if is_empty else 0
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as CSV in UTF-8.") from error
     except csv.Error as error:
         raise InputError(f"{path} cannot be read as a CSV table ({error}): save it again.") from error
+    columns = [column[: len(column) - empty] for column in columns]
     if delimiter != ",":
         columns = [_with_decimal_points(column) for column in columns]
-    return dict(zip(heading, columns, strict=True))
+    notes = (f"{path} ends in rows without a single value, {empty:,} in all: they are not used.",) if empty else ()
+    return Table(dict(zip(heading, columns, strict=True)), str(path), notes)
 
 
 def _delimiter(file: TextIO) -> str:
@@ -135,10 +140,14 @@ def _with_decimal_points(column: list[Any]) -> list[Any]:
 
 def _checked_heading(cells: list[str], path: Path) -> list[str]:
     heading = [composed(cell.strip()) for cell in cells]
+    if heading and heading[0].lower().startswith("sep="):
+        raise InputError(f"{path} begins with a line {heading[0]!r} for Excel, not with its heading: delete that line.")
     if not heading or not all(heading):
+        which = f" (column {heading.index('') + 1} of {len(heading)})" if heading else ""
         raise InputError(
-            f"{path} has no heading, or one with an empty name: the first line must name every column (pandas writes "
-            "row numbers under an empty name, which to_csv(..., index=False) leaves out)."
+            f"{path} has no heading, or one with an empty name{which}: the first line must name every column (pandas "
+            "writes row numbers under an empty name, which to_csv(..., index=False) leaves out; spreadsheets keep "
+            "columns that seem empty until they are deleted)."
         )
     twice = sorted({name for name in heading if heading.count(name) > 1})
     if twice:
@@ -146,7 +155,7 @@ def _checked_heading(cells: list[str], path: Path) -> list[str]:
     return heading
 
 
-def _read_parquet(path: Path) -> Columns:
+def _read_parquet(path: Path) -> Table:
     pyarrow = _pyarrow()
     import pyarrow.parquet as parquet
 
@@ -157,7 +166,8 @@ def _read_parquet(path: Path) -> Columns:
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
-    return {name: [plain_cell(value) for value in column] for name, column in zip(heading, columns, strict=True)}
+    cells = [[plain_cell(value) for value in column] for column in columns]
+    return Table(dict(zip(heading, cells, strict=True)), str(path))
 
 
 def plain_cell(value: Any) -> Any:

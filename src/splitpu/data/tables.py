@@ -16,6 +16,7 @@ from splitpu.data.column_notes import (
     if_it_numbers_the_rows,
     if_numbers_are_dressed_up,
     if_they_give_labels_away,
+    if_thousands_are_parted,
     is_number,
 )
 from splitpu.data.composed import composed
@@ -118,7 +119,7 @@ class TableRecipe:
                 finite = np.array([float(value) for value in known if abs(float(value)) <= _LARGEST] or [0.0])
                 fill = float(np.median(finite))
                 columns.append(Column(name, None, fill, len(known) < len(values), _origin(finite, fill)))
-                notes += if_it_numbers_the_rows(name, known, len(values))
+                notes += if_it_numbers_the_rows(name, known, len(values)) + if_thousands_are_parted(name, known)
             elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
                 notes.append(f"column {name!r} has a different text in every row: taken as names, not as a feature.")
                 notes += if_numbers_are_dressed_up(name, Counter(map(text, known)))
@@ -149,17 +150,19 @@ class TableRecipe:
             raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing, repr)}.")
         return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
 
-    def notes_on_unknown(self, table: Table) -> list[str]:
-        """A note about every column of which the model knows few values, so that it decides without that column."""
-        notes = []
+    def notes_on(self, table: Table) -> list[str]:
+        """What was left out, and every column of which the model knows few values, so that it decides without it."""
+        notes = list(table.notes)
         for column in self.columns:
             values = table.columns[column.name]
+            if column.categories is None:
+                notes += if_thousands_are_parted(column.name, values)
             unknown = column.unknown(values)
             known = len(values) - values.count(None)
             if 2 * len(unknown) > known:
                 notes.append(
                     f"{len(unknown):,} of the {known:,} values in column {column.name!r} of {table.where} are "
-                    f"categories that the model was not trained on ({listed(sorted(set(unknown)), repr)}) and count as "
+                    f"categories that the model does not know ({listed(sorted(set(unknown)), repr)}) and count as "
                     f"none; it knows {listed(column.categories or (), repr)}: check how they are written."
                 )
         return notes
@@ -220,15 +223,14 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
     """Read the file, learn what its columns are unless a recipe says so, and encode it."""
     table = read_table(Path(source.path))
     labelled, classes = LabelColumn(source.label, source.positive).labelled(table)
-    notes: list[str] = []
-    is_new = recipe is None
     if recipe is None:
-        recipe, notes = TableRecipe.fit(_features_of(table, source), source.names)
-    features = recipe.encode(table)
-    if is_new:
-        notes += if_they_give_labels_away(features, labelled, recipe.column_of_feature)
+        recipe, about_columns = TableRecipe.fit(_features_of(table, source), source.names)
+        features = recipe.encode(table)
+        giveaways = if_they_give_labels_away(features, labelled, recipe.column_of_feature)
+        notes = [*table.notes, *about_columns, *giveaways]
     else:
-        notes += recipe.notes_on_unknown(table)
+        features = recipe.encode(table)
+        notes = recipe.notes_on(table)
     test_features, test_truth = None, None
     if source.test is not None:
         test_features, test_truth, about_test = read_table_test(source.test, source, recipe)
@@ -242,7 +244,7 @@ def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tupl
     """The rows of a table whose label column is the truth, which of them are positive, and notes about its columns."""
     test = read_table(Path(path))
     features = recipe.encode(test)
-    return features, LabelColumn(source.label, source.positive).truth(test), recipe.notes_on_unknown(test)
+    return features, LabelColumn(source.label, source.positive).truth(test), recipe.notes_on(test)
 
 
 def _features_of(table: Table, source: TableSource) -> Columns:

@@ -57,8 +57,8 @@ def _stopping(round_report: RoundReport) -> str:
         )
     best = percent(max(finite(round_report.agreement), default=math.nan))
     return (
-        f"<strong>The temporary network never agreed with the teacher on {tau} of the unlabelled</strong> (at best "
-        f"{best}); the split was taken at epoch {round_report.stopped_epoch}. {_what_is_easy(round_report)}"
+        f"<strong>The temporary network never agreed with the teacher on more than {tau} of the unlabelled</strong> "
+        f"(at best {best}); the split was taken at epoch {round_report.stopped_epoch}. {_what_is_easy(round_report)}"
     )
 
 

@@ -142,8 +142,9 @@ def _telling_values(
     """The features that lie furthest from their mean, as the user knows them: not standardised."""
     distance = np.abs((raw - np.array(preprocessing.mean)) / np.array(preprocessing.std))
     furthest = np.argsort(-distance, kind="stable")[:VALUES_SHOWN]
-    names = loaded.feature_names
-    return tuple((names[i] if names else f"feature {i}", float(raw[i])) for i in furthest.tolist())
+    names = loaded.feature_names or [f"feature {i}" for i in range(len(raw))]
+    origins = {column["name"]: column["origin"] for column in (loaded.inputs or {}).get("columns", ())}
+    return tuple((names[i], float(raw[i]) + origins.get(names[i], 0.0)) for i in furthest.tolist())
 
 
 def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:
@@ -182,6 +183,7 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Rows": f"{len(data):,} {data.kind} ({shape})",
         "Labelled": f"{len(data.positives):,}",
         "Unlabelled": f"{len(data.unlabelled):,}",
+        **_kept_out(training),
         "Test rows": f"{len(loaded.held_out):,}" if loaded.held_out else "none",
         "Scenario": data.scenario,
         "Prior": prior_in_words(request.prior, request.prior_interval, prior_source(request)),
@@ -192,6 +194,14 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
         "Preset": request.preset,
         "Seed": str(request.seed),
     }
+
+
+def _kept_out(training: Training) -> dict[str, str]:
+    """The rows that are neither easy nor hard, without which the numbers of the split do not add up."""
+    if training.aside is None:
+        return {}
+    positives, unlabelled = len(training.aside.positives), len(training.aside.unlabelled)
+    return {"Kept out of the training": f"{positives:,} of the labelled and {unlabelled:,} of the unlabelled"}
 
 
 def _network_in_words(training: Training) -> str:

@@ -76,6 +76,11 @@ def parse_source(text: str, *, positives: int | None, seed: int, scenario: Scena
         raise InputError(f"{text} is one image: give folders of images with --positives and --unlabelled.")
     if is_nifti(text):
         raise InputError(f"{text} is one NIfTI file: give folders of them with --positives and --unlabelled.")
+    if not ends_in(path, ".npz"):  # it would be called a broken one
+        raise InputError(
+            f"{text} is not of a kind that can be read: give a .npz, .csv or .parquet file, or folders with "
+            "--positives and --unlabelled. A table in a text file has to be called .csv."
+        )
     if positives is not None:
         raise InputError(f"--positives is for named sets; in {text} the array 's' says which rows are labelled.")
     return Source(npz=str(path.resolve()), scenario=scenario)
@@ -118,15 +123,15 @@ def load_request(
     form: RowSpec | TableRecipe | None = None,
 ) -> LoadedData:
     """The data of a run that goes on; data that changed meanwhile would make a run of two halves that do not match."""
-    check_still_there(request.source)
+    check_still_there(request.source.paths)
     loaded = load_source(request.source, progress, watch, form)
     check_unchanged(loaded, request)
     return loaded
 
 
-def check_still_there(source: Source) -> None:
+def check_still_there(paths: Sequence[str]) -> None:
     """Refuse to look for data in a place that the user has not named now, as if it were mistyped."""
-    gone = [path for path in source.paths if not Path(path).exists()]
+    gone = [path for path in paths if not Path(path).exists()]
     if gone:
         raise DataGone(f"the data that the run started with are no longer at {listed(gone)}: put them back there.")
 
