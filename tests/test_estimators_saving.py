@@ -180,6 +180,22 @@ def test_a_save_that_is_killed_leaves_no_weights_with_the_description_of_others(
     assert (tmp_path / "model.safetensors").read_bytes() == weights
 
 
+def test_a_model_that_is_replaced_while_it_is_read_is_not_half_of_each(fitted, vectors, tmp_path, monkeypatch):
+    fitted.save(tmp_path)
+    other = tiny(prior=0.6, random_state=1).fit(*vectors[:2])
+    read = models._read_weights
+
+    def read_late(path):
+        monkeypatch.undo()
+        other.save(tmp_path)
+        return read(path)
+
+    monkeypatch.setattr(models, "_read_weights", read_late)
+    with pytest.raises(ModelFileError, match="another model while it was read"):
+        SplitPUClassifier.load(tmp_path)
+    SplitPUClassifier.load(tmp_path)
+
+
 def test_saving_without_room_keeps_the_earlier_model(fitted, tmp_path, monkeypatch):
     fitted.save(tmp_path)
 

@@ -106,6 +106,8 @@ class Model:
         folder = Path(folder)
         description = _read_description(folder / DESCRIPTION)
         tensors = _read_weights(folder / WEIGHTS)
+        if _read_description(folder / DESCRIPTION) != description:  # the weights may be either model's
+            raise ModelFileError(f"{folder} was given another model while it was read: load it again.")
         try:
             preprocessing = Preprocessing.from_dict(description["preprocessing"])
             name = str(description["network"])
