@@ -176,9 +176,14 @@ def test_files_of_a_run_links_and_pipes_are_not_replaced(finished: Path, tmp_pat
     must_refuse(capsys, "predict", finished, tmp_path / "new.npy", "--out", own, saying="is a file of the run")
     must_refuse(capsys, "hard", finished, "--out", finished / "split.csv", saying="is a file of the run")
     os.mkfifo(tmp_path / "pipe")
-    must_refuse(
-        capsys, "predict", finished, tmp_path / "new.npy", "--out", tmp_path / "pipe", saying="a device or a pipe"
-    )
+    read, write = os.pipe()
+    (tmp_path / "stdout").symlink_to(f"/proc/self/fd/{write}")  # as /dev/stdout is, whose pipe has no path
+    for pipe in ("pipe", "stdout"):
+        must_refuse(
+            capsys, "predict", finished, tmp_path / "new.npy", "--out", tmp_path / pipe, saying=f"{pipe} is a device"
+        )
+    os.close(read)
+    os.close(write)
     (tmp_path / "meant.csv").write_text("old")
     (tmp_path / "link").symlink_to("meant.csv")
     assert run_cli(capsys, "predict", finished, tmp_path / "new.npy", "--out", tmp_path / "link")[0] == 0

@@ -196,6 +196,23 @@ def test_commands_of_one_process_are_refused_to_torchrun(
     must_refuse(capsys, command, run, saying=f"splitpu {command} works in one process: start it without torchrun")
 
 
+@pytest.mark.parametrize(
+    ("size", "sentence"),
+    [("two", "WORLD_SIZE is 'two', which is not a number"), ("2", "one of 2 processes, which cannot meet .*RANK")],
+)
+def test_processes_that_torchrun_did_not_start(
+    size: str, sentence: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.delenv("RANK", raising=False)
+    must_refuse(capsys, "fit", write_npz(tmp_path / "tiny.npz"), "--prior", 0.5, saying=sentence)
+
+
+def test_an_empty_variable_says_nothing(run: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "")
+    assert run_cli(capsys, "info", run)[0] == 0
+
+
 def test_help_is_there_for_several_processes_too(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run_cli(capsys, "--help")[0] == 0

@@ -2,6 +2,8 @@
 
 import errno
 import fcntl
+import os
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,9 @@ from typing import Any
 import pytest
 from process_tools import start_python
 
-from splitpu.drafts import drafted
+from splitpu import drafts
+from splitpu.drafts import check_free, drafted
+from splitpu.errors import InputError
 from splitpu.locks import Taken, held_alone
 
 HOLDER = """
@@ -58,6 +62,48 @@ def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), drafted(tmp_path / "new" / "done") as draft:
         (draft / "nowhere" / "part").touch()
     assert not list((tmp_path / "new").iterdir())
+
+
+def test_a_draft_that_was_taken_for_one_left_behind_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, seen = drafts.in_use, []
+
+    @contextmanager
+    def cleared_at_first(draft: Path) -> Any:
+        seen.append(draft.name)
+        if len(seen) == 1:
+            shutil.rmtree(draft)
+        with locked(draft) as alone:
+            yield False if len(seen) == 2 else alone  # the second is just being cleared away
+
+    monkeypatch.setattr(drafts, "in_use", cleared_at_first)
+    with drafted(tmp_path / "done") as draft:
+        assert seen.index(draft.name) == 2
+        (draft / "part").touch()
+    assert (tmp_path / "done" / "part").exists()
+
+
+def test_what_a_link_points_to_is_made(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for target in ("empty", "not there yet"):
+        link = tmp_path / f"link to {target}"
+        link.symlink_to(target)
+        with drafted(link) as draft:
+            (draft / "part").touch()
+        assert link.is_symlink() and (tmp_path / target / "part").exists()
+
+
+def test_folders_that_no_other_can_take_the_place_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for here in (Path(), tmp_path):
+        with pytest.raises(InputError, match=r"folder that this command is run in.* --out a name inside it"):
+            check_free(here, "--out")
+    (tmp_path / "disk").mkdir()
+    check_free(tmp_path / "disk", "--out")
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path / "disk")
+    with pytest.raises(InputError, match="disk is where a disk begins"):
+        check_free(tmp_path / "disk", "--out")
 
 
 def test_what_another_process_holds_is_taken_until_it_dies(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Networks of one's own, and classifiers that are pickled, saved and loaded again."""
 
+import errno
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ import torch
 from estimator_tools import QUICK, quick, tiny
 from torch import nn
 
+from splitpu import models
 from splitpu.config import Config
-from splitpu.errors import InputError, ModelFileError
+from splitpu.errors import DiskFull, InputError, ModelFileError
 from splitpu.estimators import SplitPUClassifier
 
 # --- networks of one's own ---
@@ -149,6 +152,61 @@ def test_a_garbled_description_is_reported_as_such(fitted, tmp_path, change):
     (tmp_path / "model.json").write_text(json.dumps(described | change))
     with pytest.raises(ModelFileError, match=r"model\.json has a missing or damaged part"):
         SplitPUClassifier.load(tmp_path)
+
+
+def test_a_save_that_is_killed_leaves_no_weights_with_the_description_of_others(fitted, tmp_path, monkeypatch):
+    fitted.save(tmp_path)
+    described, weights = (tmp_path / "model.json").read_text(), (tmp_path / "model.safetensors").read_bytes()
+    move = Path.replace
+
+    def killed_before(name):
+        def replace(source, target):
+            if target.name == name:
+                raise KeyboardInterrupt
+            return move(source, target)
+
+        monkeypatch.setattr(Path, "replace", replace)
+        with pytest.raises(KeyboardInterrupt):
+            fitted.save(tmp_path)
+        monkeypatch.undo()
+
+    killed_before("model.json")
+    with pytest.raises(ModelFileError, match="no finished model"):
+        SplitPUClassifier.load(tmp_path)
+    (tmp_path / "elsewhere.json").write_text("{}")
+    (tmp_path / "model.json").symlink_to("elsewhere.json")
+    fitted.save(tmp_path)
+    assert (tmp_path / "model.json").is_symlink() and (tmp_path / "model.json").read_text() == described
+    assert (tmp_path / "model.safetensors").read_bytes() == weights
+
+
+def test_a_model_that_is_replaced_while_it_is_read_is_not_half_of_each(fitted, vectors, tmp_path, monkeypatch):
+    fitted.save(tmp_path)
+    other = tiny(prior=0.6, random_state=1).fit(*vectors[:2])
+    read = models._read_weights
+
+    def read_late(path):
+        monkeypatch.undo()
+        other.save(tmp_path)
+        return read(path)
+
+    monkeypatch.setattr(models, "_read_weights", read_late)
+    with pytest.raises(ModelFileError, match="another model while it was read"):
+        SplitPUClassifier.load(tmp_path)
+    SplitPUClassifier.load(tmp_path)
+
+
+def test_saving_without_room_keeps_the_earlier_model(fitted, tmp_path, monkeypatch):
+    fitted.save(tmp_path)
+
+    def no_room(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(models, "save_file", no_room)
+    with pytest.raises(DiskFull, match=r"model.safetensors could not be written"):
+        fitted.save(tmp_path)
+    SplitPUClassifier.load(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"model.json", "model.safetensors"}
 
 
 def test_saving_onto_a_file_is_refused(fitted, tmp_path):

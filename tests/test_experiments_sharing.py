@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from experiment_tools import made_up, units_of
 
+from splitpu.engine.lanes import runs_at_once
 from splitpu.experiments import running
 from splitpu.experiments.harness import run_units
 from splitpu.experiments.running import Workplace
@@ -107,14 +108,23 @@ def test_lanes_take_up_a_unit_as_soon_as_what_it_shares_is_made(
 
 
 def test_a_lane_without_a_unit_that_is_ready_waits_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All units share a base: no lane begins one of them, only to stand still, before it is made."""
+    """All units share a base: no lane begins one of them, only to stand still, before it is made.
+
+    Meanwhile the device is not shared: the seconds of a run are divided by those who share it.
+    """
     units = drawn("rho")[:3]
     base_is_made = threading.Event()
     too_early: list[str] = []
+    at_once: list[int] = []
 
     def run_unit(unit: Unit, workplace: Workplace, observer: Any, note: Any) -> dict[str, Any]:
         if unit is units[0]:
             time.sleep(0.2)  # in which the other lanes look for something to do
+            for _ in range(2000):  # until both of them wait
+                at_once.append(runs_at_once())
+                if at_once[-1] == 1:
+                    break
+                time.sleep(0.01)
             base_is_made.set()
         elif not base_is_made.is_set():
             too_early.append(str(unit))
@@ -125,3 +135,4 @@ def test_a_lane_without_a_unit_that_is_ready_waits_for_one(tmp_path: Path, monke
     place = Workplace(tmp_path / "stages", "cpu", side_by_side=3)
     session = run_units(units, ResultStore(tmp_path / "results"), place, tell=lambda text: None)
     assert len(session.done) == 3 and not too_early
+    assert at_once[-1] == 1

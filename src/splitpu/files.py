@@ -21,9 +21,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     if path.is_dir():
         raise InputError(f"{path} is a folder, but a file is to be written there: give the name of a file.")
-    path = path.resolve() if path.is_symlink() else path  # what a link points to is meant, not the link
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # before links are followed: a pipe has no path to lead to
         raise InputError(f"{path} is a device or a pipe, which cannot be replaced by a file: give the name of a file.")
+    path = path.resolve() if path.is_symlink() else path  # what a link points to is meant, not the link
     with disk_errors_in_words(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not `mkstemp`, whose files nobody but their owner may read.

@@ -44,18 +44,13 @@ def held_alone(lock_file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def in_use(folder: Path) -> Iterator[None]:
-    """Inside the block other processes can find out that somebody works on the folder, by whatever name."""
-    with _opened(folder) as handle:
-        if handle is not None:
-            _lock(handle)
-        yield
+def in_use(folder: Path) -> Iterator[bool | None]:
+    """Inside the block nobody else gets True for the folder, by whatever name: False where somebody has it already.
 
-
-def is_in_use(folder: Path) -> bool:
-    """Whether a process has it `in_use`; True also where that cannot be found out."""
+    None where that cannot be found out.
+    """
     with _opened(folder) as handle:
-        return handle is None or _lock(handle) is not True
+        yield None if handle is None else _lock(handle)
 
 
 @contextmanager

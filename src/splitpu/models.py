@@ -22,7 +22,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.engine.seeds import TORCHS_OWN
 from splitpu.errors import InputError, ModelFileError
-from splitpu.files import replacing, write_text
+from splitpu.files import replacing
 from splitpu.networks import Backbone, build_network, network_names
 from splitpu.networks.ensemble import Ensemble, member_count
 from splitpu.views import Views
@@ -69,7 +69,10 @@ class Model:
         return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
 
     def save(self, folder: str | Path) -> None:
-        """Write the two model files; the description comes last, so a folder with it is complete."""
+        """Write the two model files; the description comes last, so a folder with it is complete.
+
+        An earlier model stays until both are written. Then its description goes first: it does not fit the new weights.
+        """
         folder = Path(folder)
         tensors = {
             # Copied: without rounds final and base are one network, and a network of the user's may tie weights.
@@ -77,8 +80,6 @@ class Model:
             for part, scorer in (("final", self.final), ("base", self.base))
             for name, tensor in scorer.network.state_dict().items()
         }
-        with replacing(folder / WEIGHTS) as temporary:
-            save_file(tensors, temporary)
         description = {
             "format": FORMAT,
             "network": self.network_name,
@@ -93,7 +94,10 @@ class Model:
             # How the arithmetic was done there says nothing about the machine the model is used on.
             "config": {name: value for name, value in config_to_dict(self.config).items() if name != "engine"},
         }
-        write_text(folder / DESCRIPTION, json.dumps(description, indent=2))
+        with replacing(folder / DESCRIPTION) as description_file, replacing(folder / WEIGHTS) as weights_file:
+            description_file.write_text(json.dumps(description, indent=2), encoding="utf-8")
+            save_file(tensors, weights_file)
+            (folder / DESCRIPTION).resolve().unlink(missing_ok=True)
 
     @classmethod
     @usual_torch()
@@ -102,6 +106,8 @@ class Model:
         folder = Path(folder)
         description = _read_description(folder / DESCRIPTION)
         tensors = _read_weights(folder / WEIGHTS)
+        if _read_description(folder / DESCRIPTION) != description:  # the weights may be either model's
+            raise ModelFileError(f"{folder} was given another model while it was read: load it again.")
         try:
             preprocessing = Preprocessing.from_dict(description["preprocessing"])
             name = str(description["network"])

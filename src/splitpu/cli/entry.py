@@ -15,6 +15,7 @@ from splitpu.cli.option_words import as_options
 from splitpu.cli.quick_start import claim_process
 from splitpu.cli.stopped import RunStopped
 from splitpu.errors import InputError, SplitPUError
+from splitpu.processes import started_together
 
 WRONG_INPUT = 2
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _refuse_several_processes(words: Sequence[str]) -> None:
     """Every process that torchrun starts would do the whole work, and all would write the same files."""
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    several = started_together() > 1
     if several and words and not words[0].startswith("-") and words[0] not in KNOW_OF_SEVERAL_PROCESSES:
         raise InputError(f"splitpu {words[0]} works in one process: start it without torchrun.")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from splitpu.data.scanning import contents
-from splitpu.drafts import drafted
+from splitpu.drafts import check_free, drafted
 from splitpu.errors import InputError
 from splitpu.files import disk_errors_in_words, ends_in
 
@@ -38,8 +38,8 @@ def check_review(folder: Path | None, top: int | None) -> None:
     """Refuse, before anything is computed, what could overwrite something."""
     if top is not None and top < 1:
         raise InputError(f"--top {top} is not a number of samples; give 1 or more.")
-    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} exists and is not an empty folder; choose another --copy-to.")
+    if folder is not None:
+        check_free(folder, "--copy-to")
 
 
 def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
@@ -50,8 +50,6 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
             place = f"{rank:0{digits}d}_{sample.probability:.3f}_"
             flat = sample.name.replace("/", "__") + _missing_ending(sample)
             _lay(sample.path, draft / (place + _end_of(flat, _LONGEST_NAME - len(place))), link)
-        if folder.exists():
-            folder.rmdir()  # empty, as was checked
     return len(samples)
 
 

@@ -5,8 +5,9 @@ wait for memory overlap with those of another that compute. On a CPU there is no
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy.typing as npt
@@ -42,14 +43,16 @@ class _Crew:
         self.at_work = 0
 
     def __enter__(self) -> None:
-        with self._lock:
-            self.at_work += 1
+        self.count(1)
         _lane.crew = self
 
     def __exit__(self, *_: object) -> None:
         del _lane.crew
+        self.count(-1)
+
+    def count(self, more: int) -> None:
         with self._lock:
-            self.at_work -= 1
+            self.at_work += more
 
 
 def runs_at_once() -> int:
@@ -60,6 +63,20 @@ def runs_at_once() -> int:
     """
     crew: _Crew | None = getattr(_lane, "crew", None)
     return 1 if crew is None else crew.at_work
+
+
+@contextmanager
+def standing_by() -> Iterator[None]:
+    """Inside the block the lane that asks waits for work, and has no share of the device."""
+    crew: _Crew | None = getattr(_lane, "crew", None)
+    if crew is None:
+        yield
+        return
+    crew.count(-1)
+    try:
+        yield
+    finally:
+        crew.count(1)
 
 
 def sensible_lanes(device: torch.device, jobs: int) -> int:

@@ -4,7 +4,6 @@ Only tensors travel, no pickled objects. A process that finds the others gone sa
 """
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from splitpu.errors import InputError, RankLost
+from splitpu.processes import started_together
 
 # Others may wait for the first process while it downloads data or estimates the prior. A process that dies is noticed
 # by its closed connection, not by this limit.
@@ -55,15 +55,21 @@ class World:
     @classmethod
     def join(cls) -> "World":
         """Meet the processes that `torchrun` started; without it there is nobody to meet."""
-        size = int(os.environ.get("WORLD_SIZE", "1"))
-        if size == 1:
+        size = started_together()
+        if size <= 1:
             return cls()
         if not dist.is_available():
             raise InputError("this build of torch cannot train in several processes; run without torchrun.")
         if not dist.is_initialized():
             # Tensors on the CPU always go through gloo, so that a question among hosts never waits for a GPU.
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            dist.init_process_group(backend, timeout=_PATIENCE)
+            try:
+                dist.init_process_group(backend, timeout=_PATIENCE)
+            except ValueError as error:  # not all is there that torchrun tells its processes
+                raise InputError(
+                    f"the environment variable WORLD_SIZE says that this is one of {size} processes, which cannot meet "
+                    f"({error}): start them with torchrun, or unset WORLD_SIZE to train in one."
+                ) from error
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property

@@ -136,7 +136,7 @@ class _Shift:
             while self._open and not self._over:
                 stopped, entry = self._stop(), self._next()
                 if entry is None and not stopped:
-                    self._lock.wait(_LOOK_AGAIN)
+                    self._wait_for_others()
                     self._skip_done()
                     continue
                 number, unit = entry or next(iter(self._open.items()))
@@ -159,6 +159,13 @@ class _Shift:
                     self.session.left.append(self._open.pop(number))
             self._leave_the_rest()
             return None
+
+    def _wait_for_others(self) -> None:
+        """Let go of the lock for a while. Runs must not be told meanwhile that they share the device with this lane."""
+        from splitpu.engine.lanes import standing_by
+
+        with standing_by():
+            self._lock.wait(_LOOK_AGAIN)
 
     def _skip_done(self) -> None:
         """Leave out what is done, by this process or another."""

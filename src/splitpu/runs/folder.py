@@ -1,5 +1,6 @@
 """The run folder: which file is where, whether the run is finished, and who may write to it."""
 
+import errno
 import json
 import shutil
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.config import Config, config_to_toml, read_config
-from splitpu.drafts import drafted
+from splitpu.drafts import check_free, drafted
 from splitpu.errors import InputError
 from splitpu.files import (
     check_place,
@@ -97,8 +98,7 @@ class RunFolder:
             raise InputError(
                 f"{out} holds an unfinished run; continue it with --resume {in_a_command(out)} or choose another --out."
             )
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise InputError(f"{out} exists and is not an empty folder; choose another --out.")
+        check_free(out, "--out")
         check_place(out)
         return out
 
@@ -112,7 +112,7 @@ class RunFolder:
                 write_text(cls(draft).request_file, request.to_json())
         except OSError as error:
             reason = f"cannot be made into a run folder ({error.strerror})"
-            if path.exists():
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 reason = "was not there a moment ago: another run has taken it meanwhile"
             raise InputError(f"{path} {reason}; choose another --out.") from error
         finally:
