@@ -54,6 +54,11 @@ def test_layers_are_two_names(data: PUData, layers: object) -> None:
     assert trained(data, own(), ["0", "1"]).model.network_name == "own:Sequential"
 
 
+def test_layers_of_a_network_of_ours_are_not_asked_for(data: PUData) -> None:
+    with pytest.raises(InputError, match=r"layers=\('0', '1'\) is for a network of your own; .* leave layers out"):
+        trained(data, "mlp", ("0", "1"))
+
+
 @pytest.mark.parametrize(
     ("backbone", "layers", "said"),
     [

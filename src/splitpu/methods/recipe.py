@@ -51,6 +51,10 @@ def network_recipe(
     network or the part of one that looks at slices.
     """
     shape = preprocessing.shape
+    if layers is not None and (weights is not None or isinstance(backbone, str)):
+        raise InputError(
+            f"layers={layers!r} is for a network of your own; a network of ours knows its layers: leave layers out"
+        )
     if weights is not None:
         name = pretrainable(shape)
         return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
