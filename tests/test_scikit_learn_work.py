@@ -215,11 +215,6 @@ def test_a_network_without_layers_is_answered_in_the_words_of_the_classifiers() 
         tiny(backbone=nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))).fit(ROWS, LABELLED)
 
 
-def test_a_classifier_is_of_one_method() -> None:
-    with pytest.raises(InputError, match=r"config asks for method='vpu', but NNPUClassifier is 'nnpu': use the"):
-        nnpu(config={"method": "vpu"}).fit(ROWS, LABELLED)
-
-
 def test_probabilities_in_place_of_decisions_are_warned_of() -> None:
     probabilities = np.linspace(0.01, 0.99, 50)
     with pytest.warns(SplitPUWarning, match="subtract 1/2 from them"):

@@ -222,11 +222,6 @@ class PUEstimator(FittedClassifier):
         return prior_for(self.method, self.prior, data, seed=seed, device=self.device)
 
     def _whole_config(self, data: PUData) -> Config:
-        if isinstance(self.config, Mapping) and self.config.get("method", self.method) != self.method:
-            raise InputError(
-                f"config asks for method={self.config['method']!r}, but {type(self).__name__} is {self.method!r}: use "
-                "the classifier of the method you want, or leave method out"
-            )
         return laid_over(preset(self.preset, profile_of(data)), self.config)
 
     def _named_in_parameters(self) -> dict[str, Any]:
