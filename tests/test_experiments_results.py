@@ -147,9 +147,14 @@ def test_rows_are_compared_with_the_recipe_seed_by_seed(tmp_path: Path) -> None:
             found = accuracies[unit.row.label]
             if seed < len(found):
                 store.add(unit, made_up(unit, found[seed]))
+    (alone,) = [
+        u for u in units_of("early-stop", recipe="default", positives=[200], seeds=[0]) if u.row.label == "without"
+    ]
+    store.add(alone, made_up(alone, 85.0))
     render(store, tmp_path)
     text = (tmp_path / "RESULTS.md").read_text()
     assert "| difference | over 'with', same seeds |" in text
+    assert "| without | 200 | \N{EN DASH} | 85.00 (n = 1) | \N{EN DASH} | \N{EN DASH} |" in text
     assert "| without | 1000 | 89.86 | 91.00 ± 1.00 (n = 3) | +1.14 | -2.00 ± 0.58 |" in text
     assert "| with | 1000 | 90.51 | 94.50 ± 3.42 (n = 4) | +3.99 | \N{EN DASH} |" in text
 

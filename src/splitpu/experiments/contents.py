@@ -130,7 +130,9 @@ def _over_the_recipe(experiment: Experiment, found: Sequence[Cell]) -> dict[str,
     recipe = {cell.positives: cell for cell in found if cell.row.label == experiment.reference}
     if not recipe:
         return {}
-    return {f"over '{experiment.reference}', same seeds": [cell.over(recipe[cell.positives]) for cell in found]}
+    # At a size that nobody declared, the recipe itself may be a row that nobody ran.
+    gains = [cell.over(recipe[cell.positives]) if cell.positives in recipe else MISSING for cell in found]
+    return {f"over '{experiment.reference}', same seeds": gains}
 
 
 def _not_run(experiment: Experiment, recipe: Recipe) -> Paragraph:
