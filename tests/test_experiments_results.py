@@ -8,7 +8,7 @@ from experiment_tools import NAMES, made_up, units_of
 
 from splitpu.cli import main
 from splitpu.experiments.contents import sweep_charts
-from splitpu.experiments.declared import experiments, recipes
+from splitpu.experiments.declared import Recipe, experiments, recipes
 from splitpu.experiments.rendering import render
 from splitpu.experiments.store import ResultStore
 from splitpu.experiments.summary import cells
@@ -295,17 +295,18 @@ def test_a_choice_shows_what_chose(tmp_path: Path) -> None:
 
 
 def test_a_table_of_runs_from_before_the_recipe_changed_says_so(tmp_path: Path) -> None:
-    (unit,) = [one for one in units_of("rho", recipe="default", positives=[1000], seeds=[0]) if one.row.label == "0.4"]
+    unit = units_of("teachers", recipe="default", positives=[1000], seeds=[0])[0]
     store = ResultStore(tmp_path)
     store.add(unit, made_up(unit, 91.5))
-    render(store, tmp_path)
-    page = (tmp_path / "RESULTS.md").read_text()
-    sections = {name: page.split(f"(`{name}`)")[1].split("\n## ")[0] for name in ("main", "rho")}
-    assert "of the recipe as it was before: base.epochs = 50" in sections["rho"] and "91.50 (n = 1)" in sections["rho"]
-    assert "as it was before" not in sections["main"]
+    section = _section_of("teachers", store, tmp_path)
+    assert "of the recipe as it was before: base.epochs = 50" in section and "91.50 (n = 1)" in section
+    assert "as it was before" not in _section_of("main", store, tmp_path)
 
 
-def test_a_figure_that_draws_runs_of_an_earlier_recipe_says_so(tmp_path: Path) -> None:
+def test_a_figure_that_draws_runs_of_an_earlier_recipe_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recipe, "as_run_for", lambda _, name: {"base.epochs": 50} if name == "tau" else {})
     (watched,) = units_of("noise-by-tau", recipe="default", positives=[1000], seeds=[0])
     swept = units_of("tau", recipe="default", positives=[1000], seeds=[0])[0]
     keys = ("epoch", "agreement", "easy", "hard", "noisy_easy", "noisy_hard")
