@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from machine import machine
+from machine import in_words, machine
 
 from splitpu.files import write_text
 
@@ -16,6 +16,7 @@ class Figures:
     """The JSON file: what is in it is not measured again."""
 
     def __init__(self, path: Path | None) -> None:
+        say(in_words())
         self.path = path
         self.known: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.exists() else {}
 

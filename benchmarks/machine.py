@@ -23,6 +23,13 @@ def machine() -> dict[str, Any]:
     }
 
 
+def in_words() -> str:
+    """The same in one line, to stand beside what is printed."""
+    found = machine()
+    where = f"{found['gpu']}, {found['processor']}" if found["gpu"] else found["processor"]
+    return f"{where}, {found['cores']} cores, torch {found['torch']}, commit {found['commit']}"
+
+
 def peak_memory_mb() -> float:
     """The most memory this program has had. `ru_maxrss` would count the program that started it as well."""
     with open("/proc/self/status", encoding="utf-8") as file:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from machine import machine
+from machine import in_words, machine
 
 
 def show(title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
@@ -18,7 +18,8 @@ def show(title: str, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> 
 
 
 def write(path: Path | None, **found: Any) -> None:
-    """The figures as JSON, with the machine they are from."""
+    """Say which machine the figures are from; with a path, write both as JSON."""
+    print(f"\n{in_words()}", flush=True)
     if path is not None:
         path.write_text(json.dumps({"machine": machine(), **found}, indent=2) + "\n", encoding="utf-8")
 

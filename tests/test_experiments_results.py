@@ -303,9 +303,7 @@ def test_a_table_of_runs_from_before_the_recipe_changed_says_so(tmp_path: Path) 
     assert "as it was before" not in _section_of("main", store, tmp_path)
 
 
-def test_a_figure_that_draws_runs_of_an_earlier_recipe_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_that_draws_runs_of_an_earlier_recipe_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Recipe, "as_run_for", lambda _, name: {"base.epochs": 50} if name == "tau" else {})
     (watched,) = units_of("noise-by-tau", recipe="default", positives=[1000], seeds=[0])
     swept = units_of("tau", recipe="default", positives=[1000], seeds=[0])[0]

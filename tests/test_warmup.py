@@ -209,16 +209,18 @@ def test_a_warm_up_that_does_not_exist_is_refused(digits) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_captured_on_a_gpu_it_is_what_it_is_uncaptured(digits) -> None:
-    found = []
-    for capture in ("auto", "off"):
+    def warm_start(capture: str) -> torch.Tensor:
         data = draw(digits)
         config = configured(data, f"engine.capture={capture}", "engine.precision=fp32")
         context = open_context(data, prior=0.5, config=config, device="cuda")
         start = warmed_up(context).warm_start
         assert start is not None and context.engine.describe().startswith("graph" if capture == "auto" else "eager")
-        found.append(start.weights)
-    for name, tensor in found[0].items():
-        torch.testing.assert_close(found[1][name], tensor, rtol=1e-2, atol=1e-3)
+        return torch.cat([weights.flatten().float() for weights in start.weights.values()])
+
+    captured, uncaptured, again = (warm_start(capture) for capture in ("auto", "off", "off"))
+    # Sums of a GPU in float32 have no fixed order, so that two warm-ups differ, whatever runs them.
+    scatter = float((again - uncaptured).abs().max())
+    torch.testing.assert_close(captured, uncaptured, rtol=1e-2, atol=max(1e-3, 4 * scatter))
 
 
 def test_fewer_rows_than_a_batch(digits) -> None:

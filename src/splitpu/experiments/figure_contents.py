@@ -61,8 +61,8 @@ def learning_of_noise(lines: list[Line]) -> list[Block]:
             f"{epochs[i]:.0f}",
             _percent(series["clean"][i]),
             _percent(series["noisy"][i]),
-            f"{series['clean_missed'][i]:.0f}",
-            f"{series['noisy_missed'][i]:.0f}",
+            _count(series["clean_missed"][i]),
+            _count(series["noisy_missed"][i]),
             _percent(_part(series["noisy_missed"][i], series["clean_missed"][i])),
         ]
         for i in _some_of(len(epochs))
@@ -82,7 +82,7 @@ def spr(lines: list[Line]) -> list[Block]:
     all_noise = _percent(series["noise_easy"])
     found = zip(series["epoch"], series["selected"], series["selected_noisy"], shares, series["auc"], strict=True)
     rows = [
-        [f"{epoch:.0f}", f"{size - noisy:.0f}", f"{noisy:.0f}", _percent(share), all_noise, _auc(auc)]
+        [f"{epoch:.0f}", _count(size - noisy), _count(noisy), _percent(share), all_noise, _auc(auc)]
         for epoch, size, noisy, share, auc in found
     ]
     drawing = line_chart(
@@ -99,11 +99,12 @@ def spr(lines: list[Line]) -> list[Block]:
 def cgh(lines: list[Line]) -> list[Block]:
     """Gradients of clean and noisy easy samples."""
     series = _mean_over_seeds([line["series"] for line in lines])
-    keys = ("count", "mean", "sd", "quarter", "median", "three_quarters")
+    keys = ("mean", "sd", "quarter", "median", "three_quarters")
     rows = [
-        [f"{what}, {part}", *(_short(series[source][part].get(key)) for key in keys)]
+        [f"{what}, {part}", _count(stats.get("count")), *(_short(stats.get(key)) for key in keys)]
         for what, source in (("gradient", "statistics"), ("coherence", "coherence"))
         for part in ("clean", "noisy")
+        for stats in (series[source][part],)
     ]
     found = [
         [
@@ -210,6 +211,10 @@ def _hundred(share: float | None) -> float | None:
 
 def _auc(value: float | None) -> str:
     return MISSING if value is None else f"{value:.3f}"
+
+
+def _count(value: float | None) -> str:
+    return MISSING if value is None else f"{value:,.0f}"
 
 
 def _short(value: float | None) -> str:
