@@ -3,6 +3,7 @@
 import errno
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def test_own_network_is_left_as_it_was(vectors):
 
 def test_loading_with_the_wrong_network_is_refused(fitted, tmp_path):
     fitted.save(tmp_path)
-    with pytest.raises(ModelFileError, match="does not fit"):
+    with pytest.raises(ModelFileError, match="does not fit the network that was given: pass the one"):
         SplitPUClassifier.load(tmp_path, ThreeOutputs())
 
 
@@ -185,15 +186,32 @@ def test_a_model_that_is_replaced_while_it_is_read_is_not_half_of_each(fitted, v
     other = tiny(prior=0.6, random_state=1).fit(*vectors[:2])
     read = models._read_weights
 
-    def read_late(path):
+    def read_late(*given):
         monkeypatch.undo()
         other.save(tmp_path)
-        return read(path)
+        return read(*given)
 
     monkeypatch.setattr(models, "_read_weights", read_late)
-    with pytest.raises(ModelFileError, match="another model while it was read"):
+    with pytest.raises(ModelFileError, match=r"does not belong to the model\.json beside it.*Load it again"):
         SplitPUClassifier.load(tmp_path)
     SplitPUClassifier.load(tmp_path)
+
+
+def test_files_of_two_models_are_told_apart_where_their_networks_are_alike(fitted, vectors, tmp_path):
+    fitted.save(tmp_path / "one")
+    tiny(prior=0.6, random_state=1).fit(*vectors[:2]).save(tmp_path / "two")
+    shutil.copy(tmp_path / "two" / "model.safetensors", tmp_path / "one")
+    with pytest.raises(ModelFileError, match=r"one.model\.safetensors does not belong to the model\.json beside it"):
+        SplitPUClassifier.load(tmp_path / "one")
+
+
+def test_a_model_of_a_version_that_wrote_no_fingerprint_is_read(fitted, vectors, tmp_path):
+    fitted.save(tmp_path)
+    described = json.loads((tmp_path / "model.json").read_text())
+    del described["weights"]
+    (tmp_path / "model.json").write_text(json.dumps(described))
+    found = SplitPUClassifier.load(tmp_path).decision_function(vectors[0])
+    assert np.array_equal(found, fitted.decision_function(vectors[0]))
 
 
 def test_saving_without_room_keeps_the_earlier_model(fitted, tmp_path, monkeypatch):

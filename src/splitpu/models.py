@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save_file
 from torch import nn
 
 from splitpu.ambient import usual_torch
@@ -95,8 +96,9 @@ class Model:
             "config": {name: value for name, value in config_to_dict(self.config).items() if name != "engine"},
         }
         with replacing(folder / DESCRIPTION) as description_file, replacing(folder / WEIGHTS) as weights_file:
-            description_file.write_text(json.dumps(description, indent=2), encoding="utf-8")
             save_file(tensors, weights_file)
+            described = {**description, "weights": sha256(weights_file.read_bytes()).hexdigest()}
+            description_file.write_text(json.dumps(described, indent=2), encoding="utf-8")
             (folder / DESCRIPTION).resolve().unlink(missing_ok=True)
 
     @classmethod
@@ -105,9 +107,7 @@ class Model:
         """Read a model back. `own` makes the user's own network, when it is not one of ours."""
         folder = Path(folder)
         description = _read_description(folder / DESCRIPTION)
-        tensors = _read_weights(folder / WEIGHTS)
-        if _read_description(folder / DESCRIPTION) != description:  # the weights may be either model's
-            raise ModelFileError(f"{folder} was given another model while it was read: load it again.")
+        tensors = _read_weights(folder / WEIGHTS, description.get("weights"))
         try:
             preprocessing = Preprocessing.from_dict(description["preprocessing"])
             name = str(description["network"])
@@ -155,8 +155,12 @@ def _filled(
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        message = f"{folder / WEIGHTS} does not fit network {name!r}; the two model files belong to different runs."
-        raise ModelFileError(message) from error
+        trouble = (
+            f"network {name!r}; {AGAIN}"
+            if own is None
+            else "the network that was given: pass the one it was trained with"
+        )
+        raise ModelFileError(f"{folder / WEIGHTS} does not fit {trouble}.") from error
     return network.eval()
 
 
@@ -175,13 +179,19 @@ def _read_description(path: Path) -> dict[str, Any]:
     return description
 
 
-def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+def _read_weights(path: Path, fingerprint: str | None) -> dict[str, torch.Tensor]:
+    """The weights that a description belongs to; that of an early version does not say which these are."""
     try:
-        return load_file(path)
+        content = path.read_bytes()
+        tensors = load(content)
     except FileNotFoundError:
         raise ModelFileError(f"{path} is missing; {AGAIN}.") from None
     except (OSError, SafetensorError) as error:
         raise ModelFileError(f"{path} is damaged or cut short ({error}); {AGAIN}.") from None
+    if fingerprint not in (None, sha256(content).hexdigest()):
+        message = f"{path} does not belong to the {DESCRIPTION} beside it: one of them is another model's"
+        raise ModelFileError(f"{message}, or was replaced just now. Load it again, or {AGAIN}.")
+    return tensors
 
 
 def _plain(value: Any) -> Any:

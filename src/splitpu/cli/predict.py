@@ -57,8 +57,10 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
         summary = {"run": str(folder.path), "rows": len(lines), "positive": int((decision > 0).sum())}
         if rows.files is not None or rows.skipped:
             summary |= {"skipped": [_plain(entry) for entry in rows.skipped], "copied": reviewed}
-        scores = [dict(zip(_COLUMNS, line, strict=True)) for line in lines]
-        print_json(summary | ({"out": str(out)} if out is not None else {"scores": scores}))
+        if out is not None:
+            print_json(summary | {"out": str(out)})
+        else:
+            print_json(summary | {"scores": [dict(zip(_COLUMNS, line, strict=True)) for line in lines]})
     elif out is None:
         write_csv(sys.stdout, _COLUMNS, lines)
     else:

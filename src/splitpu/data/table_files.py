@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from splitpu.config.keys import nearest
 from splitpu.data.composed import composed
+from splitpu.data.list_columns import Columns, spread
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.files import ends_in
 from splitpu.listing import listed
@@ -22,8 +23,6 @@ TRUTH_WORDS = {"true": True, "false": False}  # in small letters; programs write
 _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
-Columns = dict[str, list[Any]]
-
 
 @dataclass(frozen=True)
 class Table:
@@ -32,6 +31,7 @@ class Table:
     columns: Columns
     where: str  # the file, for messages
     notes: tuple[str, ...] = ()  # about what was left out
+    lists: frozenset[str] = frozenset()  # columns that held lists, whose numbers are columns now
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -167,7 +167,13 @@ def _read_parquet(path: Path) -> Table:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
     cells = [[plain_cell(value) for value in column] for column in columns]
-    return Table(dict(zip(heading, cells, strict=True)), str(path))
+    return with_lists_spread(dict(zip(heading, cells, strict=True)), str(path))
+
+
+def with_lists_spread(columns: Columns, where: str) -> Table:
+    """The table of these columns, in which numbers that stood in lists have columns of their own."""
+    found, notes = spread(columns)
+    return Table(found, where, tuple(notes), frozenset(columns) - frozenset(found))
 
 
 def plain_cell(value: Any) -> Any:

@@ -8,7 +8,8 @@ import numpy as np
 from splitpu.data.chunks import Array
 from splitpu.data.composed import composed
 from splitpu.data.frames import column_names, is_missing
-from splitpu.data.table_files import Table, plain_cell
+from splitpu.data.list_columns import list_of
+from splitpu.data.table_files import plain_cell, with_lists_spread
 from splitpu.data.tables import TableRecipe
 from splitpu.errors import InputError
 from splitpu.listing import listed
@@ -34,9 +35,12 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
 
 
 def _encoded(recipe: TableRecipe, X: Any, names: list[Any]) -> Array:
-    wanted = [column.name for column in recipe.columns]
+    wanted = {column.name for column in recipe.columns}
+    wanted |= {name for one in wanted if (name := list_of(one))}
     found = {composed(str(name).strip()): name for name in names}
-    return recipe.encode(Table({name: _values(X[found[name]], name) for name in wanted if name in found}, "X"))
+    return recipe.encode(
+        with_lists_spread({name: _values(X[given], name) for name, given in found.items() if name in wanted}, "X")
+    )
 
 
 def _values(given: Any, name: str) -> list[Any]:

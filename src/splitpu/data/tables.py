@@ -20,7 +20,8 @@ from splitpu.data.column_notes import (
     is_number,
 )
 from splitpu.data.composed import composed
-from splitpu.data.table_files import TRUTH_WORDS, Columns, Table, as_written, read_table, text
+from splitpu.data.list_columns import Columns, list_of, widths
+from splitpu.data.table_files import TRUTH_WORDS, Table, as_written, read_table, text
 from splitpu.data.table_labels import LabelColumn
 from splitpu.errors import InputError, ModelFileError
 from splitpu.labels import Mask
@@ -104,12 +105,15 @@ class TableRecipe:
     names: str | None = None  # the column that holds the names of the rows
 
     @classmethod
-    def fit(cls, table: Columns, names: str | None = None) -> tuple["TableRecipe", list[str]]:
+    def fit(
+        cls, table: Columns, names: str | None = None, notes: Sequence[str] = ()
+    ) -> tuple["TableRecipe", list[str]]:
         """Decide for every column from the training rows; also gives notes about columns that are not used.
 
-        `names` is the column of the rows' names, not among them; without it, one that looks like it is taken.
+        These follow the `notes` that there are already. `names` is the column of the rows' names, not among them;
+        without it, one that looks like it is taken.
         """
-        columns, notes = [], []
+        columns, notes = [], list(notes)
         for name, values in ((name, truth_as_numbers(held)) for name, held in table.items()):
             known = [value for value in values if value is not None]
             numbers = sum(is_number(value) for value in known)
@@ -130,7 +134,8 @@ class TableRecipe:
                 notes += if_categories_are_odd(name, counted, numbers)
                 columns.append(Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
         if not columns:
-            raise InputError("the table has no column that can be used as a feature: add numbers or categories.")
+            message = "the table has no column that can be used as a feature: add numbers or categories."
+            raise InputError(" ".join([message, *notes]))
         return cls(tuple(columns), names), notes
 
     @property
@@ -145,10 +150,22 @@ class TableRecipe:
 
     def encode(self, table: Table) -> Array:
         """The rows of any table with these columns; others in it are ignored."""
+        self._check_lists(table)
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing, repr)}.")
         return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
+
+    def _check_lists(self, table: Table) -> None:
+        """Lists of another length are other embeddings, even where the first numbers would do."""
+        given = widths(table.columns)
+        for name, trained in widths(column.name for column in self.columns).items():
+            if name in table.lists and given.get(name) != trained:
+                found = f"lists of {given[name]}" if name in given else "others"
+                raise InputError(
+                    f"column {name!r} of {table.where} has to hold a list of {trained} numbers in each row, such as "
+                    f"the model was trained on, but holds {found}: make them as they were made for the training."
+                )
 
     def notes_on(self, table: Table) -> list[str]:
         """What was left out, and every column of which the model knows few values, so that it decides without it."""
@@ -224,10 +241,10 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
     table = read_table(Path(source.path))
     labelled, classes = LabelColumn(source.label, source.positive).labelled(table)
     if recipe is None:
-        recipe, about_columns = TableRecipe.fit(_features_of(table, source), source.names)
+        recipe, about_columns = TableRecipe.fit(_features_of(table, source), source.names, table.notes)
         features = recipe.encode(table)
         giveaways = if_they_give_labels_away(features, labelled, recipe.column_of_feature)
-        notes = [*table.notes, *about_columns, *giveaways]
+        notes = [*about_columns, *giveaways]
     else:
         features = recipe.encode(table)
         notes = recipe.notes_on(table)
@@ -249,14 +266,15 @@ def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tupl
 
 def _features_of(table: Table, source: TableSource) -> Columns:
     """The columns that may be features: all but those that the user gave another meaning, or none."""
+    lists = set(map(list_of, table.columns))
     for option, names in (("--names", (source.names,)), ("--ignore", source.ignore)):
         for name in names:
-            if name is not None and name not in table.columns:
+            if name is not None and name not in table.columns and name not in lists:
                 raise InputError(f"{table.lacking(name)}: check {option}.")
             if name == source.label:
                 raise InputError(f"column {name!r} is named by both --label and {option}: leave out one of them.")
     apart = {source.label, source.names, *source.ignore}
-    return {name: column for name, column in table.columns.items() if name not in apart}
+    return {name: column for name, column in table.columns.items() if not apart & {name, list_of(name) or name}}
 
 
 def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
@@ -265,10 +283,13 @@ def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
     >>> truth_as_numbers(["True", None, "FALSE"]), truth_as_numbers(["True", "perhaps"])
     ([1, None, 0], ['True', 'perhaps'])
     """
-    words = [None if value is None else text(value).lower() for value in values]
-    if any(word is not None and word not in TRUTH_WORDS for word in words):
-        return values
-    return [None if word is None else int(TRUTH_WORDS[word]) for word in words]
+    found = []
+    for value in values:
+        word = None if value is None else text(value).lower()
+        if word is not None and word not in TRUTH_WORDS:
+            return values  # most columns end here, at their first value
+        found.append(None if word is None else int(TRUTH_WORDS[word]))
+    return found
 
 
 def _could_be_names(known: Sequence[Any], rows: int) -> bool:
