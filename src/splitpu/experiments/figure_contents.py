@@ -1,6 +1,6 @@
 """How each figure of the paper is shown: from the series in its result lines to tables and drawings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -54,7 +54,7 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
 
 def learning_of_noise(lines: list[Line]) -> list[Block]:
     """Training accuracy of clean and noisy easy samples."""
-    series = _mean_over_seeds([line["series"] for line in lines])
+    series = _mean_over_seeds([{**line["series"], "noise_missed": _noise_missed(line["series"])} for line in lines])
     epochs = series["epoch"]
     rows = [
         [
@@ -63,7 +63,7 @@ def learning_of_noise(lines: list[Line]) -> list[Block]:
             _percent(series["noisy"][i]),
             _count(series["clean_missed"][i]),
             _count(series["noisy_missed"][i]),
-            _percent(_part(series["noisy_missed"][i], series["clean_missed"][i])),
+            _percent(series["noise_missed"][i]),
         ]
         for i in _some_of(len(epochs))
     ]
@@ -141,6 +141,11 @@ FIGURE_CONTENTS: dict[str, Callable[[list[Line]], list[Block]]] = {
     "cgh": cgh,
     "gallery": gallery,
 }
+
+
+def _noise_missed(series: Mapping[str, Any]) -> list[float | None]:
+    """The share of noise among what a seed's student has not learned, epoch by epoch."""
+    return [_part(noisy, clean) for noisy, clean in zip(series["noisy_missed"], series["clean_missed"], strict=True)]
 
 
 def _of_seed(what: str, line: Line) -> str:
