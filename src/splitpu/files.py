@@ -33,12 +33,17 @@ def replacing(path: Path) -> Iterator[Path]:
             readable_by = temporary.stat().st_mode
             yield temporary
             temporary.chmod(readable_by)  # safetensors puts a file of its own in its place, for the owner only
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
+            write_through(temporary)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def write_through(path: Path) -> None:
+    """Have what was written to a file on disk, or learn that there is no room for it."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def ends_in(path: str | Path, *endings: str) -> bool:

@@ -1,6 +1,8 @@
 """A trained model as it is shipped: networks, preprocessing, threshold, and what the labels mean. No pickle."""
 
 import json
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -23,7 +25,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.engine.seeds import TORCHS_OWN
 from splitpu.errors import InputError, ModelFileError
-from splitpu.files import replacing
+from splitpu.files import replacing, write_through
 from splitpu.networks import Backbone, build_network, network_names
 from splitpu.networks.ensemble import Ensemble, member_count
 from splitpu.views import Views
@@ -31,6 +33,7 @@ from splitpu.views import Views
 FORMAT = 1
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 AGAIN = "copy the run folder again, or train a new run"
+_TRIES, _LOOK_AGAIN = 5, 0.05  # for a model that is being replaced; seconds
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ class Model:
         return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
 
     def save(self, folder: str | Path) -> None:
-        """Write the two model files; the description comes last, so a folder with it is complete.
+        """Write the two model files; the description comes last, and knows the weights that belong to it.
 
-        An earlier model stays until both are written. Then its description goes first: it does not fit the new weights.
+        An earlier model stays until both are on disk. Of a save that ends between the two files nothing can be loaded.
         """
         folder = Path(folder)
         tensors = {
@@ -99,19 +102,20 @@ class Model:
             save_file(tensors, weights_file)
             described = {**description, "weights": sha256(weights_file.read_bytes()).hexdigest()}
             description_file.write_text(json.dumps(described, indent=2), encoding="utf-8")
-            (folder / DESCRIPTION).resolve().unlink(missing_ok=True)
+            write_through(description_file)  # before the weights are moved into place
 
     @classmethod
     @usual_torch()
     def load(cls, folder: str | Path, own: Callable[[Preprocessing], Backbone] | None = None) -> "Model":
         """Read a model back. `own` makes the user's own network, when it is not one of ours."""
         folder = Path(folder)
-        description = _read_description(folder / DESCRIPTION)
-        tensors = _read_weights(folder / WEIGHTS, description.get("weights"))
+        description, tensors = _read_both(folder)
         try:
             preprocessing = Preprocessing.from_dict(description["preprocessing"])
             name = str(description["network"])
             thresholds = {part: float(description["threshold"][part]) for part in ("final", "base")}
+            if not all(map(math.isfinite, thresholds.values())):
+                raise ValueError("a threshold is no number")
             config = config_from_dict(description["config"])
             first, second = description["classes"]
             prior, inputs = description["prior"], description.get("inputs")
@@ -179,19 +183,37 @@ def _read_description(path: Path) -> dict[str, Any]:
     return description
 
 
-def _read_weights(path: Path, fingerprint: str | None) -> dict[str, torch.Tensor]:
-    """The weights that a description belongs to; that of an early version does not say which these are."""
+def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The description and the weights that belong to it; those of an early version do not say so.
+
+    Another process may be about to put a new model in place, of which one file comes before the other.
+    """
+    for _ in range(_TRIES):
+        description = _read_description(folder / DESCRIPTION)
+        content = _read_bytes(folder / WEIGHTS)
+        if description.get("weights") in (None, sha256(content).hexdigest()):
+            return description, _tensors(content, folder / WEIGHTS)
+        time.sleep(_LOOK_AGAIN)
+    raise ModelFileError(
+        f"{folder / WEIGHTS} is not what {DESCRIPTION} beside it was written with: it is damaged or cut short, or "
+        f"one of the two belongs to another model; {AGAIN}."
+    )
+
+
+def _read_bytes(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
-        tensors = load(content)
+        return path.read_bytes()
     except FileNotFoundError:
         raise ModelFileError(f"{path} is missing; {AGAIN}.") from None
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read ({error}): check it and its permissions.") from None
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load(content)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the latter for kinds that torch lacks
         raise ModelFileError(f"{path} is damaged or cut short ({error}); {AGAIN}.") from None
-    if fingerprint not in (None, sha256(content).hexdigest()):
-        message = f"{path} does not belong to the {DESCRIPTION} beside it: one of them is another model's"
-        raise ModelFileError(f"{message}, or was replaced just now. Load it again, or {AGAIN}.")
-    return tensors
 
 
 def _plain(value: Any) -> Any:

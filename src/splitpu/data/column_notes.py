@@ -104,6 +104,18 @@ def if_numbers_are_dressed_up(name: str, counted: Counter[str]) -> list[str]:
     return [f"column {name!r} holds numbers written as {min(dressed)!r}: {advice}"]
 
 
+def if_lists_are_written_out(name: str, known: Sequence[Any]) -> list[str]:
+    """A note about embeddings that a program has written into a CSV file.
+
+    >>> if_lists_are_written_out("text", ["[0.1, 0.2]", "[0.3, 0.4]"])
+    ["column 'text' seems to hold lists written out as text: save the table as Parquet to have their numbers used."]
+    """
+    if not all(isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" for value in known):
+        return []
+    advice = "save the table as Parquet to have their numbers used."
+    return [f"column {name!r} seems to hold lists written out as text: {advice}"]
+
+
 def if_thousands_are_parted(name: str, known: Sequence[Any]) -> list[str]:
     """A note about a column of 980 and 1.250, in which the second is probably the larger one.
 

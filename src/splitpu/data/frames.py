@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from splitpu.data.chunks import Array
+from splitpu.data.table_files import is_nested
 from splitpu.errors import InputError
 from splitpu.listing import listed
 
@@ -57,5 +58,5 @@ def _can_be_numbers(column: Any) -> bool:
     if values.dtype.kind in "mM":  # times: they could be counted, but from when, and in what?
         return False
     if values.dtype.kind == "O":
-        return not any(isinstance(value, str | bytes) for value in values.flat)
+        return not any(isinstance(value, str) or is_nested(value) for value in values.flat)
     return values.dtype.kind not in "SUT"

@@ -9,9 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from splitpu.config.keys import nearest
 from splitpu.data.composed import composed
-from splitpu.data.list_columns import Columns, spread
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.files import ends_in
 from splitpu.listing import listed
@@ -23,6 +24,8 @@ TRUTH_WORDS = {"true": True, "false": False}  # in small letters; programs write
 _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
+Columns = dict[str, list[Any]]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -31,7 +34,6 @@ class Table:
     columns: Columns
     where: str  # the file, for messages
     notes: tuple[str, ...] = ()  # about what was left out
-    lists: frozenset[str] = frozenset()  # columns that held lists, whose numbers are columns now
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -162,25 +164,31 @@ def _read_parquet(path: Path) -> Table:
     try:
         table = parquet.ParquetFile(str(path)).read()
         heading = _checked_heading(list(table.column_names), path)
-        columns = [column.to_pylist() for column in table.columns]
+        # Lists as arrays, as a Python object for every number of an embedding would take ten times the memory.
+        columns = [
+            list(column.to_numpy()) if pyarrow.types.is_nested(column.type) else column.to_pylist()
+            for column in table.columns
+        ]
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
     cells = [[plain_cell(value) for value in column] for column in columns]
-    return with_lists_spread(dict(zip(heading, cells, strict=True)), str(path))
-
-
-def with_lists_spread(columns: Columns, where: str) -> Table:
-    """The table of these columns, in which numbers that stood in lists have columns of their own."""
-    found, notes = spread(columns)
-    return Table(found, where, tuple(notes), frozenset(columns) - frozenset(found))
+    return Table(dict(zip(heading, cells, strict=True)), str(path))
 
 
 def plain_cell(value: Any) -> Any:
     """A value as a CSV file would give it, but for numbers and True and False, which need no words."""
+    if isinstance(value, bytes):  # some programs write words as such
+        with suppress(UnicodeDecodeError):
+            value = value.decode("utf-8")
     if isinstance(value, str):
         return _cell(value)
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def is_nested(cell: Any) -> bool:
+    """Whether a cell holds more than one value, or bytes, so that it is neither a number nor a word."""
+    return isinstance(cell, list | tuple | dict | bytes | np.ndarray)
 
 
 def _cell(words: str) -> str | None:

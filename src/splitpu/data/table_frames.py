@@ -8,8 +8,7 @@ import numpy as np
 from splitpu.data.chunks import Array
 from splitpu.data.composed import composed
 from splitpu.data.frames import column_names, is_missing
-from splitpu.data.list_columns import list_of
-from splitpu.data.table_files import plain_cell, with_lists_spread
+from splitpu.data.table_files import Table, plain_cell
 from splitpu.data.tables import TableRecipe
 from splitpu.errors import InputError
 from splitpu.listing import listed
@@ -25,7 +24,7 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
     names = column_names(X)
     if names:
         return _encoded(recipe, X, names)
-    turned = [one.name for one in recipe.columns if one.categories is not None or one.flag_missing or one.origin]
+    turned = [one.name for one in recipe.columns if one.is_converted]
     if turned:
         raise InputError(
             f"X has no column names, but the model was trained on a table some of whose columns have to be "
@@ -35,12 +34,9 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
 
 
 def _encoded(recipe: TableRecipe, X: Any, names: list[Any]) -> Array:
-    wanted = {column.name for column in recipe.columns}
-    wanted |= {name for one in wanted if (name := list_of(one))}
+    wanted = [column.name for column in recipe.columns]
     found = {composed(str(name).strip()): name for name in names}
-    return recipe.encode(
-        with_lists_spread({name: _values(X[given], name) for name, given in found.items() if name in wanted}, "X")
-    )
+    return recipe.encode(Table({name: _values(X[found[name]], name) for name in wanted if name in found}, "X"))
 
 
 def _values(given: Any, name: str) -> list[Any]:

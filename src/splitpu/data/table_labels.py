@@ -9,7 +9,7 @@ import numpy as np
 
 from splitpu.data.chunks import Array
 from splitpu.data.column_notes import is_number
-from splitpu.data.table_files import TRUTH_WORDS, Table, text
+from splitpu.data.table_files import TRUTH_WORDS, Table, is_nested, text
 from splitpu.errors import InputError
 from splitpu.labels import Mask, binary_truth, labelled_mask
 from splitpu.listing import listed
@@ -53,6 +53,11 @@ class LabelColumn:
         if self.name not in table.columns:
             raise InputError(
                 f"{table.lacking(self.name)}: name with --label the column that says which rows are labelled."
+            )
+        if any(map(is_nested, table.columns[self.name])):
+            raise InputError(
+                f"column {self.name!r} of {table.where} holds lists or structures, which are no labels: name another "
+                "with --label."
             )
         return table.columns[self.name]
 

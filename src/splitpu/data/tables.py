@@ -1,6 +1,5 @@
 """Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,20 +13,21 @@ from splitpu.data.column_notes import (
     MOST_CATEGORIES,
     if_categories_are_odd,
     if_it_numbers_the_rows,
+    if_lists_are_written_out,
     if_numbers_are_dressed_up,
     if_they_give_labels_away,
     if_thousands_are_parted,
     is_number,
 )
 from splitpu.data.composed import composed
-from splitpu.data.list_columns import Columns, list_of, widths
-from splitpu.data.table_files import TRUTH_WORDS, Table, as_written, read_table, text
+from splitpu.data.list_columns import ListColumn
+from splitpu.data.table_columns import LARGEST, Column, origin, truth_as_numbers
+from splitpu.data.table_files import Columns, Table, as_written, is_nested, read_table, text
 from splitpu.data.table_labels import LabelColumn
 from splitpu.errors import InputError, ModelFileError
 from splitpu.labels import Mask
 from splitpu.listing import listed
 
-_LARGEST = float(np.finfo(np.float32).max)
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
 
 
@@ -51,57 +51,10 @@ class TableSource:
 
 
 @dataclass(frozen=True)
-class Column:
-    """How one column becomes numbers: as it is, or as one number a category (all zero for an unknown one)."""
-
-    name: str
-    categories: tuple[str, ...] | None  # None = numeric
-    fill: float  # what a missing number is replaced by: the median
-    flag_missing: bool  # whether one more number says that the value was missing; only if some were in training
-    origin: float = 0.0  # subtracted from numbers, where they lie too far from nought for float32 to tell them apart
-
-    @property
-    def feature_names(self) -> list[str]:
-        """What the numbers are called."""
-        values = [self.name] if self.categories is None else [f"{self.name} = {value}" for value in self.categories]
-        return values + ([f"{self.name} is missing"] if self.flag_missing else [])
-
-    def encode(self, values: Sequence[Any], where: str) -> Array:
-        """The numbers of this column, one line a row."""
-        missing = np.array([value is None for value in values], dtype=np.float32)[:, None]
-        if self.categories is None:
-            numbers = [self.fill if v is None else number(v, self.name, where) for v in truth_as_numbers(values)]
-            encoded = (np.array(numbers) - self.origin).astype(np.float32)[:, None]
-        else:
-            place = self._places()
-            encoded = np.zeros((len(values), len(self.categories)), np.float32)
-            for row, value in enumerate(values):
-                if value is not None and text(value) in place:
-                    encoded[row, place[text(value)]] = 1
-        return np.hstack([encoded, missing]) if self.flag_missing else encoded
-
-    def unknown(self, values: Sequence[Any]) -> list[str]:
-        """The values that are categories but none of the training; those of as many rows as hold one."""
-        if self.categories is None:
-            return []
-        place = self._places()
-        return [text(value) for value in values if value is not None and text(value) not in place]
-
-    def _places(self) -> dict[str, int]:
-        """Which number stands for a category; True and False are the same however they are written."""
-        place = {category: position for position, category in enumerate(self.categories or ())}
-        for category, position in list(place.items()):
-            if (word := category.lower()) in TRUTH_WORDS:
-                for spelling in (word, word.title(), word.upper()):
-                    place.setdefault(spelling, position)
-        return place
-
-
-@dataclass(frozen=True)
 class TableRecipe:
     """What the model file remembers of a table."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[Column | ListColumn, ...]
     names: str | None = None  # the column that holds the names of the rows
 
     @classmethod
@@ -113,20 +66,28 @@ class TableRecipe:
         These follow the `notes` that there are already. `names` is the column of the rows' names, not among them;
         without it, one that looks like it is taken.
         """
-        columns, notes = [], list(notes)
-        for name, values in ((name, truth_as_numbers(held)) for name, held in table.items()):
+        columns: list[Column | ListColumn] = []
+        notes = list(notes)
+        for name, cells in table.items():
+            if any(map(is_nested, cells)):
+                lists, about = ListColumn.fit(name, cells)
+                columns += [lists] if lists else []
+                notes.append(about)
+                continue
+            values = truth_as_numbers(cells)
             known = [value for value in values if value is not None]
             numbers = sum(is_number(value) for value in known)
             if not known:
                 notes.append(f"column {name!r} is empty and is not used.")
             elif numbers == len(known):
-                finite = np.array([float(value) for value in known if abs(float(value)) <= _LARGEST] or [0.0])
+                finite = np.array([float(value) for value in known if abs(float(value)) <= LARGEST] or [0.0])
                 fill = float(np.median(finite))
-                columns.append(Column(name, None, fill, len(known) < len(values), _origin(finite, fill)))
+                columns.append(Column(name, None, fill, len(known) < len(values), origin(finite, fill)))
                 notes += if_it_numbers_the_rows(name, known, len(values)) + if_thousands_are_parted(name, known)
             elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
                 notes.append(f"column {name!r} has a different text in every row: taken as names, not as a feature.")
                 notes += if_numbers_are_dressed_up(name, Counter(map(text, known)))
+                notes += if_lists_are_written_out(name, known)
                 names = names or name
             else:
                 counted = Counter(text(value) for value in known)
@@ -150,27 +111,15 @@ class TableRecipe:
 
     def encode(self, table: Table) -> Array:
         """The rows of any table with these columns; others in it are ignored."""
-        self._check_lists(table)
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing, repr)}.")
         return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
 
-    def _check_lists(self, table: Table) -> None:
-        """Lists of another length are other embeddings, even where the first numbers would do."""
-        given = widths(table.columns)
-        for name, trained in widths(column.name for column in self.columns).items():
-            if name in table.lists and given.get(name) != trained:
-                found = f"lists of {given[name]}" if name in given else "others"
-                raise InputError(
-                    f"column {name!r} of {table.where} has to hold a list of {trained} numbers in each row, such as "
-                    f"the model was trained on, but holds {found}: make them as they were made for the training."
-                )
-
     def notes_on(self, table: Table) -> list[str]:
         """What was left out, and every column of which the model knows few values, so that it decides without it."""
         notes = list(table.notes)
-        for column in self.columns:
+        for column in (one for one in self.columns if isinstance(one, Column)):
             values = table.columns[column.name]
             if column.categories is None:
                 notes += if_thousands_are_parted(column.name, values)
@@ -191,16 +140,7 @@ class TableRecipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and texts, ready for JSON."""
-        columns = [
-            {
-                "name": column.name,
-                "categories": None if column.categories is None else list(column.categories),
-                "fill": column.fill,
-                "flag_missing": column.flag_missing,
-                "origin": column.origin,
-            }
-            for column in self.columns
-        ]
+        columns = [column.to_dict() for column in self.columns]
         return {"kind": "table", "columns": columns, "names": self.names}
 
     @classmethod
@@ -208,14 +148,7 @@ class TableRecipe:
         """The inverse of `to_dict`."""
         try:
             columns = tuple(
-                Column(
-                    composed(str(one["name"])),
-                    None if one["categories"] is None else tuple(composed(str(value)) for value in one["categories"]),
-                    float(one["fill"]),
-                    bool(one["flag_missing"]),
-                    float(one.get("origin", 0.0)),  # models from before there was one have none
-                )
-                for one in stored["columns"]
+                (ListColumn if isinstance(one["fill"], list) else Column).from_dict(one) for one in stored["columns"]
             )
             return cls(columns, None if stored["names"] is None else composed(str(stored["names"])))
         except (KeyError, TypeError, ValueError) as error:
@@ -266,58 +199,19 @@ def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tupl
 
 def _features_of(table: Table, source: TableSource) -> Columns:
     """The columns that may be features: all but those that the user gave another meaning, or none."""
-    lists = set(map(list_of, table.columns))
     for option, names in (("--names", (source.names,)), ("--ignore", source.ignore)):
         for name in names:
-            if name is not None and name not in table.columns and name not in lists:
+            if name is not None and name not in table.columns:
                 raise InputError(f"{table.lacking(name)}: check {option}.")
             if name == source.label:
                 raise InputError(f"column {name!r} is named by both --label and {option}: leave out one of them.")
+    if source.names is not None and any(map(is_nested, table.columns[source.names])):
+        raise InputError(
+            f"column {source.names!r} of {table.where} holds lists or structures, not names: check --names."
+        )
     apart = {source.label, source.names, *source.ignore}
-    return {name: column for name, column in table.columns.items() if not apart & {name, list_of(name) or name}}
-
-
-def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
-    """1 and 0 for a column of nothing but True and False: words in a CSV file, which Parquet holds as they are.
-
-    >>> truth_as_numbers(["True", None, "FALSE"]), truth_as_numbers(["True", "perhaps"])
-    ([1, None, 0], ['True', 'perhaps'])
-    """
-    found = []
-    for value in values:
-        word = None if value is None else text(value).lower()
-        if word is not None and word not in TRUTH_WORDS:
-            return values  # most columns end here, at their first value
-        found.append(None if word is None else int(TRUTH_WORDS[word]))
-    return found
+    return {name: column for name, column in table.columns.items() if name not in apart}
 
 
 def _could_be_names(known: Sequence[Any], rows: int) -> bool:
     return rows >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == rows
-
-
-def _origin(values: Array, middle: float) -> float:
-    """Nought, or the middle of numbers such as times in seconds of which float32 would make the same.
-
-    >>> _origin(np.array([1.0, 2.0, 4.0]), 2.0), _origin(1e9 + np.array([1.0, 2.0, 4.0]), 1e9 + 2)
-    (0.0, 1000000002.0)
-    """
-    kept = len(np.unique(values.astype(np.float32)))
-    return middle if kept < 0.99 * len(np.unique(values)) else 0.0
-
-
-def number(value: Any, column: str, where: str) -> float:
-    """A number that can be computed with, or a sentence."""
-    if not is_number(value):
-        raise InputError(
-            f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there: write one, or "
-            "leave the cell empty."
-        )
-    if not math.isfinite(float(value)):
-        raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
-    if abs(float(value)) > _LARGEST:
-        raise InputError(
-            f"column {column!r} of {where} holds {float(value):g}, which is too large to compute with: replace it or "
-            "leave the cell empty."
-        )
-    return float(value)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from splitpu.calibration import reliability
 from splitpu.config import WarmupConfig, config_to_toml
 from splitpu.data import Preprocessing
+from splitpu.data.list_columns import ListColumn
 from splitpu.evaluation.doubtful import most_doubtful
 from splitpu.evaluation.trained import final_name, row_probabilities
 from splitpu.methods.registry import find_method, sections_in_use
@@ -141,10 +142,14 @@ def _telling_values(
 ) -> tuple[tuple[str, float], ...]:
     """The features that lie furthest from their mean, as the user knows them: not standardised."""
     distance = np.abs((raw - np.array(preprocessing.mean)) / np.array(preprocessing.std))
-    furthest = np.argsort(-distance, kind="stable")[:VALUES_SHOWN]
+    furthest = np.argsort(-distance, kind="stable").tolist()
     names = loaded.feature_names or [f"feature {i}" for i in range(len(raw))]
-    origins = {column["name"]: column["origin"] for column in (loaded.inputs or {}).get("columns", ())}
-    return tuple((names[i], float(raw[i]) + origins.get(names[i], 0.0)) for i in furthest.tolist())
+    columns = (loaded.inputs or {}).get("columns", ())
+    origins = {column["name"]: column.get("origin", 0.0) for column in columns}
+    lists = [ListColumn.from_dict(column) for column in columns if isinstance(column["fill"], list)]
+    meaningless = {name for column in lists for name in column.feature_names}  # a single number of an embedding
+    readable = [i for i in furthest if names[i] not in meaningless] or furthest
+    return tuple((names[i], float(raw[i]) + origins.get(names[i], 0.0)) for i in readable[:VALUES_SHOWN])
 
 
 def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:
