@@ -75,6 +75,7 @@ def test_gaps_are_filled_and_told_by_one_feature(tmp_path: Path) -> None:
     ("cells", "held"),
     [
         ([["a", "b"]] * ROWS, "lists whose values are no numbers"),
+        ([[]] * ROWS, "empty lists only"),
         ([[[1.0], [2.0]]] * ROWS, "lists"),
         ([[[1.0], [2.0, 3.0]]] * ROWS, "lists"),
         ([{"bytes": b"x", "path": "a.png"}] * ROWS, "structures or bytes"),

@@ -43,6 +43,8 @@ class ListColumn:
             ) from None
         except _NoRows as trouble:
             return None, f"column {name!r} holds {trouble}: it is not used."
+        if rows.shape[1] == 0:
+            return None, f"column {name!r} holds empty lists only: it is not used."
         usable = np.abs(rows) <= LARGEST  # a gap is not
         fill = (
             float(np.median(column[some])) if some.any() else 0.0 for column, some in zip(rows.T, usable.T, strict=True)
