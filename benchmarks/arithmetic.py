@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from splitpu.engine.stage import kind_of
-from splitpu.networks import build_network
-from splitpu.networks.backbone import network_input_shape
+from splitpu.networks.backbones import network_input_shape
+from splitpu.networks.build import build_network
 
 
 def forward_operations(network: nn.Module, inputs: torch.Tensor) -> list[int]:

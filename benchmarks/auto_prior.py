@@ -20,8 +20,8 @@ from drawn_sets import PRIORS, SEEDS, SETTINGS, USUAL, Drawn, drawn
 from machine import machine
 
 from splitpu import InputError, SplitPUClassifier
-from splitpu.prior import PriorEstimate, estimate_prior
-from splitpu.side_by_side import all_or_error, run_jobs
+from splitpu.prior.estimate import PriorEstimate, estimate_prior
+from splitpu.training import all_or_error, run_jobs
 
 GOAL = 0.5  # points of accuracy
 

@@ -15,9 +15,10 @@ import sys
 import numpy as np
 from case_runner import table
 
-from splitpu.data import PUData, load_named
-from splitpu.evaluation import check_random_labelling
-from splitpu.prior import estimate_prior
+from splitpu.data.public.datasets import load_named
+from splitpu.data.pudata import PUData
+from splitpu.evaluation.diagnostics import check_random_labelling
+from splitpu.prior.estimate import estimate_prior
 
 POSITIVES, NEGATIVES, LABELLED, TELLING, FROM_NOUGHT = 600, 700, 200, 5, 1.2
 PREFERENCES, SEEDS = (0.0, 0.5, 1.0, 2.0), range(8)

@@ -22,7 +22,7 @@ from peer_process import answers
 from sklearn.metrics import roc_auc_score
 
 from splitpu import DistPUClassifier, NNPUClassifier, SplitPUClassifier
-from splitpu.evaluation.pu_metrics import among_unlabelled
+from splitpu.evaluation.metrics import among_unlabelled
 
 SETS = ("breast-cancer", "digits", "mnist-4000")
 OURS = {"Split-PU": SplitPUClassifier, "nnPU": NNPUClassifier, "Dist-PU": DistPUClassifier}

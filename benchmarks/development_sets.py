@@ -10,7 +10,7 @@ from case_runner import Key, add_options
 from drawn_sets import PRIORS, Drawn, Setting, drawn_from, with_share
 
 from splitpu import load_named
-from splitpu.data import PUData
+from splitpu.data.pudata import PUData
 
 Rows = tuple[np.ndarray, np.ndarray]  # features and which of them are positive
 FOR_TESTS = 0.25  # share of a task's rows

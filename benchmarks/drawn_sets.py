@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from splitpu import load_named
-from splitpu.data import PUData
+from splitpu.data.pudata import PUData
 
 PRIORS, SEEDS = (0.2, 0.4, 0.6), (0, 1, 2, 3, 4)
 

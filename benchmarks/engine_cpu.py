@@ -22,7 +22,7 @@ from parts_of_sets import BATCH, PRIOR, drawn, settings
 from plain_loop import plain_epochs
 from tables import show, write
 
-from splitpu.data import PUData
+from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.training import train
 

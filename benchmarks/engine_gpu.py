@@ -32,14 +32,18 @@ from kernels import ProfiledSteps
 from plain_loop import PlainStages
 from stage_clock import StageClock
 
-from splitpu.config import Config, apply_overrides, preset
-from splitpu.data import HeldOut, NamedSet, PUData, cache_folder, load_named, make_pu, true_prior
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.config.schema import Config
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.download import cache_folder
+from splitpu.data.public.named_set import NamedSet, make_pu, true_prior
+from splitpu.data.pudata import HeldOut, PUData
 from splitpu.engine.inference import predict_logits
 from splitpu.engine.stage import Observer, kind_of
 from splitpu.errors import Interrupted
-from splitpu.metrics import evaluate_scores
-from splitpu.side_by_side import train_side_by_side
-from splitpu.training import Training, train
+from splitpu.evaluation.metrics import evaluate_scores
+from splitpu.training import Training, train, train_side_by_side
 from splitpu.views import Views
 
 PARTS = ("ours", "rate", "profile", "seeds", "agreement", "plain")

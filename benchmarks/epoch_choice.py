@@ -17,8 +17,9 @@ from case_runner import Key, run_cases, table
 from development_sets import asked_cases, drawn_with_tests
 from machine import machine
 
-from splitpu.config import apply_overrides, preset
-from splitpu.methods.choosing import TERM
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.methods.context import TERM
 from splitpu.training import Training, profile_of, train
 
 NAMES = ("digits low 50", "benign 80")

@@ -19,7 +19,7 @@ from case_runner import Key, add_options, run_cases, table
 from machine import machine
 
 from splitpu import SplitPUClassifier, load_named
-from splitpu.data.cache import cache_folder
+from splitpu.data.public.download import cache_folder
 
 LABELLED, TEST_ROWS = 40, 1600
 SEEDS = (100, 101, 102, 103, 104, 105)

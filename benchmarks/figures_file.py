@@ -9,7 +9,7 @@ from typing import Any
 
 from machine import in_words, machine
 
-from splitpu.files import write_text
+from splitpu.utils.files import write_text
 
 
 class Figures:

@@ -18,7 +18,8 @@ import numpy as np
 from file_sets import write_broken, write_folder, write_many, write_table
 from watched import first_step, peak_memory, splitpu
 
-from splitpu.data import load_named, make_pu
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.named_set import make_pu
 
 POSITIVES = {"digits": 100, "cifar10": 200}
 # A few epochs of a small network, alike for every way in: the question is whether the ways differ.

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from splitpu.data.images import BadImage, ImageSpec, decode, read_header
-from splitpu.data.volumes import VolumeReader, VolumeSpec
-from splitpu.data.volumes.patients import PatientFiles
+from splitpu.data.images.decode import BadImage, ImageSpec, decode, read_header
+from splitpu.data.volumes.reader import PatientFiles, VolumeReader
+from splitpu.data.volumes.spec import VolumeSpec
 
 SLOWEST_ALLOWED = 5.0  # seconds for one file
 SPEC = ImageSpec(32, 32, 3, 8)

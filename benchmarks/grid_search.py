@@ -18,7 +18,8 @@ from machine import machine
 from sklearn.model_selection import GridSearchCV
 
 from splitpu import PUStratifiedKFold, SplitPUClassifier, load_named, make_pu, make_pu_scorer
-from splitpu.data import HeldOut, PUData, true_prior
+from splitpu.data.public.named_set import true_prior
+from splitpu.data.pudata import HeldOut, PUData
 
 GOAL = 0.5  # points of accuracy
 LABELLED, FOLDS, TRAININGS = 150, 5, 5

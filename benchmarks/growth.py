@@ -24,10 +24,11 @@ from machine import peak_memory_mb
 from tables import show, write
 from torch import Tensor, nn
 
-from splitpu.config import apply_overrides, preset
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.data.pudata import PUData
 from splitpu.engine.stage import kind_of
-from splitpu.networks import Backbone, Outputs
+from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.training import profile_of, train
 
 LABELLED = 500

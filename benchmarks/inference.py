@@ -22,11 +22,13 @@ import torch
 from machine import peak_memory_mb
 from tables import show, write
 
-from splitpu.config import EngineConfig, apply_overrides, preset
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.config.schema import EngineConfig
+from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import Hardware
-from splitpu.models import Model
-from splitpu.networks.fold import folded
+from splitpu.model import Model
+from splitpu.networks.backbones import folded
 from splitpu.training import profile_of, train
 from splitpu.views import Views
 

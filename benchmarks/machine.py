@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from splitpu.runs.environment import source_commit, versions
+from splitpu.runs.folder import source_commit, versions
 
 
 def machine() -> dict[str, Any]:

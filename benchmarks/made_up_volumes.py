@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from splitpu import SplitPUClassifier
-from splitpu.selection import pu_criterion
+from splitpu.evaluation.held_out import pu_criterion
 
 PATIENTS, LABELLED, SLICES, SIDE = 100, 30, 3, 8
 PRIOR = 0.5

@@ -4,8 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from splitpu.config import apply_overrides, preset
-from splitpu.data import PUData, load_named, make_pu
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.named_set import make_pu
+from splitpu.data.pudata import PUData
 from splitpu.training import profile_of
 
 BATCH = 256

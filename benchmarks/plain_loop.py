@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from splitpu.config import Config
-from splitpu.config.schema import BaseConfig, OptimiserConfig
-from splitpu.data import PUData
-from splitpu.engine.batches import proportional_count
+from splitpu.augmentation import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
+from splitpu.config.schema import BaseConfig, Config, OptimiserConfig
+from splitpu.data.pudata import PUData
+from splitpu.engine.stage import proportional_count
 from splitpu.losses import (
     feature_consistency,
     generalised_jensen_shannon,
@@ -22,9 +22,8 @@ from splitpu.losses import (
     prediction_consistency,
     soft_cross_entropy,
 )
-from splitpu.methods.student_task import feature_predictor
-from splitpu.networks import build_network
-from splitpu.views import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
+from splitpu.methods.student_loss import feature_predictor
+from splitpu.networks.build import build_network
 
 View = Literal["plain", "weak", "both"]
 

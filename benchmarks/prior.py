@@ -21,7 +21,7 @@ from machine import machine
 from peer_process import answers
 
 from splitpu import InputError
-from splitpu.prior import estimate_prior, population_share
+from splitpu.prior.estimate import estimate_prior, population_share
 from splitpu.prior.scores import chosen_rows, described
 
 GOALS = {"digits": 0.03, "breast-cancer": 0.03, "mnist": 0.03, "mnist-4000": 0.03, "cifar10": 0.04}

@@ -15,9 +15,11 @@ import numpy as np
 from case_runner import Key, run_cases, table
 from development_sets import TASKS, asked_cases, drawn_task
 
-from splitpu.prior import bbe, dedpul, penl1, population_share
-from splitpu.prior.scores import chosen_rows, classical_scores, described
-from splitpu.prior.tedn import APART, mean_scores
+from splitpu.prior import algorithms as bbe
+from splitpu.prior import algorithms as dedpul
+from splitpu.prior import algorithms as penl1
+from splitpu.prior.estimate import population_share
+from splitpu.prior.scores import APART, chosen_rows, classical_scores, described, mean_scores
 
 Estimates = dict[str, float]
 PLAIN, CLEANED = ("bbe", "dedpul", "penl1-plain"), ("tedn", "tedn-dedpul", "penl1")

@@ -17,10 +17,11 @@ from case_runner import Key, run_cases, table
 from development_sets import asked_cases, drawn_with_tests
 from machine import machine
 
-from splitpu.config import apply_overrides, preset
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
 from splitpu.errors import InputError
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
-from splitpu.prior import estimate_prior
+from splitpu.prior.estimate import estimate_prior
 from splitpu.training import profile_of, train
 
 NAMES = ("digits low 50", "digits round 150", "digits 3 9", "benign 30", "benign 80")

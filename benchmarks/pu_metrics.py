@@ -26,8 +26,8 @@ from sklearn.metrics import average_precision_score, precision_recall_fscore_sup
 from sklearn.preprocessing import StandardScaler
 
 from splitpu import PUStratifiedKFold, SplitPUClassifier, evaluate_pu, load_named
-from splitpu.evaluation.scoring import decisions
-from splitpu.metrics import evaluate_scores
+from splitpu.evaluation.metrics import evaluate_scores
+from splitpu.evaluation.scikit_learn import decisions
 
 PRIORS = (0.2, 0.4, 0.6)
 SCENARIOS = ("single-training-set", "case-control")

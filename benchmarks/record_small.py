@@ -18,9 +18,9 @@ from case_runner import Key, add_options, run_cases
 from few_images import TASKS, drawn, show
 from machine import machine
 
-from splitpu.config import apply_overrides, preset
-from splitpu.config.presets import DataProfile
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import DataProfile, preset
+from splitpu.data.pudata import PUData
 from splitpu.engine.inference import predict_logits
 from splitpu.training import train
 from splitpu.views import Views

@@ -16,9 +16,10 @@ import torch
 from thin_cnn13 import ThinCNN13
 from torch import Tensor, nn
 
-from splitpu.config import apply_overrides, preset
-from splitpu.config.presets import DataProfile
-from splitpu.data import load_named, make_pu, true_prior
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import DataProfile, preset
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.methods.context import Context
 from splitpu.methods.registry import find_method

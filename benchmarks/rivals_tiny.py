@@ -21,14 +21,15 @@ from dataclasses import dataclass
 import numpy as np
 from thin_cnn13 import CHANNELS, ThinCNN13
 
-from splitpu.config import apply_overrides, preset
-from splitpu.config.presets import DataProfile
-from splitpu.config.small import SMALL
-from splitpu.data import PUData, load_named, true_prior
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import SMALL, DataProfile, preset
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.named_set import true_prior
+from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import Hardware
-from splitpu.evaluation.pu_metrics import auc_against_unlabelled
+from splitpu.evaluation.held_out import pu_criterion
+from splitpu.evaluation.metrics import auc_against_unlabelled
 from splitpu.methods.thresholds import matched_threshold
-from splitpu.selection import pu_criterion
 from splitpu.training import train
 
 JUDGING_ROWS, JUDGING_POSITIVES = 8_000, 2_000

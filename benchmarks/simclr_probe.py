@@ -15,8 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from splitpu.config import apply_overrides, preset
-from splitpu.data import load_named, make_pu, true_prior
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.methods.context import Context
 from splitpu.methods.warmup import warmed_up

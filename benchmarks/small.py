@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from splitpu import SplitPUClassifier, load_named, make_pu
-from splitpu.data import true_prior
+from splitpu.data.public.named_set import true_prior
 
 TASKS = {"digits": 50, "breast-cancer": 30}  # labelled positives of each
 GOALS = {"digits": 93.5, "breast-cancer": 94.0}

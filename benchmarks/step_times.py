@@ -25,11 +25,12 @@ from figures_file import Figures, show
 from kernels import ProfiledSteps
 from stage_clock import StageClock
 
-from splitpu.config import apply_overrides, preset
-from splitpu.data import make_pu, true_prior
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.engine.stage import Observer
 from splitpu.errors import Interrupted
-from splitpu.methods import splitpu
+from splitpu.methods import split_pu as splitpu
 from splitpu.methods.split import SplitResult, split_unlabelled
 from splitpu.training import train
 

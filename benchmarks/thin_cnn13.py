@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from splitpu.networks.cnn import ConvolutionBlock, PlainCNN
+from splitpu.networks.backbones import ConvolutionBlock, PlainCNN
 
 CHANNELS = 12  # in place of 96; in the second half twice as many
 HIDDEN = 1000

@@ -19,8 +19,9 @@ from development_sets import TASKS
 from drawn_sets import PRIORS, Setting, drawn_from
 from machine import machine
 
-from splitpu.config import apply_overrides, preset
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.data.pudata import PUData
 from splitpu.methods.context import Teacher
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.training import Training, profile_of, train

@@ -20,7 +20,7 @@ from parts_of_sets import BATCH, PRIOR, drawn
 from safetensors.torch import load_file
 from tables import show, write
 
-from splitpu.data import PUData
+from splitpu.data.pudata import PUData
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 

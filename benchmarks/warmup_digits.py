@@ -14,8 +14,8 @@ import warnings
 import numpy as np
 from sklearn.datasets import load_digits
 
-from splitpu.config import preset
-from splitpu.data import PUData
+from splitpu.config.presets import preset
+from splitpu.data.pudata import PUData
 from splitpu.engine.inference import predict_logits
 from splitpu.training import profile_of, train
 from splitpu.views import Views

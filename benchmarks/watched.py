@@ -25,7 +25,7 @@ def say_and_stop(*_):
 
 def prepare():
     freeze()
-    from splitpu.engine.steps import Step
+    from splitpu.engine.step import Step
     Step.run = say_and_stop
 
 if __name__ == "__main__":  # not in the processes that decode images

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from splitpu.data import HeldOut, PUData
-    from splitpu.methods.result import MethodResult
+    from splitpu.data.pudata import HeldOut, PUData
+    from splitpu.methods.split import MethodResult
 
 # They assert on behalf of tests, and their failures should say as much.
 pytest.register_assert_rewrite("cli_tools", "network_tools")
@@ -37,7 +37,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def offline(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty cache, no data elsewhere, and no way out of this machine."""
-    from splitpu.data import cifar10, download
+    from splitpu.data.public import cifar10, download
 
     monkeypatch.delenv("SPLITPU_DATA", raising=False)
     monkeypatch.setattr(cifar10, "BINARY_URL", (tmp_path / "no-such-archive").as_uri())
@@ -75,7 +75,7 @@ def fitted(vectors: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Any:
 @pytest.fixture
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are gone through in so small parts that even those of tests have several."""
-    from splitpu.data import chunks
+    from splitpu.utils import arrays as chunks
 
     monkeypatch.setattr(chunks, "VALUES_PER_CHUNK", 50)
 
@@ -83,7 +83,8 @@ def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def hundred_digits() -> "tuple[PUData, HeldOut, float]":
     """Even digits against odd ones, 100 of them labelled: to learn from, to test on, and the true prior."""
-    from splitpu.data import load_named, make_pu, true_prior
+    from splitpu.data.public.datasets import load_named
+    from splitpu.data.public.named_set import make_pu, true_prior
 
     named = load_named("digits")
     return *make_pu(named, 100, seed=0), true_prior(named)
@@ -92,7 +93,7 @@ def hundred_digits() -> "tuple[PUData, HeldOut, float]":
 @pytest.fixture(scope="session")
 def few_digits(hundred_digits: "tuple[PUData, HeldOut, float]") -> "PUData":
     """Some of the digits, for everything that is not about learning."""
-    from splitpu.data import PUData
+    from splitpu.data.pudata import PUData
 
     data = hundred_digits[0]
     chosen = np.r_[data.positives[:40], data.unlabelled[:260]]

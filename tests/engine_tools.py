@@ -7,14 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import EngineConfig, OptimiserConfig, ViewsConfig
-from splitpu.data.preprocess import Preprocessing
-from splitpu.engine.batches import Pool
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
 from splitpu.engine.rows import RowStore
-from splitpu.engine.stage import Observer, Stage
-from splitpu.networks import build_network
+from splitpu.engine.stage import Observer, Pool, Stage
+from splitpu.networks.build import build_network
 from splitpu.views import Views
 
 CPU = torch.device("cpu")

@@ -1,6 +1,6 @@
 """Classifiers that are trained in a moment, for the tests of the scikit-learn face."""
 
-from splitpu.estimators import SplitPUClassifier
+from splitpu.estimators.classifiers import SplitPUClassifier
 
 QUICK = {
     "threshold": "half",

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from splitpu.config import config_to_dict
-from splitpu.experiments.declared import chosen_experiments
-from splitpu.experiments.units import Unit, planned_units, what_is_computed
+from splitpu.config.parse import config_to_dict
+from splitpu.reproduce.declared import chosen_experiments
+from splitpu.reproduce.units import Unit, planned_units, what_is_computed
 
 NAMES = [
     *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),

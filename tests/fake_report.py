@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits
 
-from splitpu.report import ReportData, RoundReport, Sample
+from splitpu.report.contents import ReportData, RoundReport, Sample
 
 
 def digit_samples(first: int, how_many: int, hard: bool) -> tuple[Sample, ...]:

@@ -8,17 +8,27 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import StudentConfig, ViewsConfig
-from splitpu.data.preprocess import Preprocessing
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.engine.stage import Batch
 from splitpu.kernels import (
-    allow_kernels,
-    consistency,
-    logit_terms,
-    norm_relu_triton,
-    strided_gradient_triton,
-    thin_convolution,
-    trial,
+    batch_norm_triton as norm_relu_triton,
 )
+from splitpu.kernels import (
+    convolution as thin_convolution,
+)
+from splitpu.kernels import (
+    convolution_triton as strided_gradient_triton,
+)
+from splitpu.kernels import (
+    dispatch as trial,
+)
+from splitpu.kernels import (
+    loss_terms as consistency,
+)
+from splitpu.kernels import (
+    loss_terms as logit_terms,
+)
+from splitpu.kernels.dispatch import allow_kernels
 from splitpu.losses import (
     feature_consistency,
     generalised_jensen_shannon,
@@ -28,9 +38,9 @@ from splitpu.losses import (
     soft_cross_entropy,
     upu_risk,
 )
-from splitpu.methods import student_task
+from splitpu.methods import student_loss as student_task
 from splitpu.methods.context import Teacher
-from splitpu.networks import build_network
+from splitpu.networks.build import build_network
 from splitpu.views import Views
 
 EXTREME = torch.tensor([0.0, 1e-4, -30.0, 30.0, 90.0, -90.0, 300.0, -300.0, 17.0, -17.0])

@@ -2,8 +2,10 @@
 
 from torch import Tensor
 
-from splitpu.config import Config, apply_overrides, preset
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.config.schema import Config
+from splitpu.data.pudata import PUData
 from splitpu.methods.registry import METHODS
 from splitpu.training import Training, profile_of
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from splitpu.networks import Outputs
+from splitpu.networks.backbones import Outputs
 
 
 def batch_for(input_shape: tuple[int, ...], rows: int = 4) -> torch.Tensor:

@@ -14,19 +14,18 @@ from test_half_weights import Counted
 from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig, ViewsConfig
-from splitpu.data.preprocess import Preprocessing
-from splitpu.engine import fused_optimiser
-from splitpu.engine.batches import Pool
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.engine import optimiser as fused_optimiser
 from splitpu.engine.checkpoint import CheckpointStore
-from splitpu.engine.fused_optimiser import FusedOptimiser
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
+from splitpu.engine.optimiser import FusedOptimiser
 from splitpu.engine.rows import RowStore
-from splitpu.engine.stage import Observer, Stage
-from splitpu.engine.steps import Step
+from splitpu.engine.stage import Observer, Pool, Stage
+from splitpu.engine.step import Step
 from splitpu.errors import Interrupted
-from splitpu.kernels import Moved, WeightMover, can_be_moved
-from splitpu.networks import Backbone, Outputs
+from splitpu.kernels.optimiser_step import Moved, WeightMover, can_be_moved
+from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.views import Views
 
 CONFIGS = (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from splitpu.data import PUData
+from splitpu.data.pudata import PUData
 
 
 def mixture(

@@ -6,8 +6,8 @@ import numpy as np
 from cli_tools import tiny_arrays
 
 from splitpu import train
-from splitpu.config import config_from_dict
-from splitpu.data import PUData
+from splitpu.config.parse import config_from_dict
+from splitpu.data.pudata import PUData
 from splitpu.training import Training
 
 QUICK = {"base.epochs": 6, "base.batch_size": 32, "rounds": 0, "engine.threads": 1}

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.cli import main
-from splitpu.engine.parallel import SharedStep, shared_work
-from splitpu.engine.rows import RowStore
-from splitpu.engine.shared_reading import all_stream, read_batches
+from splitpu.engine.data_parallel import SharedStep, shared_work
+from splitpu.engine.distributed import World
+from splitpu.engine.rows import RowStore, all_stream, read_batches
 from splitpu.engine.stage import Batch
-from splitpu.engine.world import World
 from splitpu.errors import InputError, RankLost
 from splitpu.losses import nnpu_risk
-from splitpu.methods.base import BaseTask
-from splitpu.networks import Backbone, Outputs, build_network
+from splitpu.methods.base_model import BaseTask
+from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.networks.build import build_network
 
 SHAPE = (8, 8, 3)
 

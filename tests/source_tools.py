@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from splitpu.data.cache import PinnedSet
+from splitpu.data.public.download import PinnedSet
 
 
 def pinned_to(pinned, arrays):

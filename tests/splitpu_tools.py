@@ -4,8 +4,9 @@ import warnings
 
 import numpy as np
 
-from splitpu.config import Config, apply_overrides
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.schema import Config
+from splitpu.data.pudata import PUData
 from splitpu.errors import SplitPUWarning
 from splitpu.training import train
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from splitpu.engine.stage import Batch
-from splitpu.networks import Backbone
-from splitpu.networks.backbone import Outputs
+from splitpu.networks.backbones import Backbone, Outputs
 
 Array = NDArray[np.float64]
 PRIOR = 0.4

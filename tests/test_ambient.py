@@ -11,8 +11,8 @@ import torch
 from estimator_tools import tiny
 from torch import nn
 
-from splitpu.ambient import float32_by_default, usual_torch
-from splitpu.estimators import SplitPUClassifier
+from splitpu.estimators.classifiers import SplitPUClassifier
+from splitpu.utils.torch_state import float32_by_default, usual_torch
 
 
 @contextmanager

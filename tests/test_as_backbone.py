@@ -9,8 +9,8 @@ from network_tools import batch_for, check_outputs
 from torch import nn
 
 from splitpu.errors import InputError
-from splitpu.networks import as_backbone, build_network
-from splitpu.networks.custom import without_features
+from splitpu.networks.build import build_network
+from splitpu.networks.custom import as_backbone, without_features
 
 
 class OwnTuple(nn.Module):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from splitpu.data import PUData
-from splitpu.evaluation import check_random_labelling
+from splitpu.data.pudata import PUData
+from splitpu.evaluation.diagnostics import check_random_labelling
 
 
 def labelled_by(strength: float, seed: int) -> PUData:

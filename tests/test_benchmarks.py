@@ -32,10 +32,10 @@ def test_what_it_takes_from_the_package_is_there(module: str) -> None:
 
 
 def test_missing_names_are_found_wherever_they_are() -> None:
-    renamed = "from splitpu.engine.steps import Step, Leap\nStep.run, Step.jump"
-    assert _missing_names(renamed) == ["splitpu.engine.steps.Leap", "splitpu.engine.steps.Step.jump"]
+    renamed = "from splitpu.engine.step import Step, Leap\nStep.run, Step.jump"
+    assert _missing_names(renamed) == ["splitpu.engine.step.Leap", "splitpu.engine.step.Step.jump"]
     assert _missing_names(f"def later():\n    import splitpu.nowhere\nCODE = {renamed!r}") == [
-        *("splitpu.nowhere", "splitpu.engine.steps.Leap", "splitpu.engine.steps.Step.jump")
+        *("splitpu.nowhere", "splitpu.engine.step.Leap", "splitpu.engine.step.Step.jump")
     ]
 
 

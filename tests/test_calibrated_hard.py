@@ -11,14 +11,14 @@ import pytest
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 
 from splitpu import SplitPUClassifier
-from splitpu.calibration import PUCalibrator, sigmoid
 from splitpu.cli import main
-from splitpu.config import Config
+from splitpu.config.schema import Config
 from splitpu.engine.hardware import Hardware
-from splitpu.methods import student
-from splitpu.models import Model
+from splitpu.evaluation.calibration import PUCalibrator, sigmoid
+from splitpu.methods import split_pu as student
+from splitpu.model import Model
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.hard import HardSample, hard_samples
+from splitpu.runs.hard_samples import HardSample, hard_samples
 
 ROWS, PRIOR = 240, 0.6
 SETTINGS = {"selection.held_out": 0.3, "selection.criterion": "none"}

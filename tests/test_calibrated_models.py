@@ -12,9 +12,10 @@ from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 from selection_tools import PRIOR, WILD, pu_data, trained
 
 from splitpu import DistPUClassifier, InputError, SplitPUClassifier, VPUClassifier
-from splitpu.calibration import PUCalibrator, sigmoid
-from splitpu.config import Config, config_from_dict
+from splitpu.config.parse import config_from_dict
+from splitpu.config.schema import Config
 from splitpu.engine.hardware import Hardware
+from splitpu.evaluation.calibration import PUCalibrator, sigmoid
 from splitpu.onnx_export import CalibrationMap
 from splitpu.training import with_calibration
 

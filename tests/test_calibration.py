@@ -5,8 +5,10 @@ import pytest
 from evaluation_tools import SHIFT, pu_sample, scores
 
 from splitpu import InputError
-from splitpu.evaluation import PUCalibrator, evaluate_pu, find_degeneracies, reliability
-from splitpu.selection import nnpu_value, pu_criterion
+from splitpu.evaluation.calibration import PUCalibrator, reliability
+from splitpu.evaluation.diagnostics import find_degeneracies
+from splitpu.evaluation.held_out import nnpu_value, pu_criterion
+from splitpu.evaluation.metrics import evaluate_pu
 
 
 def true_error(probability: np.ndarray, truth: np.ndarray) -> float:

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from source_tools import assert_same, pinned_to
 
-from splitpu.data import cifar10, download, load_named
-from splitpu.data.cifar10_pickle import read_pickled_batch
+from splitpu.data.public import cifar10, download
+from splitpu.data.public.cifar10 import read_pickled_batch
+from splitpu.data.public.datasets import load_named
 from splitpu.errors import InputError, MissingExtraError
 
 pytestmark = pytest.mark.usefixtures("offline")

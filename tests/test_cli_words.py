@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_tools import TINY, must_do, must_refuse, run_cli, write_npz
 
-from splitpu.cli.output import print_table
+from splitpu.cli.display import print_table
 
 Capture = pytest.CaptureFixture[str]
 

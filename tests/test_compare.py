@@ -11,9 +11,12 @@ import pytest
 from cli_tools import TINY, must_do, must_refuse, run_cli, tiny_arrays, write_npz
 from compare_tools import ASKED, METHODS, lines_of, no_training
 
-from splitpu.cli import comparing, estimating, main
-from splitpu.prior.resolve import ResolvedPrior, prior_for
-from splitpu.runs import comparison, fitting
+from splitpu.cli import compare as comparing
+from splitpu.cli import main
+from splitpu.cli import train as estimating
+from splitpu.prior.estimate import ResolvedPrior, prior_for
+from splitpu.runs import grid as comparison
+from splitpu.runs import run as fitting
 
 Capture = pytest.CaptureFixture[str]
 

@@ -14,9 +14,9 @@ from process_tools import PATIENCE, start, wait_for
 
 from splitpu.cli import main
 from splitpu.errors import InputError
-from splitpu.runs import fitting
-from splitpu.runs.comparison import ComparisonFolder
+from splitpu.runs import run as fitting
 from splitpu.runs.folder import RunFolder
+from splitpu.runs.grid import ComparisonFolder
 
 Capture = pytest.CaptureFixture[str]
 

@@ -9,18 +9,8 @@ from typing import Any, Literal, get_origin
 import numpy as np
 import pytest
 
-from splitpu.config import (
-    BaseConfig,
-    Config,
-    OptimiserConfig,
-    StudentConfig,
-    apply_overrides,
-    config_differences,
-    config_from_dict,
-    validate_config,
-)
-from splitpu.config.keys import VALUE_TYPES
-from splitpu.config.ranges import RANGES
+from splitpu.config.parse import VALUE_TYPES, apply_overrides, config_differences, config_from_dict, validate_config
+from splitpu.config.schema import RANGES, BaseConfig, Config, OptimiserConfig, StudentConfig
 from splitpu.errors import InputError
 
 

@@ -9,22 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from splitpu.config import (
-    Config,
-    DataProfile,
-    StudentConfig,
+from splitpu.config.parse import (
+    VALUE_TYPES,
     config_differences,
     config_from_dict,
     config_hash,
     config_to_dict,
     config_to_toml,
-    preset,
-    preset_names,
     read_config,
     validate_config,
 )
-from splitpu.config.keys import VALUE_TYPES
-from splitpu.config.ranges import RANGES
+from splitpu.config.presets import DataProfile, preset, preset_names
+from splitpu.config.schema import RANGES, Config, StudentConfig
 from splitpu.errors import InputError
 
 

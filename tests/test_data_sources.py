@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 from source_tools import assert_same, pinned_to
 
-from splitpu.config.keys import quoted_list
-from splitpu.data import NAMED_SETS, Preprocessing, cache_folder, cifar10, load_named, make_pu, mnist, true_prior
-from splitpu.data.cache import PARTIAL, PinnedSet, Way, _owner_tag, obtain, working_folder
+from splitpu.config.parse import quoted_list
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.public import cifar10
+from splitpu.data.public import datasets as mnist
+from splitpu.data.public.datasets import NAMED_SETS, load_named
+from splitpu.data.public.download import PARTIAL, PinnedSet, Way, _owner_tag, cache_folder, obtain, working_folder
+from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("offline")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from evaluation_tools import pu_sample, scores
 
-from splitpu.evaluation import evaluate_pu, find_degeneracies
+from splitpu.evaluation.diagnostics import find_degeneracies
+from splitpu.evaluation.metrics import evaluate_pu
 
 
 def kinds(*arguments, **options) -> list[str]:

@@ -12,11 +12,11 @@ from cyclopts import App
 
 from splitpu.cli.app import app
 from splitpu.cli.options import TrainingWords
-from splitpu.config import apply_overrides, preset
-from splitpu.config.keys import SECTIONS, VALUE_TYPES
-from splitpu.data.named import NAMED_SETS
+from splitpu.config.parse import SECTIONS, VALUE_TYPES, apply_overrides
+from splitpu.config.presets import preset
+from splitpu.data.public.datasets import NAMED_SETS
 from splitpu.methods.registry import find_method
-from splitpu.networks import network_names
+from splitpu.networks.build import network_names
 
 ROOT = Path(__file__).parent.parent
 COMMAND_PAGES = ("README.md", "docs/GUIDE.md", "docs/FILES.md", "docs/LIMITS.md", "CONTRIBUTING.md")

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from process_tools import start_python
 
-from splitpu import drafts
-from splitpu.drafts import check_free, drafted
 from splitpu.errors import InputError
-from splitpu.locks import Taken, held_alone
+from splitpu.utils import files as drafts
+from splitpu.utils.files import Taken, check_free, drafted, held_alone
 
 HOLDER = """
 import sys, time

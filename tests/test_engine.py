@@ -17,16 +17,14 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import EngineConfig, OptimiserConfig
 from splitpu.engine import hardware as hardware_module
-from splitpu.engine.batches import Pool, epoch_plan, steps_per_epoch
 from splitpu.engine.checkpoint import CheckpointStore, StageState
-from splitpu.engine.hardware import Hardware, check_device
-from splitpu.engine.host_memory import blocks_kept
+from splitpu.engine.distributed import World
+from splitpu.engine.hardware import Hardware, blocks_kept, check_device
 from splitpu.engine.inference import training_logits
-from splitpu.engine.optimise import average_weight_at, rate_at
-from splitpu.engine.stage import EpochRecord
-from splitpu.engine.world import World
+from splitpu.engine.optimiser import average_weight_at, rate_at
+from splitpu.engine.stage import EpochRecord, Pool, epoch_plan, steps_per_epoch
 from splitpu.errors import InputError, Interrupted
-from splitpu.kernels import kernels_allowed
+from splitpu.kernels.dispatch import kernels_allowed
 
 
 class TestPlans:

@@ -9,9 +9,9 @@ from engine_tools import CPU, engine, network, same, stage, weights
 from torch import nn
 
 from splitpu.engine.loop import Engine
-from splitpu.engine.steps import Step
+from splitpu.engine.step import Step
 from splitpu.errors import SplitPUWarning
-from splitpu.kernels import trial
+from splitpu.kernels import dispatch as trial
 
 
 def test_a_step_without_kernels_that_lacks_memory_is_forgiven_before_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
-from splitpu.config import config_to_toml
-from splitpu.data import PUData
+from splitpu.config.parse import config_to_toml
+from splitpu.data.pudata import PUData
 from splitpu.engine import hardware as hardware_module
 from splitpu.errors import InputError, SplitPUWarning
 

@@ -12,9 +12,10 @@ from estimator_tools import quick, tiny
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
-from splitpu.data import load_named, make_pu, true_prior
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.errors import InputError, SplitPUWarning
-from splitpu.estimators import NNPUClassifier, SplitPUClassifier, VPUClassifier
+from splitpu.estimators.classifiers import NNPUClassifier, SplitPUClassifier, VPUClassifier
 
 # --- predictions ---
 

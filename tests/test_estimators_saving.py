@@ -12,10 +12,11 @@ import torch
 from estimator_tools import QUICK, quick, tiny
 from torch import nn
 
-from splitpu import files, models
-from splitpu.config import Config
+from splitpu import model as models
+from splitpu.config.schema import Config
 from splitpu.errors import DiskFull, InputError, ModelFileError
-from splitpu.estimators import SplitPUClassifier
+from splitpu.estimators.classifiers import SplitPUClassifier
+from splitpu.utils import files
 
 # --- networks of one's own ---
 

@@ -5,11 +5,11 @@ import pytest
 from evaluation_tools import pu_sample, scores
 
 from splitpu import InputError
-from splitpu.evaluation import PUCalibrator, evaluate_pu, find_degeneracies, reliability
-from splitpu.evaluation.pu_metrics import METRICS
-from splitpu.metrics import evaluate_scores
-from splitpu.prior import PriorEstimate
-from splitpu.selection import nnpu_value, pu_criterion
+from splitpu.evaluation.calibration import PUCalibrator, reliability
+from splitpu.evaluation.diagnostics import find_degeneracies
+from splitpu.evaluation.held_out import nnpu_value, pu_criterion
+from splitpu.evaluation.metrics import METRICS, evaluate_pu, evaluate_scores
+from splitpu.prior.estimate import PriorEstimate
 
 ESTIMATE = PriorEstimate(0.5, (0.4, 0.6), "consensus", (), {}, ())
 

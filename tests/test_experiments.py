@@ -14,13 +14,13 @@ from cli_tools import run_cli
 from experiment_tools import NAMES, units_of
 
 from splitpu.cli import main
-from splitpu.cli.reproduce import reproduce
-from splitpu.config import config_from_dict
+from splitpu.cli.app import reproduce
+from splitpu.config.parse import config_from_dict
 from splitpu.errors import InputError
-from splitpu.experiments import __main__ as plain
-from splitpu.experiments import command
-from splitpu.experiments.declared import chosen_experiments, experiments, recipes
-from splitpu.experiments.units import planned_units
+from splitpu.reproduce import __main__ as plain
+from splitpu.reproduce import command
+from splitpu.reproduce.declared import chosen_experiments, experiments, recipes
+from splitpu.reproduce.units import planned_units
 
 # ------------------------------------------------------------------------------------------------------------- declared
 
@@ -105,8 +105,8 @@ def test_seeds_come_one_after_the_other() -> None:
 def test_the_plain_entry_needs_no_command_line_library(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['cyclopts'] = None\n"
-        "import splitpu.experiments.__main__ as plain\n"
-        "import splitpu.experiments.running\n"
+        "import splitpu.reproduce.__main__ as plain\n"
+        "import splitpu.reproduce.unit_runs\n"
         f"sys.exit(plain.main(['--render', '--results', {str(tmp_path)!r}, '--docs', {str(tmp_path)!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -115,13 +115,13 @@ def test_the_plain_entry_needs_no_command_line_library(tmp_path: Path) -> None:
 
 
 def test_rendering_needs_no_torch() -> None:
-    code = "import sys, splitpu.experiments.command, splitpu.experiments.rendering; print('torch' in sys.modules)"
+    code = "import sys, splitpu.reproduce.command, splitpu.reproduce.pages; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
 def test_a_list_that_is_not_read_to_its_end_is_no_bug() -> None:
     # Nobody reads it at all: `head` might take in a short list before it goes.
-    code = "import sys, splitpu.experiments.__main__ as plain; sys.exit(plain.main(['--list']))"
+    code = "import sys, splitpu.reproduce.__main__ as plain; sys.exit(plain.main(['--list']))"
     listing = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert listing.stdout is not None and listing.stderr is not None
     listing.stdout.close()

@@ -14,15 +14,14 @@ from experiment_tools import NAMES, made_up, units_of
 
 from splitpu.cli import main
 from splitpu.errors import Interrupted
-from splitpu.experiments import harness, running
-from splitpu.experiments.claims import Claims
-from splitpu.experiments.clock import Clock
-from splitpu.experiments.declared import experiments
-from splitpu.experiments.harness import run_units
-from splitpu.experiments.running import Workplace
-from splitpu.experiments.store import ResultStore
-from splitpu.experiments.units import Unit, smoke_units
 from splitpu.methods.registry import METHODS
+from splitpu.reproduce import runner as harness
+from splitpu.reproduce import unit_runs as running
+from splitpu.reproduce.declared import experiments
+from splitpu.reproduce.runner import Claims, Clock, run_units
+from splitpu.reproduce.store import ResultStore
+from splitpu.reproduce.unit_runs import Workplace
+from splitpu.reproduce.units import Unit, smoke_units
 
 Capture = pytest.CaptureFixture[str]
 QUIET: list[str] = []
@@ -232,7 +231,7 @@ def smoke_into(folder: Path) -> tuple[int, str]:
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stderr(said):
         kept = contextlib.nullcontext(str(folder))
-        patched.setattr("splitpu.experiments.command.tempfile.TemporaryDirectory", lambda **_: kept)
+        patched.setattr("splitpu.reproduce.command.tempfile.TemporaryDirectory", lambda **_: kept)
         code = main(["reproduce", "main", "--smoke"])
     return code, said.getvalue()
 

@@ -7,12 +7,11 @@ import pytest
 from experiment_tools import NAMES, made_up, units_of
 
 from splitpu.cli import main
-from splitpu.experiments.contents import sweep_charts
-from splitpu.experiments.declared import Recipe, experiments, recipes
-from splitpu.experiments.rendering import render
-from splitpu.experiments.store import ResultStore
-from splitpu.experiments.summary import cells
-from splitpu.experiments.units import Unit
+from splitpu.reproduce.declared import Recipe, experiments, recipes
+from splitpu.reproduce.pages import render, sweep_charts
+from splitpu.reproduce.store import ResultStore
+from splitpu.reproduce.summary import cells
+from splitpu.reproduce.units import Unit
 
 # ---------------------------------------------------------------------------------------------------------------- store
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from experiment_tools import made_up, units_of
 
-from splitpu.engine.lanes import runs_at_once
-from splitpu.experiments import running
-from splitpu.experiments.harness import run_units
-from splitpu.experiments.running import Workplace
-from splitpu.experiments.sharing import SharedStages, shareable_stages
-from splitpu.experiments.store import ResultStore
-from splitpu.experiments.units import Unit
+from splitpu.engine.parallel_runs import runs_at_once
+from splitpu.reproduce import unit_runs as running
+from splitpu.reproduce.runner import SharedStages, run_units, shareable_stages
+from splitpu.reproduce.store import ResultStore
+from splitpu.reproduce.unit_runs import Workplace
+from splitpu.reproduce.units import Unit
 
 
 def drawn(name: str, recipe: str = "default", *, positives: tuple[int, ...] = (1000,), seed: int = 0) -> list[Unit]:

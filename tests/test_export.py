@@ -13,16 +13,16 @@ from estimator_tools import TINY as TINY_SETTINGS
 from estimator_tools import tiny
 from torch import Tensor, nn
 
-from splitpu.calibration import PUCalibrator
 from splitpu.cli import main
-from splitpu.config import EngineConfig
-from splitpu.data import Preprocessing
+from splitpu.config.schema import EngineConfig
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError, MissingExtraError
-from splitpu.models import Model
-from splitpu.networks import as_backbone, build_network
-from splitpu.networks.ensemble import Ensemble
-from splitpu.networks.fold import folded
+from splitpu.evaluation.calibration import PUCalibrator
+from splitpu.model import Model
+from splitpu.networks.backbones import Ensemble, folded
+from splitpu.networks.build import build_network
+from splitpu.networks.custom import as_backbone
 from splitpu.onnx_export import RawToProbability, export_onnx
 
 onnxruntime = pytest.importorskip("onnxruntime")

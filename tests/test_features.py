@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from splitpu.data import Preprocessing, PUData, canonical_features
+from splitpu.data.features import canonical_features
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.pudata import PUData
 from splitpu.errors import InputError, SplitPUWarning
 
 NOISE = np.random.default_rng(0)

@@ -12,13 +12,14 @@ import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from process_tools import PATIENCE, start
 
-from splitpu import side_by_side
-from splitpu.cli import fit_seeds, main
+from splitpu import training as side_by_side
+from splitpu.cli import main
+from splitpu.cli import seed_runs as fit_seeds
 from splitpu.engine import hardware
-from splitpu.listening import UNRELIABLE
-from splitpu.runs import fitting
+from splitpu.runs import run as fitting
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.several import SeedsFolder, summary_of
+from splitpu.runs.grid import SeedsFolder, summary_of
+from splitpu.utils.warnings import UNRELIABLE
 
 ASKED = ["--prior", "0.5", "--quiet", *TINY]
 

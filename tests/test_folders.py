@@ -13,9 +13,8 @@ from cli_tools import TINY, run_cli
 from image_tools import break_in_place, picture, small_folders, write_pictures
 from PIL import Image
 
-from splitpu.data.file_labels import read_labels
-from splitpu.data.folders import FolderSource, read_folders, read_images
-from splitpu.data.scanning import find_images
+from splitpu.data.images.folders import FolderSource, read_folders, read_images, read_labels
+from splitpu.data.images.scan import find_images
 from splitpu.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")

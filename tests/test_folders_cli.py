@@ -14,9 +14,9 @@ from image_tools import picture, small_folders, write_pictures
 from PIL import Image
 from rich.console import Console
 
-from splitpu.cli.inputs import DataOptions, source_asked
+from splitpu.cli.inspect import ToReview, lay_out
+from splitpu.cli.options import DataOptions, source_asked
 from splitpu.cli.progress import BarDisplay
-from splitpu.cli.review import ToReview, lay_out
 from splitpu.errors import InputError
 from splitpu.runs.request import Source
 

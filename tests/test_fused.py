@@ -11,9 +11,9 @@ from torch import nn
 from triton_tools import needs_interpreter, needs_triton, run_interpreted
 
 from splitpu.config.schema import OptimiserConfig
-from splitpu.engine.fused_optimiser import FusedOptimiser
+from splitpu.engine.optimiser import FusedOptimiser
 from splitpu.errors import SplitPUWarning
-from splitpu.kernels import trial
+from splitpu.kernels import dispatch as trial
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

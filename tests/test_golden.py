@@ -19,7 +19,7 @@ import torch
 
 from splitpu import preset
 from splitpu.cli import main
-from splitpu.config import apply_overrides, config_hash
+from splitpu.config.parse import apply_overrides, config_hash
 from splitpu.config.presets import DataProfile, preset_names
 
 GOLDEN = Path(__file__).parent / "golden" / "frozen.json"

@@ -12,14 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from splitpu.config.schema import OptimiserConfig
 from splitpu.engine.checkpoint import module_tensors, restore_in_place
-from splitpu.engine.fused_optimiser import FusedOptimiser
-from splitpu.engine.half_weights import HalfCopies, HalfWeights
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
-from splitpu.kernels import allow_kernels
-from splitpu.methods.student_task import feature_predictor
-from splitpu.networks import Backbone, Outputs, build_network
-from splitpu.networks.ensemble import Ensemble
+from splitpu.engine.mixed_precision import HalfCopies, HalfWeights
+from splitpu.engine.optimiser import FusedOptimiser
+from splitpu.kernels.dispatch import allow_kernels
+from splitpu.methods.student_loss import feature_predictor
+from splitpu.networks.backbones import Backbone, Ensemble, Outputs
+from splitpu.networks.build import build_network
 
 IN_HALF = {"device_type": "cpu", "dtype": torch.bfloat16, "cache_enabled": False}
 

@@ -13,10 +13,10 @@ from cli_tools import TINY, run_cli, write_npz
 from image_tools import small_folders
 
 from splitpu.cli import main
-from splitpu.cli.review import ToReview, lay_out
+from splitpu.cli.inspect import ToReview, lay_out
 from splitpu.errors import InputError
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.page import SHOWN as IN_THE_REPORT
+from splitpu.runs.report_data import SHOWN as IN_THE_REPORT
 
 ASKED = ["--prior", "0.6", "--quiet", *TINY]
 

@@ -11,11 +11,10 @@ import pytest
 from image_tools import bomb, picture, write_pictures
 from PIL import Image
 
-from splitpu.data import image_cache
-from splitpu.data.folders import read_images
-from splitpu.data.image_headers import Headers, choose_spec
-from splitpu.data.images import BadImage, Header, ImageSpec, decode, read_header
-from splitpu.engine.file_rows import FileRows
+from splitpu.data.images.decode import BadImage, Header, Headers, ImageSpec, choose_spec, decode, read_header
+from splitpu.data.images.decode import cache as image_cache
+from splitpu.data.images.folders import read_images
+from splitpu.engine.rows import FileRows
 from splitpu.errors import DiskFull
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -182,7 +181,7 @@ def test_several_processes_give_the_same(tmp_path: Path, cache: Path, monkeypatc
         paths[10 * number].write_bytes(b"")
     alone = read_images([tmp_path / "a"])
     monkeypatch.setenv("SPLITPU_CACHE", str(cache / "second"))
-    monkeypatch.setattr("splitpu.data.image_work.process_count", lambda *_: 2)
+    monkeypatch.setattr("splitpu.data.images.cache.process_count", lambda *_: 2)
     together = read_images([tmp_path / "a"])
     assert together.files == alone.files and together.skipped == alone.skipped
     np.testing.assert_array_equal(together.pixels, alone.pixels)
@@ -190,7 +189,7 @@ def test_several_processes_give_the_same(tmp_path: Path, cache: Path, monkeypatc
 
 READS_IN_TWO_PROCESSES = """
 import time
-from splitpu.data.image_work import _mapped
+from splitpu.data.images.cache import _mapped
 
 def done(task):
     return ["done"]

@@ -261,9 +261,7 @@ def test_wrong_words(
     monkeypatch.chdir(place)
     np.save("wide.npy", np.zeros((30, 9)))
     before = set(os.listdir(place))
-    monkeypatch.setattr(
-        "splitpu.cli.estimating.prior_for", lambda *_, **__: pytest.fail("refused only after the prior")
-    )
+    monkeypatch.setattr("splitpu.cli.train.prior_for", lambda *_, **__: pytest.fail("refused only after the prior"))
     assert saying in refused(capsys, *words)
     assert set(os.listdir(place)) == before
 

@@ -6,9 +6,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from triton_tools import needs_interpreter, run_interpreted
 
-from splitpu.kernels import allow_kernels, last_rows, normalise
-from splitpu.kernels.thin_convolution import matrix_convolution
-from splitpu.networks import build_network
+from splitpu.kernels.batch_norm import normalise
+from splitpu.kernels.convolution import matrix_convolution
+from splitpu.kernels.dispatch import allow_kernels, last_rows
+from splitpu.networks.build import build_network
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -52,8 +53,8 @@ def test_without_a_gpu_the_layer_itself_runs() -> None:
 
 def compare_fused_norm(device: str, dtype: torch.dtype, tolerance: float) -> None:
     """Forward, backward and running statistics against torch in double precision."""
-    from splitpu.kernels import norm_relu_triton
-    from splitpu.kernels.norm_relu import _FusedNormalise
+    from splitpu.kernels import batch_norm_triton as norm_relu_triton
+    from splitpu.kernels.batch_norm import _FusedNormalise
 
     norm_relu_triton._PROGRAMS = 4 if device == "cpu" else norm_relu_triton._PROGRAMS  # several tiles a program
 

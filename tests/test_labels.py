@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from splitpu.data.pudata import binary_truth, labelled_mask
 from splitpu.errors import InputError
-from splitpu.labels import binary_truth, labelled_mask
 
 
 @pytest.mark.parametrize(

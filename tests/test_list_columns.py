@@ -10,9 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from splitpu import SplitPUClassifier
-from splitpu.data.table_files import read_table, write_parquet
-from splitpu.data.table_frames import rows_for_table_model
-from splitpu.data.tables import TableData, TableRecipe, TableSource, read_table_data
+from splitpu.data.tables.encode import TableData, TableRecipe, TableSource, read_table_data, rows_for_table_model
+from splitpu.data.tables.read import read_table, write_parquet
 from splitpu.errors import InputError
 
 ROWS, WIDTH = 40, 3

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from cli_tools import run_cli
 
-from splitpu.data import load_named, make_pu
-from splitpu.data.medical import local_file, why_missing
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.medical import local_file, why_missing
+from splitpu.data.public.named_set import make_pu
 from splitpu.errors import InputError
 
 Capture = pytest.CaptureFixture[str]

@@ -9,10 +9,14 @@ import torch
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 
 from splitpu import InputError, SplitPUClassifier
-from splitpu.config import Config, apply_overrides, preset
-from splitpu.data import PUData, load_named, make_pu, true_prior
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.config.schema import Config
+from splitpu.data.public.datasets import load_named
+from splitpu.data.public.named_set import make_pu, true_prior
+from splitpu.data.pudata import PUData
 from splitpu.methods.registry import sections_in_use
-from splitpu.networks.ensemble import Ensemble
+from splitpu.networks.backbones import Ensemble
 from splitpu.onnx_export import export_onnx
 from splitpu.training import Training, profile_of, train
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from splitpu import InputError, preset, train
-from splitpu.config import apply_overrides
-from splitpu.data import PUData
-from splitpu.networks import Backbone, Outputs
+from splitpu.config.parse import apply_overrides
+from splitpu.data.pudata import PUData
+from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.training import Training
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

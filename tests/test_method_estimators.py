@@ -11,11 +11,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import splitpu
 from splitpu import estimators
-from splitpu.data import PUData
+from splitpu.data.pudata import PUData
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.estimators.base import PUEstimator
 from splitpu.methods.registry import METHODS
-from splitpu.prior import PriorEstimate, estimate_prior
+from splitpu.prior.estimate import PriorEstimate, estimate_prior
 
 SMALL = {"batch_size": 64, "positives_per_batch": 32, "augment": False, "optimiser.rate": 0.01}
 # The base tolerates a negative risk below zero: in scikit-learn's data it is, since every positive is labelled.

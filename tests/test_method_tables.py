@@ -8,17 +8,16 @@ import pytest
 from experiment_tools import made_up, units_of
 
 from splitpu.cli import main
-from splitpu.config import Config, apply_overrides
+from splitpu.config.parse import apply_overrides
+from splitpu.config.schema import Config
 from splitpu.errors import InputError
-from splitpu.experiments import __main__ as plain
-from splitpu.experiments.choosing import candidates
-from splitpu.experiments.costs import guessed_seconds
-from splitpu.experiments.declared import experiments
-from splitpu.experiments.planning import plan_lines
-from splitpu.experiments.rendering import render
-from splitpu.experiments.store import ResultStore
-from splitpu.experiments.units import planned_units
 from splitpu.methods.registry import METHODS
+from splitpu.reproduce import __main__ as plain
+from splitpu.reproduce.declared import experiments
+from splitpu.reproduce.pages import render
+from splitpu.reproduce.store import ResultStore, plan_lines
+from splitpu.reproduce.summary import candidates
+from splitpu.reproduce.units import guessed_seconds, planned_units
 
 Capture = pytest.CaptureFixture[str]
 TABLES = ("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits")

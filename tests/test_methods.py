@@ -11,14 +11,14 @@ from method_tools import RIVALS, SECTIONS, budget, settings, weights
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from splitpu.config import Config, TeacherName
-from splitpu.data import HeldOut, PUData
+from splitpu.config.schema import Config, TeacherName
+from splitpu.data.pudata import HeldOut, PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
 from splitpu.engine.stage import Observer, Stage
 from splitpu.errors import Interrupted
 from splitpu.methods.registry import METHODS, find_method
-from splitpu.models import Model
+from splitpu.model import Model
 from splitpu.training import Training, train
 
 

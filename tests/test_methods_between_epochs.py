@@ -24,21 +24,15 @@ from step_tools import (
 )
 from torch import Tensor, nn
 
-from splitpu.config.methods import (
-    DistPUConfig,
-    P3MixConfig,
-    PUbNConfig,
-    PUUPLConfig,
-    SelfPUConfig,
-)
-from splitpu.data import PUData
+from splitpu.config.schema import DistPUConfig, P3MixConfig, PUbNConfig, PUUPLConfig, SelfPUConfig
+from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord, Stage
-from splitpu.methods.distpu import train_dist_pu
+from splitpu.methods.dist_pu import train_dist_pu
 from splitpu.methods.p3mix import P3MixTask, train_p3mix
 from splitpu.methods.pubn import PUbNTask, train_pubn
 from splitpu.methods.puupl import next_labels
-from splitpu.methods.selfpu import following_weight, train_self_pu
-from splitpu.networks.backbone import Outputs
+from splitpu.methods.self_pu import following_weight, train_self_pu
+from splitpu.networks.backbones import Outputs
 
 
 class Made:

@@ -9,14 +9,14 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from splitpu.losses import logistic_loss, nnpu_risk, prediction_entropy
+from splitpu.methods.common import half_of_largest, mixed
 from splitpu.methods.dan import adversarial_value
-from splitpu.methods.distpu import distribution_loss
-from splitpu.methods.parts import half_of_largest, mixed
+from splitpu.methods.dist_pu import distribution_loss
 from splitpu.methods.pubn import pubn_risk
 from splitpu.methods.puupl import mutual_information
-from splitpu.methods.selfpu import gated_agreement, partly_trusted_risk
+from splitpu.methods.self_pu import gated_agreement, partly_trusted_risk
 from splitpu.methods.vpu import mixing_penalty, variational_loss
-from splitpu.networks.ensemble import mean_probability_logit
+from splitpu.networks.backbones import mean_probability_logit
 
 Array = NDArray[np.float64]
 Scored = tuple[Array, Array]  # logits and scores

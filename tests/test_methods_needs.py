@@ -7,9 +7,11 @@ import pytest
 import torch
 from method_tools import settings, weights
 
-from splitpu.config import Config, DataProfile, MethodName, TeacherName, apply_overrides, preset
-from splitpu.data import PUData
-from splitpu.engine.optimise import build_optimiser, rate_at
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import DataProfile, preset
+from splitpu.config.schema import Config, MethodName, TeacherName
+from splitpu.data.pudata import PUData
+from splitpu.engine.optimiser import build_optimiser, rate_at
 from splitpu.errors import InputError
 from splitpu.methods.registry import METHODS, find_method, sections_in_use
 from splitpu.training import train

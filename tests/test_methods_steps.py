@@ -25,24 +25,16 @@ from step_tools import (
 )
 from torch import Tensor
 
-from splitpu.config.methods import (
-    DANConfig,
-    DistPUConfig,
-    PUbNConfig,
-    PUUPLConfig,
-    SelfPUConfig,
-    VPUConfig,
-)
-from splitpu.config.schema import Config
-from splitpu.config.small import methods_fitted_to
+from splitpu.config.presets import methods_fitted_to
+from splitpu.config.schema import Config, DANConfig, DistPUConfig, PUbNConfig, PUUPLConfig, SelfPUConfig, VPUConfig
+from splitpu.methods.common import shuffled
 from splitpu.methods.dan import DANTask
-from splitpu.methods.distpu import DistributionTask, MixingTask
-from splitpu.methods.parts import shuffled
+from splitpu.methods.dist_pu import DistributionTask, MixingTask
 from splitpu.methods.pubn import PUbNTask
 from splitpu.methods.puupl import PUUPLTask
-from splitpu.methods.selfpu import SelfPUTask
+from splitpu.methods.self_pu import SelfPUTask
 from splitpu.methods.vpu import VPUTask
-from splitpu.networks.backbone import Outputs
+from splitpu.networks.backbones import Outputs
 
 
 def vpu_loss(w: Array, weights: Array, share: float) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from splitpu.metrics import evaluate_scores, finite_or_none
+from splitpu.evaluation.metrics import evaluate_scores, finite_or_none
 
 
 @settings(deadline=None, max_examples=50)

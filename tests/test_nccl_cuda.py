@@ -15,10 +15,10 @@ from test_parallel import tiny_images
 from torch import distributed as dist
 
 from splitpu import preset, train
-from splitpu.config import apply_overrides
-from splitpu.data import PUData
-from splitpu.engine.parallel import SharedStep
-from splitpu.engine.steps import Step
+from splitpu.config.parse import apply_overrides
+from splitpu.data.pudata import PUData
+from splitpu.engine.data_parallel import SharedStep
+from splitpu.engine.step import Step
 from splitpu.training import Training
 
 DEVICE, BACKEND = "cuda", "nccl"

@@ -6,7 +6,7 @@ from network_tools import batch_for, check_outputs
 from torch import nn
 
 from splitpu.errors import InputError
-from splitpu.networks import FEW_IMAGES, build_network, choose_network
+from splitpu.networks.build import FEW_IMAGES, build_network, choose_network
 
 IMAGE_NETWORKS = ("cnn-small", "cnn13", "resnet18")
 FLAT_NETWORKS = ("mlp", *IMAGE_NETWORKS)  # the one for volumes has tests of its own

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional
 
 from splitpu.errors import InputError
-from splitpu.experiments.noise_detection import coherence, first_convolution_gradients, penalised_regression_suspicion
-from splitpu.networks import build_network
+from splitpu.networks.build import build_network
+from splitpu.reproduce.figures import coherence, first_convolution_gradients, penalised_regression_suspicion
 
 
 def test_penalised_regression_finds_planted_noise() -> None:

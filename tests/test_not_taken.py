@@ -12,15 +12,15 @@ from splitpu_tools import QUICK, mixture
 
 from splitpu import SplitPUClassifier, SplitPUWarning
 from splitpu.cli import main
-from splitpu.cli.result_table import show_result
+from splitpu.cli.display import show_result
 from splitpu.engine.stage import Observer
-from splitpu.experiments.declared import experiments
-from splitpu.experiments.running import Workplace, run_unit
-from splitpu.experiments.summary import reading
-from splitpu.experiments.units import smoke_units
-from splitpu.methods import student
+from splitpu.methods import split_pu as student
+from splitpu.reproduce.declared import experiments
+from splitpu.reproduce.summary import reading
+from splitpu.reproduce.unit_runs import Workplace, run_unit
+from splitpu.reproduce.units import smoke_units
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.several import mean_rows, seed_rows, summary_of
+from splitpu.runs.grid import mean_rows, seed_rows, summary_of
 
 ALL_POSITIVE = ("student.optimiser.rate=0.1", "student.positive_weight=100", "student.positives_per_batch=16")
 NOT_TAKEN = ["round 1 student, not taken", "round 2 student, not taken"]

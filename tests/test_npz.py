@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from splitpu.data import PUData, read_features, read_npz
-from splitpu.data.npz import read_names
+from splitpu.data.array_files import read_features, read_names, read_npz
+from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from cli_tools import must_refuse, write_npz
 
-from splitpu.cli.option_words import as_options
+from splitpu.cli.options import as_options
 from splitpu.cli.progress import BarDisplay, LineDisplay, ProgressDisplay
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from splitpu.config import config_from_dict, preset
-from splitpu.data import PUData
+from splitpu.config.parse import config_from_dict
+from splitpu.config.presets import preset
+from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
 from splitpu.training import Training, train
 

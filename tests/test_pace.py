@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from splitpu import preset
-from splitpu.cli.pace import LongRun
-from splitpu.data import PUData
+from splitpu.cli.train import LongRun
+from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord
 
 

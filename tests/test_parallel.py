@@ -16,7 +16,7 @@ from process_tools import PATIENCE_WITH_SEVERAL, start_python
 from safetensors.torch import load_file
 
 from splitpu.cli import main
-from splitpu.engine.world import World
+from splitpu.engine.distributed import World
 from splitpu.errors import InputError, RankLost
 
 # Plain gradient descent: Adam divides by the size of a gradient, so where that is next to nothing its steps show the

@@ -13,8 +13,8 @@ from image_tools import write_pictures
 from pydicom.data import get_testdata_file
 from volume_tools import scan, write_series
 
-from splitpu.data.folders import FolderSource, read_folders, read_images
-from splitpu.data.volumes import VolumeReader, holds_volumes
+from splitpu.data.images.folders import FolderSource, read_folders, read_images
+from splitpu.data.volumes.reader import VolumeReader, holds_volumes
 from splitpu.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -12,14 +12,16 @@ from engine_tools import same, stage, weights
 from stopping import StopAt
 from torch import Tensor, nn
 
-from splitpu.config import apply_overrides, preset
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
+from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import _forward
-from splitpu.engine.pieces import LighterForward, rows_go_alone
+from splitpu.engine.low_memory import LighterForward, rows_go_alone
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.losses import nnpu_risk
-from splitpu.networks import Backbone, Outputs, build_network
+from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.networks.build import build_network
 from splitpu.training import profile_of, train
 
 

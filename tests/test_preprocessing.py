@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from splitpu.data import Preprocessing
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.errors import InputError, ModelFileError
 
 NOISE = np.random.default_rng(0)

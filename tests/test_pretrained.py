@@ -16,10 +16,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from splitpu.errors import InputError
-from splitpu.networks.imagenet import imagenet_weights
-from splitpu.networks.pretrained import fitted_to_channels, read_pretrained, transfer
-from splitpu.networks.resnet import ResNet18
-from splitpu.runs.starting_weights import weights_file
+from splitpu.networks.backbones import ResNet18
+from splitpu.networks.build import weights_file
+from splitpu.networks.pretrained import fitted_to_channels, imagenet_weights, read_pretrained, transfer
 
 Capture = pytest.CaptureFixture[str]
 

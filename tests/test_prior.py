@@ -7,11 +7,24 @@ import pytest
 from prior_tools import mixture, pu_mixture
 
 from splitpu import load_named, make_pu
-from splitpu.data import true_prior
-from splitpu.prior import bbe, dedpul, estimate_prior, km2, penl1, population_share, tice
-from splitpu.prior.learners import KernelLogistic
-from splitpu.prior.scores import classical_scores, pu_scores
-from splitpu.prior.tedn import APART, without_likely_positives
+from splitpu.data.public.named_set import true_prior
+from splitpu.prior import (
+    algorithms as bbe,
+)
+from splitpu.prior import (
+    algorithms as dedpul,
+)
+from splitpu.prior import (
+    algorithms as km2,
+)
+from splitpu.prior import (
+    algorithms as penl1,
+)
+from splitpu.prior import (
+    algorithms as tice,
+)
+from splitpu.prior.estimate import estimate_prior, population_share
+from splitpu.prior.scores import APART, KernelLogistic, classical_scores, pu_scores, without_likely_positives
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
@@ -57,7 +70,7 @@ def test_held_out_scores_do_not_know_the_labels():
 
 def test_rows_that_are_only_judged_score_like_the_others(monkeypatch):
     """Rows that nothing was learned from come out where their kind does."""
-    monkeypatch.setattr("splitpu.prior.learners.TREES", 10)
+    monkeypatch.setattr("splitpu.prior.scores.TREES", 10)
     rng = np.random.default_rng(0)
     positive = np.arange(600) % 3 == 0
     features, labelled = rng.normal(size=(600, 2)) + 3 * positive[:, None], positive & (np.arange(600) < 240)
@@ -72,7 +85,7 @@ def test_rows_that_are_only_judged_score_like_the_others(monkeypatch):
 def test_more_unlabelled_rows_are_judged_than_learned_from(monkeypatch):
     import splitpu.prior.scores as module
 
-    monkeypatch.setattr("splitpu.prior.learners.TREES", 5)
+    monkeypatch.setattr("splitpu.prior.scores.TREES", 5)
     monkeypatch.setattr(module, "MOST_UNLABELLED", 100)
     monkeypatch.setattr(module, "MOST_JUDGED", 250)
     data = pu_mixture(0.4, positives=50, unlabelled=400, features=3)
@@ -102,7 +115,7 @@ def test_consensus_and_its_interval(scenario):
 
 
 def test_every_cross_fitting_has_folds_of_its_own(monkeypatch):
-    monkeypatch.setattr("splitpu.prior.learners.TREES", 10)
+    monkeypatch.setattr("splitpu.prior.scores.TREES", 10)
     rng = np.random.default_rng(0)
     labelled = np.arange(120) < 30
     features = rng.normal(size=(120, 2)) + labelled[:, None]

@@ -6,11 +6,10 @@ import warnings
 import numpy as np
 import torch
 
-from splitpu.data import PUData
-from splitpu.networks import build_network
+from splitpu.data.pudata import PUData
+from splitpu.networks.build import build_network
 from splitpu.prior.network_scores import Mirrored, _made_small, network_scores
-from splitpu.prior.scores import pu_scores
-from splitpu.prior.tedn import CrossFitted
+from splitpu.prior.scores import CrossFitted, pu_scores
 
 
 def test_images_through_the_networks(monkeypatch):

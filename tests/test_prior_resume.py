@@ -17,10 +17,10 @@ from stopping import StopAt
 
 import splitpu.prior.network_scores as networks
 from splitpu.cli import main
-from splitpu.data import PUData
+from splitpu.data.pudata import PUData
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.errors import DiskError, InputError, Interrupted
-from splitpu.runs.prior_under_way import kept_until_known
+from splitpu.runs.prior_stage import kept_until_known
 
 Capture = pytest.CaptureFixture[str]
 ASKED = ["--method", "nnpu", "--device", "cpu", *TINY]

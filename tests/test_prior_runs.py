@@ -203,7 +203,7 @@ def test_an_estimate_that_rows_are_too_few_for_is_not_announced(command: str, tm
 def test_impossible_settings_are_refused_before_the_prior_is_estimated(
     words: list[str], sentence: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("splitpu.cli.estimating.prior_for", lambda *_, **__: pytest.fail("estimated"))
+    monkeypatch.setattr("splitpu.cli.train.prior_for", lambda *_, **__: pytest.fail("estimated"))
     data = write_npz(tmp_path / "pu.npz", X_test=None, y_test=None, truth=None)
     must_refuse(capsys, "fit", data, "--out", tmp_path / "run", "--quiet", *words, saying=sentence)
     assert not (tmp_path / "run").exists()

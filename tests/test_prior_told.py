@@ -9,9 +9,8 @@ from prior_tools import pu_mixture
 from sklearn.base import clone
 
 from splitpu import InputError, SplitPUClassifier, SplitPUWarning
-from splitpu.data import PUData
-from splitpu.prior import estimate_prior, population_share, resolve_prior
-from splitpu.prior.estimate import QUICK
+from splitpu.data.pudata import PUData
+from splitpu.prior.estimate import QUICK, estimate_prior, population_share, resolve_prior
 
 
 def test_every_estimator_has_an_interval():

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from splitpu.data import HeldOut, PUData, check_prior, chunks
+from splitpu.data.pudata import HeldOut, PUData, check_prior
 from splitpu.errors import InputError
+from splitpu.utils import arrays as chunks
 
 NOISE = np.random.default_rng(0)
 

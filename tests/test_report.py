@@ -12,9 +12,10 @@ from browser import find_browser, screenshot, visit
 from fake_report import fake_report, vector_samples
 from PIL import Image
 
-from splitpu.report import ReportData, RoundReport, Sample, render, write_report
+from splitpu.report.contents import ReportData, RoundReport, Sample
 from splitpu.report.outcome import figures, headline, next_steps
-from splitpu.report.predictions import called_positive
+from splitpu.report.render import render, write_report
+from splitpu.report.training_section import called_positive
 
 HOSTILE = (
     "</title></script></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&\x00\ud800\u202e" + "w" * 300
@@ -247,7 +248,7 @@ def test_the_file_is_replaced_in_one_move(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("splitpu.report.page.outcome.headline", fail)
+    monkeypatch.setattr("splitpu.report.render.outcome.headline", fail)
     with pytest.raises(KeyboardInterrupt):
         write_report(path, fake_report())
     assert path.read_text(encoding="utf-8") == whole

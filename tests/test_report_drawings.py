@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from splitpu.errors import InputError
-from splitpu.report.charts import Mark, Series, histogram, line_chart, share_bar, stacked_bar
-from splitpu.report.png import encode_png
-from splitpu.report.scales import round_axis, span_of
+from splitpu.report.charts import (
+    Mark,
+    Series,
+    encode_png,
+    histogram,
+    line_chart,
+    round_axis,
+    share_bar,
+    span_of,
+    stacked_bar,
+)
 
 NUMBERS = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 

@@ -154,12 +154,12 @@ def test_control_c_as_soon_as_there_is_a_run_says_how_to_go_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(
-            "splitpu.cli.fit_seeds._train_and_show" if seeds else "splitpu.cli.fit._train_and_show", interrupted
+            "splitpu.cli.seed_runs._train_and_show" if seeds else "splitpu.cli.train._train_and_show", interrupted
         )
         code, _, said = run_cli(capsys, "fit", data, "--out", out, *SETTINGS, *seeds)
     assert (code, said) == (130, f"stopped; continue with: splitpu fit --resume {out}\n")
     with monkeypatch.context() as patched:
-        patched.setattr("splitpu.cli.fit.begin_asked", interrupted)
+        patched.setattr("splitpu.cli.train.begin_asked", interrupted)
         code, _, said = run_cli(capsys, "fit", data, "--out", tmp_path / "never", *SETTINGS)
     assert code == 130 and "before there was anything to keep" in said
 
@@ -175,7 +175,7 @@ def test_finished_but_killed_before_the_result_was_written(
 
     out = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("splitpu.runs.fitting.write_report", die)
+        patched.setattr("splitpu.runs.run.write_report", die)
         with pytest.raises(Killed):
             main(["fit", str(data), "--out", str(out), *SETTINGS])
     assert main(["fit", "--resume", str(out), "--quiet"]) == 0
@@ -205,7 +205,7 @@ def test_a_run_goes_on_in_the_precision_it_began_with(
     monkeypatch.setattr("splitpu.engine.hardware._cpu_has_bf16", lambda: False)
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     with monkeypatch.context() as patched:
-        patched.setattr("splitpu.runs.fitting.write_report", lambda *_: 1 / 0)
+        patched.setattr("splitpu.runs.run.write_report", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             main([*words, "--out", str(out)])
     if not noted:

@@ -8,7 +8,7 @@ from stopping import StopAt
 from test_side_by_side import PRIOR
 
 from splitpu import load_named, make_pu, preset, train
-from splitpu.config import apply_overrides
+from splitpu.config.parse import apply_overrides
 from splitpu.errors import Interrupted
 
 SHORT = apply_overrides(

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
-from splitpu.config import Config
+from splitpu.config.schema import Config
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import DiskFull, InputError
-from splitpu.files import disk_errors_in_words, replacing, write_text
-from splitpu.runs import Request, RunFolder, Source, fitting
-from splitpu.runs.observers import MetricsFile
-from splitpu.runs.several import SeedsFolder
+from splitpu.runs import run as fitting
+from splitpu.runs.folder import RunFolder
+from splitpu.runs.grid import SeedsFolder
+from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import load_request, load_source
+from splitpu.training import MetricsFile
+from splitpu.utils.files import disk_errors_in_words, replacing, write_text
 
 
 def a_request(**changes: object) -> Request:
@@ -46,7 +48,7 @@ def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("splitpu.drafts.os.rename", refuse)
+    monkeypatch.setattr("splitpu.utils.files.os.rename", refuse)
     with pytest.raises(InputError, match="disk is full"):
         RunFolder.create(tmp_path / "runs" / "new", a_request(), Config())
     assert list(tmp_path.iterdir()) == []

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
 
-from splitpu.data import PUData
-from splitpu.evaluation.doubtful import most_doubtful
-from splitpu.runs import RunFolder, Source
-from splitpu.runs.page import surest
+from splitpu.data.pudata import PUData
+from splitpu.evaluation.metrics import most_doubtful
+from splitpu.runs.folder import RunFolder
+from splitpu.runs.report_data import surest
+from splitpu.runs.request import Source
+from splitpu.runs.results import expected_positive_share
 from splitpu.runs.sources import load_source
-from splitpu.runs.summary import expected_positive_share
 
 # ------------------------------------------------------------------------------------------------------ a finished run
 

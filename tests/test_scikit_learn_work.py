@@ -33,13 +33,13 @@ from splitpu import (
     train,
     train_side_by_side,
 )
-from splitpu.config import config_from_dict
-from splitpu.data import HeldOut
-from splitpu.estimators import PUEstimator
-from splitpu.evaluation import check_random_labelling, cross_fitted_decisions
-from splitpu.evaluation.scoring import decisions
-from splitpu.experiments.declared import experiments
-from splitpu.experiments.harness import smoke
+from splitpu.config.parse import config_from_dict
+from splitpu.data.pudata import HeldOut
+from splitpu.estimators.base import PUEstimator
+from splitpu.evaluation.diagnostics import check_random_labelling
+from splitpu.evaluation.scikit_learn import cross_fitted_decisions, decisions
+from splitpu.reproduce.declared import experiments
+from splitpu.reproduce.runner import smoke
 
 RNG = np.random.default_rng(0)
 ROWS = np.concatenate([RNG.normal(2, 1, (60, 3)), RNG.normal(-2, 1, (60, 3))]).astype(np.float32)

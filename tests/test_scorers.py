@@ -11,14 +11,16 @@ from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV, cr
 from sklearn.neighbors import KNeighborsClassifier
 
 from splitpu import InputError, NNPUClassifier, SplitPUClassifier
-from splitpu.evaluation import (
+from splitpu.evaluation.metrics import evaluate_pu
+from splitpu.evaluation.scikit_learn import (
+    AT_THE_THRESHOLD,
+    CHOICES,
     PUStratifiedKFold,
     cross_fitted_decisions,
-    evaluate_pu,
+    decisions,
     make_pu_scorer,
     pu_train_test_split,
 )
-from splitpu.evaluation.scoring import AT_THE_THRESHOLD, CHOICES, decisions
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,12 +10,12 @@ import torch
 from selection_tools import PRIOR, QUICK, WILD, pu_data, trained
 
 from splitpu import InputError, train
-from splitpu.config import config_from_dict
-from splitpu.data import PUData
+from splitpu.config.parse import config_from_dict
+from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import Interrupted
-from splitpu.methods.choosing import TERM
-from splitpu.selection import hold_out, nnpu_value, pu_criterion, set_aside, variational_value
+from splitpu.evaluation.held_out import hold_out, nnpu_value, pu_criterion, set_aside, variational_value
+from splitpu.methods.context import TERM
 from splitpu.training import Training
 
 

@@ -14,20 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from splitpu import load_named, make_pu, preset, train, train_side_by_side
-from splitpu.config import EngineConfig, apply_overrides
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.schema import EngineConfig
+from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.lanes import SharedRows, in_lanes, runs_at_once
-from splitpu.engine.seeds import StageDraws, seeded
+from splitpu.engine.parallel_runs import SharedRows, in_lanes, runs_at_once
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUWarning
-from splitpu.experiments.declared import experiments
-from splitpu.experiments.harness import run_units
-from splitpu.experiments.running import Workplace
-from splitpu.experiments.store import ResultStore
-from splitpu.experiments.units import smoke_units
-from splitpu.listening import collected_warnings
+from splitpu.reproduce.declared import experiments
+from splitpu.reproduce.runner import run_units
+from splitpu.reproduce.store import ResultStore
+from splitpu.reproduce.unit_runs import Workplace
+from splitpu.reproduce.units import smoke_units
 from splitpu.training import Training
+from splitpu.utils.torch_state import StageDraws, seeded
+from splitpu.utils.warnings import collected_warnings
 
 SEEDS = (0, 1, 2)
 PRIOR = 0.49

@@ -9,11 +9,11 @@ from test_side_by_side import PRIOR, SEEDS, Dropping
 from torch import nn
 
 from splitpu import load_named, make_pu, preset, train, train_side_by_side
-from splitpu.config import apply_overrides
-from splitpu.data import PUData
-from splitpu.engine.lanes import SharedRows, in_lanes
-from splitpu.engine.seeds import StageDraws
+from splitpu.config.parse import apply_overrides
+from splitpu.data.pudata import PUData
+from splitpu.engine.parallel_runs import SharedRows, in_lanes
 from splitpu.training import Training
+from splitpu.utils.torch_state import StageDraws
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

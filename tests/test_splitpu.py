@@ -4,7 +4,7 @@ import pytest
 import torch
 from splitpu_tools import configured, mixture, run
 
-from splitpu.networks import build_network
+from splitpu.networks.build import build_network
 from splitpu.training import open_context
 
 ABLATIONS = (

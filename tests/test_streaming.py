@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from splitpu.config import apply_overrides, preset
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
 from splitpu.config.schema import EngineConfig, ViewsConfig
-from splitpu.data import PUData, array_files
-from splitpu.data.preprocess import Preprocessing
+from splitpu.data import array_files
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.pudata import PUData
 from splitpu.engine import inference
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import RowStore, joined, picked_by_words
 from splitpu.errors import InputError
-from splitpu.networks import build_network
-from splitpu.networks.backbone import Outputs
+from splitpu.networks.backbones import Outputs
+from splitpu.networks.build import build_network
 from splitpu.training import profile_of, train
 from splitpu.views import Views
 
@@ -181,7 +183,7 @@ def test_too_little_memory_names_what_to_lower(error: Exception, monkeypatch: py
     def no_room(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("splitpu.methods.base.BaseTask.step", no_room)
+    monkeypatch.setattr("splitpu.methods.base_model.BaseTask.step", no_room)
     data = PUData.from_arrays(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 6 == 0)
     config = apply_overrides(preset("default", profile_of(data)), ["base.batch_size=32", "engine.threads=1"])
     with pytest.raises(InputError, match=r"ran out of memory in stage base with .*32 population.*base\.batch_size"):

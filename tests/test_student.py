@@ -10,9 +10,9 @@ from splitpu_tools import configured, mixture, run
 from splitpu.engine.stage import Batch
 from splitpu.errors import SplitPUWarning
 from splitpu.losses import generalised_jensen_shannon, soft_cross_entropy
-from splitpu.methods import student
+from splitpu.methods import split_pu as student
 from splitpu.methods.context import Teacher
-from splitpu.methods.student_task import StudentTask, feature_predictor
+from splitpu.methods.student_loss import StudentTask, feature_predictor
 from splitpu.training import open_context, train
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from cli_tools import TINY, must_do, run_cli, tiny_arrays
 
-from splitpu.data.table_files import read_table, write_parquet
-from splitpu.data.tables import TableRecipe, TableSource, read_table_data
+from splitpu.data.tables.encode import TableRecipe, TableSource, read_table_data
+from splitpu.data.tables.read import read_table, write_parquet
 from splitpu.errors import InputError
-from splitpu.prior.resolve import ResolvedPrior
+from splitpu.prior.estimate import ResolvedPrior
 
 Capture = pytest.CaptureFixture[str]
 
@@ -131,7 +131,7 @@ def test_a_run_is_evaluated_as_its_columns_were_once_understood(tmp_path: Path, 
     flagged = [f"{number % 5 < 2},{row}" for number, row in enumerate(rows)]
     table.write_text("\n".join([f"flag,{heading}", *flagged]))
     with pytest.MonkeyPatch.context() as earlier:
-        earlier.setattr("splitpu.data.tables.truth_as_numbers", lambda values: values)
+        earlier.setattr("splitpu.data.tables.encode.truth_as_numbers", lambda values: values)
         words = ["fit", table, "--label", "state", "--prior", 0.5, "--out", tmp_path / "run", "--quiet", *TINY]
         assert run_cli(capsys, *words)[0] == 0
     for command in (["evaluate"], ["sensitivity", "--steps", 2]):
@@ -168,7 +168,7 @@ def test_what_is_wrong_with_the_data_is_said_once_and_before_the_prior_is_estima
         said_before.append(capsys.readouterr().err)
         return ResolvedPrior(0.5, None, "given")
 
-    monkeypatch.setattr("splitpu.cli.estimating.prior_for", noting)
+    monkeypatch.setattr("splitpu.cli.train.prior_for", noting)
     rows = [f"{row},2023-03-0{1 + row % 9},{int(row % 3 == 0)}" for row in range(60)]
     (tmp_path / "t.csv").write_text("\n".join(["x,seen,s", *rows]))
     _, _, err = run_cli(

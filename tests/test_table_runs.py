@@ -13,13 +13,13 @@ from cli_tools import TINY, must_do, must_refuse, run_cli
 from table_tools import rows_of, write_csv
 
 from splitpu.cli import main
-from splitpu.config import EngineConfig
-from splitpu.data.table_files import read_table
-from splitpu.data.tables import TableRecipe
+from splitpu.config.schema import EngineConfig
+from splitpu.data.tables.encode import TableRecipe
+from splitpu.data.tables.read import read_table
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
-from splitpu.estimators import SplitPUClassifier
-from splitpu.models import Model
+from splitpu.estimators.classifiers import SplitPUClassifier
+from splitpu.model import Model
 
 Capture = pytest.CaptureFixture[str]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from table_tools import rows_of, write_csv
 
-from splitpu.data.table_files import read_table, write_parquet
-from splitpu.data.tables import TableRecipe, TableSource, read_table_data
+from splitpu.data.tables.encode import TableRecipe, TableSource, read_table_data
+from splitpu.data.tables.read import read_table, write_parquet
 from splitpu.errors import InputError, ModelFileError
 
 

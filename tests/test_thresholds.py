@@ -13,7 +13,7 @@ from splitpu_tools import configured, mixture
 
 from splitpu.methods import thresholds
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
-from splitpu.report.text import percent
+from splitpu.report.contents import percent
 from splitpu.training import train
 
 

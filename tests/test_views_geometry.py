@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 from view_tools import CALM, image_preprocessing, random_images, seeded, unnormalised
 
-from splitpu.data.preprocess import Preprocessing
-from splitpu.effects import blurred, cropping, moved, one_after_the_other, turning
+from splitpu.augmentation import blurred, cropping, moved, one_after_the_other, turning
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.views import Views
 
 

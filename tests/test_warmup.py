@@ -12,8 +12,10 @@ from sklearn.linear_model import LogisticRegression
 
 from splitpu import SplitPUClassifier, VPUClassifier, load_named
 from splitpu.cli import main
-from splitpu.config import Config, DataProfile, apply_overrides, preset
-from splitpu.data import PUData
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import DataProfile, preset
+from splitpu.config.schema import Config
+from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import InputError, Interrupted
 from splitpu.methods.context import Context

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, write_npz
 
-from splitpu.evaluation import find_worthlessness
+from splitpu.evaluation.diagnostics import find_worthlessness
 from splitpu.runs.folder import RunFolder
 
 Capture = pytest.CaptureFixture[str]

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from splitpu.config.schema import ViewsConfig
-from splitpu.data.preprocess import Preprocessing
+from splitpu.data.preprocessing import Preprocessing
 
 CALM = ViewsConfig(
     crop_padding=0.0,

@@ -9,10 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from splitpu.config import Config, preset
-    from splitpu.data import PUData, load_named, make_pu
+    from splitpu.config.presets import preset
+    from splitpu.config.schema import Config
+    from splitpu.data.public.datasets import load_named
+    from splitpu.data.public.named_set import make_pu
+    from splitpu.data.pudata import PUData
     from splitpu.errors import InputError, ModelFileError, SplitPUError, SplitPUWarning
-    from splitpu.estimators import (
+    from splitpu.estimators.classifiers import (
         DANClassifier,
         DistPUClassifier,
         NaivePUClassifier,
@@ -25,11 +28,11 @@ if TYPE_CHECKING:
         UPUClassifier,
         VPUClassifier,
     )
-    from splitpu.evaluation import PUStratifiedKFold, evaluate_pu, make_pu_scorer, pu_train_test_split
-    from splitpu.models import Model
-    from splitpu.prior import estimate_prior
-    from splitpu.side_by_side import train_side_by_side
-    from splitpu.training import train
+    from splitpu.evaluation.metrics import evaluate_pu
+    from splitpu.evaluation.scikit_learn import PUStratifiedKFold, make_pu_scorer, pu_train_test_split
+    from splitpu.model import Model
+    from splitpu.prior.estimate import estimate_prior
+    from splitpu.training import train, train_side_by_side
 
     __version__: str
 
@@ -39,7 +42,7 @@ _HOMES = {
     "DANClassifier": "splitpu.estimators",
     "DistPUClassifier": "splitpu.estimators",
     "InputError": "splitpu.errors",
-    "Model": "splitpu.models",
+    "Model": "splitpu.model",
     "ModelFileError": "splitpu.errors",
     "NNPUClassifier": "splitpu.estimators",
     "NaivePUClassifier": "splitpu.estimators",
@@ -62,7 +65,7 @@ _HOMES = {
     "preset": "splitpu.config",
     "pu_train_test_split": "splitpu.evaluation",
     "train": "splitpu.training",
-    "train_side_by_side": "splitpu.side_by_side",
+    "train_side_by_side": "splitpu.training",
 }
 
 __all__ = [

@@ -19,14 +19,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from splitpu.ambient import usual_torch
-from splitpu.calibration import PUCalibrator
-from splitpu.data.preprocess import Preprocessing, is_scale_of_bytes
+from splitpu.data.preprocessing import Preprocessing, is_scale_of_bytes
 from splitpu.errors import InputError, MissingExtraError, SplitPUError
-from splitpu.files import replacing
-from splitpu.models import Model
+from splitpu.evaluation.calibration import PUCalibrator
+from splitpu.model import Model
+from splitpu.networks.backbones import folded
 from splitpu.networks.custom import without_features
-from splitpu.networks.fold import folded
+from splitpu.utils.files import replacing
+from splitpu.utils.torch_state import usual_torch
 from splitpu.views import slices_there, with_presence
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")

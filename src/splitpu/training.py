@@ -1,40 +1,55 @@
-"""From data and a configuration to a trained model: the one way in, for Python and the command line alike."""
+"""From data and a configuration to a trained model: the one way in, for Python and the command line alike.
 
+Listeners that a run puts between the training loop and the world.
+
+Several trainings at once on one device: seeds, labelled draws or settings that share their rows.
+
+Progress as plain lines of text.
+
+The models that a training made, by name, and whether the one that it ends with is worth anything.
+"""
+
+import json
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from splitpu.ambient import usual_torch
-from splitpu.calibration import CalibrationMethod, PUCalibrator
 from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
-from splitpu.config.schema import Config, Scenario
-from splitpu.data.priors import check_interval
-from splitpu.data.pudata import PUData, check_prior, check_pudata
+from splitpu.config.schema import Config, EngineConfig, Scenario
+from splitpu.data.pudata import PUData, check_interval, check_prior, check_pudata, missing_prior
 from splitpu.engine.checkpoint import CheckpointStore
+from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.lanes import SharedRows
 from splitpu.engine.loop import Engine
-from splitpu.engine.stage import Observer
-from splitpu.engine.world import World
-from splitpu.errors import InputError
-from splitpu.kernels import prepare
-from splitpu.methods.choosing import RowsAside, put_aside
-from splitpu.methods.context import Context, Teacher, WarmStart
-from splitpu.methods.recipe import Backbone as Backbone
-from splitpu.methods.recipe import network_recipe as network_recipe
-from splitpu.methods.registry import find_method, missing_prior, sections_in_use
-from splitpu.methods.result import MethodResult
+from splitpu.engine.parallel_runs import Ended, SharedRows, in_lanes, sensible_lanes
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
+from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUWarning
+from splitpu.evaluation.calibration import CalibrationMethod, PUCalibrator, sigmoid
+from splitpu.evaluation.diagnostics import find_worthlessness
+from splitpu.evaluation.metrics import finite_or_none
+from splitpu.kernels.dispatch import prepare
+from splitpu.methods.context import Context, RowsAside, Teacher, WarmStart, put_aside
+from splitpu.methods.registry import find_method, sections_in_use
+from splitpu.methods.split import MethodResult
 from splitpu.methods.warmup import warmed_up
-from splitpu.models import Model, ScoringNetwork
+from splitpu.model import Model, ScoringNetwork
+from splitpu.networks.build import NetworkChoice
+from splitpu.networks.build import network_recipe as network_recipe
 from splitpu.networks.pretrained import PretrainedWeights
-from splitpu.seeds import checked_seed
+from splitpu.types import Floats
+from splitpu.utils.arrays import checked_seed
+from splitpu.utils.files import disk_errors_in_words
+from splitpu.utils.torch_state import usual_torch
+from splitpu.utils.warnings import UNRELIABLE
 from splitpu.views import Views
 
-Floats = npt.NDArray[np.float64]
 FOR_CALIBRATION = 0.2  # share of the rows, if nothing else was said
 
 
@@ -72,7 +87,7 @@ def train(
     prior: float | None,
     prior_interval: tuple[float, float] | None = None,
     config: Config,
-    backbone: Backbone = "auto",
+    backbone: NetworkChoice = "auto",
     seed: int = 0,
     device: str = "auto",
     checkpoints: str | Path | None = None,
@@ -139,7 +154,7 @@ def open_context(
     prior: float | None,
     prior_interval: tuple[float, float] | None = None,
     config: Config,
-    backbone: Backbone = "auto",
+    backbone: NetworkChoice = "auto",
     seed: int = 0,
     device: str = "auto",
     checkpoints: str | Path | None = None,
@@ -277,3 +292,250 @@ def with_calibration(config: Config, method: str | None) -> Config:
     if config.selection.held_out == 0 and method != "none":
         settings |= {"selection.held_out": FOR_CALIBRATION, "selection.criterion": "none"}
     return config_from_dict(settings, config)
+
+
+class MetricsFile(Observer):
+    """One line an epoch. Begins anew, because the loop replays the epochs that a checkpoint holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.epochs = 0
+        with disk_errors_in_words(path):
+            path.write_text("", encoding="utf-8")
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """Append the line and give it to the system at once, so that the file can be followed."""
+        line = json.dumps(finite_or_none(record.to_dict()))
+        with disk_errors_in_words(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        self.epochs += 1
+
+
+class StopWhen(Observer):
+    """Ends the run at the next step once the question is answered with yes."""
+
+    def __init__(self, question: Callable[[], bool]) -> None:
+        self.question = question
+
+    def should_stop(self) -> bool:
+        """Ask."""
+        return self.question()
+
+
+class Everyone(Observer):
+    """Passes everything on to several listeners."""
+
+    def __init__(self, listeners: Sequence[Observer]) -> None:
+        self.listeners = tuple(listeners)
+
+    def stage_started(self, stage: Stage, done: int) -> None:
+        """Pass on."""
+        for listener in self.listeners:
+            listener.stage_started(stage, done)
+
+    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        """Pass on."""
+        for listener in self.listeners:
+            listener.step_done(stage, epoch, step, steps)
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """Pass on."""
+        for listener in self.listeners:
+            listener.epoch_done(record)
+
+    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
+        """Pass on."""
+        for listener in self.listeners:
+            listener.stage_done(stage, outcome)
+
+    def should_stop(self) -> bool:
+        """Stop as soon as one of them wants to."""
+        return any(listener.should_stop() for listener in self.listeners)
+
+
+_One = TypeVar("_One")
+
+
+def train_side_by_side(
+    data: PUData | Sequence[PUData],
+    *,
+    seeds: Sequence[int],
+    prior: float | None,
+    prior_interval: tuple[float, float] | None = None,
+    config: Config | Sequence[Config],
+    backbone: NetworkChoice = "auto",
+    device: str = "auto",
+    checkpoints: str | Path | None = None,
+    observers: Sequence[Observer] | None = None,
+    classes: tuple[Any, Any] = (0, 1),
+    at_once: int | None = None,
+) -> list[Training]:
+    """Train once for every seed, several at once on a GPU and one after the other on a CPU; results in their order.
+
+    `data` and `config` may be one for all or one for each seed; data over the same features, as `make_pu` gives them,
+    have one copy of the rows on the device. Every training is the one that `train` gives for its seed: bitwise on the
+    CPU, up to the order of sums on a GPU. `at_once` limits how many share the device at a time. If one fails, the
+    others are brought to their end; `SomeRunsFailed` then holds both.
+
+    >>> from splitpu import load_named, make_pu, preset
+    >>> digits = load_named("digits")
+    >>> draws = [make_pu(digits, 50, seed)[0] for seed in (0, 1)]
+    >>> from splitpu.config.parse import apply_overrides
+    >>> quick = apply_overrides(preset("default"), ["method=nnpu", "base.epochs=1"])
+    >>> [one.model.network_name for one in train_side_by_side(draws, seeds=(0, 1), prior=0.49, config=quick)]
+    ['cnn-small', 'cnn-small']
+    """
+    seeds = _whole_numbers(seeds)
+    sets, configs = _for_each(data, check_pudata, seeds, "data"), _for_each(config, check_config, seeds, "config")
+    listeners = list(observers) if observers is not None else [Observer() for _ in seeds]
+    if len(listeners) != len(seeds):
+        raise InputError(f"{len(listeners)} observers were given for {len(seeds)} seeds: give one for each")
+    for one, settings in zip(sets, configs, strict=True):
+        checked = check_needs(settings, one, prior)
+        if prior_interval is not None:
+            check_interval(prior_interval, checked)
+    shared, left = SharedRows(), threading.Event()
+    jobs = [
+        partial(
+            train,
+            one,
+            prior=prior,
+            prior_interval=prior_interval,
+            config=settings,
+            backbone=backbone,
+            seed=seed,
+            device=device,
+            checkpoints=checkpoints,
+            observer=Everyone([listener, StopWhen(left.is_set)]),
+            classes=classes,
+            shared=shared,
+        )
+        for one, settings, seed, listener in zip(sets, configs, seeds, listeners, strict=True)
+    ]
+    return all_or_error(run_jobs(jobs, device, at_once, when_left=left.set), [f"seed {seed}" for seed in seeds])
+
+
+def run_jobs(
+    jobs: Sequence[Callable[[], _One]], device: str, at_once: int | None, when_left: Callable[[], None]
+) -> list[Ended[_One]]:
+    """Run the jobs in as many lanes as suit the device, or as were asked for."""
+    if at_once is not None and at_once < 1:
+        raise InputError(f"{at_once} runs at once would train nothing: give 1 or more")
+    chosen = Hardware.choose(device, EngineConfig()).device
+    lanes = min(len(jobs), at_once or sensible_lanes(chosen, len(jobs)))
+    return in_lanes(jobs, chosen, lanes, when_left)
+
+
+def all_or_error(ended: Sequence[Ended[_One]], names: Sequence[str]) -> list[_One]:
+    """All answers, or an error that names the runs that failed; one that was asked to stop did not fail."""
+    failed = {number: one.error for number, one in enumerate(ended) if one.error is not None}
+    for error in failed.values():
+        if isinstance(error, Interrupted):
+            raise error
+    if failed:
+        finished = {number: one.answer for number, one in enumerate(ended) if one.error is None}
+        first = next(iter(failed.values()))
+        raise SomeRunsFailed(_in_words(failed, finished, names), failed, finished) from first
+    return [one.answer for one in ended]
+
+
+def _in_words(failed: Mapping[int, Exception], finished: Mapping[int, Any], names: Sequence[str]) -> str:
+    reasons = "; ".join(f"{names[number]} failed ({error})" for number, error in failed.items())
+    others = ", ".join(names[number] for number in finished)
+    return f"{reasons}; finished: {others or 'none'}."
+
+
+def _whole_numbers(seeds: Sequence[int]) -> list[int]:
+    try:
+        given = list(seeds)
+    except TypeError:
+        raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
+    if not given:
+        raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
+    return [checked_seed(seed) for seed in given]
+
+
+def _for_each(
+    given: _One | Sequence[_One], check: Callable[[object], None], seeds: Sequence[int], name: str
+) -> list[_One]:
+    """One for every seed, each of which passed the `check` that `train` has for it."""
+    several: list[_One] = list(given) if isinstance(given, list | tuple) else [given] * len(seeds)  # type: ignore[list-item]
+    for one in several:
+        check(one)
+    if len(several) != len(seeds):
+        raise InputError(f"{name} has {len(several)} entries for {len(seeds)} seeds: give one for all, or one for each")
+    return several
+
+
+class ProgressLines(Observer):
+    """Plain lines on the standard output, for logs and notebooks alike."""
+
+    def __init__(self, verbose: int) -> None:
+        if not isinstance(verbose, int | np.integer):
+            raise InputError(f"verbose={verbose!r} is not a whole number: give 0 for silence, 1 or 2")
+        self.verbose = verbose
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """Print the epoch, if asked for this much."""
+        if self.verbose >= 2:
+            print(f"{record.stage}: epoch {record.epoch}/{record.epochs}, {_described(record)}", flush=True)
+
+    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
+        """Print how the stage ended and what it took."""
+        if self.verbose >= 1 and outcome.history:
+            seconds = sum(record.seconds for record in outcome.history)
+            last = outcome.history[-1]
+            print(f"{stage.name}: {last.epoch} epochs in {seconds:.1f} s, {_described(last)}", flush=True)
+
+
+def _described(record: EpochRecord) -> str:
+    loss = f"loss {record.terms.get('loss', float('nan')):.4f}"
+    return loss if record.agreement is None else f"{loss}, agreement {record.agreement:.3f}"
+
+
+def models_of(training: Training) -> list[tuple[str, Teacher]]:
+    """Every model of the run by name, the base first; a method that makes one model lends it its own name."""
+    config = training.model.config
+    if config.method != "split-pu":
+        return [(find_method(config.method).title, training.result.base)]
+    students: list[tuple[str, Teacher]] = [
+        (f"round {r.number} student{'' if r.taken else ', not taken'}", r.student) for r in training.result.rounds
+    ]
+    return [("base", training.result.base), *students]
+
+
+def final_name(training: Training) -> str:
+    """What the model is called that the training ends with."""
+    return next(name for name, teacher in models_of(training) if teacher is training.result.final)
+
+
+def row_decisions(training: Training, teacher: Teacher) -> Floats:
+    """What one of the run's models says of all training rows; above nought = positive."""
+    return training.decisions(teacher, teacher.logits.double().cpu().numpy())
+
+
+def row_probabilities(training: Training, teacher: Teacher) -> Floats:
+    """What one of the run's models says of all training rows, on the scale of the final one.
+
+    The map that calibrates the final model is put to all of them alike: a probability with it and one without it are
+    not to be set side by side.
+    """
+    return sigmoid(training.calibrated(teacher.logits.double().cpu().numpy() - teacher.threshold))
+
+
+def warn_if_worthless(training: Training, data: PUData) -> None:
+    """Figures and pages look as convincing for a model that has learned nothing, so its own training rows are asked."""
+    prior = training.model.prior
+
+    def fault_of(teacher: Teacher) -> str | None:
+        decisions = row_decisions(training, teacher)
+        return find_worthlessness(decisions[data.positives], decisions[data.unlabelled], prior, scenario=data.scenario)
+
+    result = training.result
+    reason = fault_of(result.final)
+    if reason is None:
+        return
+    advice = "train longer, label more positives, or try another method"
+    if result.final is not result.base and fault_of(result.base) is None:
+        advice = "rounds=0 keeps the base model, which does not have this fault"
+    warnings.warn(f"{final_name(training)}: {reason}; {UNRELIABLE}: {advice}.", SplitPUWarning, stacklevel=3)

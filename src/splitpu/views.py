@@ -19,9 +19,9 @@ from collections.abc import Mapping
 import torch
 from torch import Generator, Tensor
 
-from splitpu.config.schema import ViewsConfig
-from splitpu.data.preprocess import Preprocessing
-from splitpu.effects import (
+from splitpu.augmentation import (
+    COLOUR_STRENGTHS,
+    ViewDraws,
     adjust_brightness,
     adjust_contrast,
     adjust_hue,
@@ -33,8 +33,9 @@ from splitpu.effects import (
     turning,
     without_colour,
 )
-from splitpu.kernels.views import fused_view, fused_view_applies
-from splitpu.view_draws import COLOUR_STRENGTHS, ViewDraws
+from splitpu.config.schema import ViewsConfig
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.kernels.view_kernels import fused_view, fused_view_applies
 
 _SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
 _BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose

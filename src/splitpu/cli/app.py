@@ -1,12 +1,19 @@
-"""The commands and their options. Nothing heavy is imported here, so that help is there at once."""
+"""The commands that look at data, runs and methods and train nothing, unless a refit is asked for.
+
+`splitpu compare`: its options. Nothing heavy is imported here.
+
+`splitpu reproduce`.
+
+The commands and their options. Nothing heavy is imported here, so that help is there at once.
+"""
 
 from importlib.metadata import version
 from pathlib import Path
+from typing import Annotated, Literal
 
-from cyclopts import App, Group
+from cyclopts import App, Group, Parameter
 
-from splitpu.cli import looking
-from splitpu.cli.compare import compare
+from splitpu.cli.main import quick_start
 from splitpu.cli.options import (
     AS_USUAL,
     NO_WORDS,
@@ -21,11 +28,306 @@ from splitpu.cli.options import (
     Share,
     Strict,
     TrainingWords,
+    Whole,
     WholeOrNone,
 )
-from splitpu.cli.quick_start import quick_start
-from splitpu.cli.reproduce import reproduce
 from splitpu.config.schema import Scenario
+
+
+def prior(
+    data: str | None = None,
+    /,
+    *,
+    where: DataWords = NO_WORDS,
+    scenario: Scenario = "single-training-set",
+    scores: Literal["auto", "classical", "network"] = "auto",
+    seed: Whole = 0,
+    device: Device = "auto",
+    json: AsJson = False,
+) -> int:
+    """Estimate the share of positives in the population from labelled and unlabelled rows, by several estimators.
+
+    Parameters
+    ----------
+    data
+        As for fit: a .npz file with X and s, a .csv or .parquet table (see --label), or the name of a public set. For
+        folders of images and for .npy files, give --positives and --unlabelled instead.
+    scenario
+        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
+        positives were collected separately).
+    scores
+        What scores the rows: classical (quick learners), network (slower), or auto (whichever suits the data).
+    seed
+        The seed of all random draws.
+    """
+    from splitpu.cli.options import DataOptions
+    from splitpu.cli.sensitivity import run_prior
+
+    asked = DataOptions(data=data, **where.__dict__)
+    return run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
+
+
+def sensitivity(
+    run: FinishedRun,
+    /,
+    *,
+    lowest: float | None = None,
+    highest: float | None = None,
+    steps: Whole = 7,
+    refit: Flag = False,
+    device: Device = "auto",
+    json: AsJson = False,
+) -> int:
+    """Show how the decisions of a run would change if the prior were another one.
+
+    Parameters
+    ----------
+    lowest
+        The smallest prior to try. If not given: the lower end of the estimate's interval, or half the run's prior if it
+        was not estimated.
+    highest
+        The largest prior to try. If not given: the upper end of that interval, or half as much again as the run's prior
+        (less where that would come near 1).
+    steps
+        How many priors to try, the run's own included.
+    refit
+        Train again with every prior, instead of only moving the threshold.
+    """
+    from splitpu.cli.sensitivity import run_sensitivity
+
+    return run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
+
+
+def hard(
+    run: FinishedRun,
+    /,
+    *,
+    top: WholeOrNone = None,
+    out: Path | None = None,
+    copy_to: Path | None = None,
+    link: Link = False,
+    json: Flag = False,
+) -> int:
+    """List the hard samples, those worth a second look, most doubtful first, and copy their images for review.
+
+    Parameters
+    ----------
+    top
+        How many samples. If not given: all, of which the first 20 are shown.
+    out
+        The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, a table is shown.
+    copy_to
+        A new folder for copies of their images, or of the patients' folders, named by rank and probability.
+    json
+        Print one JSON object. It holds the samples unless --out is given.
+    """
+    from splitpu.cli.inspect import ReviewOptions, run_hard
+
+    return run_hard(run, ReviewOptions(top=top, out=out, copy_to=copy_to, link=link, json=json))
+
+
+def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> int:
+    """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
+
+    Parameters
+    ----------
+    file
+        The .onnx file to write. If not given: model.onnx in the run folder.
+    """
+    from splitpu.cli.predict import run_export
+
+    return run_export(run, file, json=json)
+
+
+def info(run: str | None = None, /, *, json: AsJson = False) -> int:
+    """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
+
+    Parameters
+    ----------
+    run
+        A run folder, of a finished or an unfinished run.
+    """
+    from splitpu.cli.inspect import run_info
+
+    return run_info(run, json=json)
+
+
+def methods(*, json: AsJson = False) -> int:
+    """List the methods: when to use which, what each assumes, and where it comes from."""
+    from splitpu.cli.inspect import run_methods
+
+    return run_methods(json=json)
+
+
+def data_list(*, json: AsJson = False) -> int:
+    """List the public sets that have a name, and whether they are on this machine."""
+    from splitpu.cli.inspect import run_list
+
+    return run_list(json=json)
+
+
+def data_get(name: str, /, *, json: AsJson = False) -> int:
+    """Download a public set into the cache.
+
+    Parameters
+    ----------
+    name
+        The name of a set, as `splitpu data list` shows it.
+    """
+    from splitpu.cli.inspect import run_get
+
+    return run_get(name, json=json)
+
+
+def compare(
+    data: str | None = None,
+    /,
+    *,
+    method: str = "split-pu,nnpu,dist-pu,naive",
+    seeds: str = "0,1,2",
+    prior: Share = None,
+    where: DataWords = NO_WORDS,
+    out: Path | None = None,
+    how: TrainingWords = AS_USUAL,
+    keep_checkpoints: Flag = False,
+    quiet: Quiet = False,
+    json: ResultAsJson = False,
+) -> int:
+    """Train several methods on the same rows with the same prior and network, and put their figures side by side.
+
+    To continue a comparison that was stopped, give the same command again. Methods and seeds can be added later.
+
+    Parameters
+    ----------
+    data
+        As for fit: a .npz file, a .csv or .parquet table (see --label), or the name of a public set. For folders of
+        images and for .npy files, give --positives and --unlabelled instead.
+    method
+        The methods, separated by commas (see `splitpu methods`). All others are compared with the first. supervised
+        works only where the truth of the training rows is known.
+    seeds
+        Seeds, separated by commas: one run for each method and seed, one after the other, so that their seconds can be
+        compared. For a named set, each seed draws other labels. A single seed says nothing about chance.
+    prior
+        The share of positives in the population, such as 0.3. auto (if not given) estimates it once for all methods
+        (for a named set, once for each draw of labels); true takes the known share of a named set; none if all methods
+        are to do without.
+    out
+        The folder for all runs; runs.jsonl in it has a line for each. If not given: runs/compare-DATA-..., which is the
+        same for the same command.
+    keep_checkpoints
+        Keep the intermediate states of finished runs.
+    """
+    with quick_start():
+        from splitpu.cli.compare import run_compare
+        from splitpu.cli.train import FitOptions
+
+    words = where.__dict__ | how.__dict__
+    asked = FitOptions(data=data, method=method, prior=prior, out=out, seeds=seeds, **words)
+    return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, as_json=json)
+
+
+def reproduce(
+    name: str | None = None,
+    /,
+    *,
+    recipe: str | None = None,
+    method: str | None = None,
+    seeds: str | None = None,
+    positives: str | None = None,
+    minutes: float | None = None,
+    fill: Flag = False,
+    results: Path = Path("results"),
+    cache: Path | None = None,
+    datasets: Path | None = None,
+    data_dir: Path | None = None,
+    docs: Path = Path("docs"),
+    device: Device = "auto",
+    side_by_side: Whole = 1,
+    commit: str | None = None,
+    only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
+    dry_run: Flag = False,
+    choose: Flag = False,
+    smoke: Flag = False,
+    render: Flag = False,
+) -> int:
+    """Run the experiments behind a table or figure of the paper, or write the result pages.
+
+    An experiment consists of units, each of which gives one line of results. Units that are done are skipped, and an
+    interrupted one is continued. To merge the results of several machines, copy their files together.
+
+    Parameters
+    ----------
+    name
+        The experiment, such as main, early-stop or rho (`splitpu reproduce --list` shows all of them); several,
+        separated by commas; or all.
+    recipe
+        Only this recipe: paper, default or record. If not given: all that the experiment declares.
+    method
+        Only this method, or several, separated by commas (see `splitpu methods`), even if the experiment does not
+        declare it; for `teachers`, the students of this method. If not given: all that the experiment declares.
+    seeds
+        Only these seeds, separated by commas, such as 0,1,2.
+    positives
+        Only these numbers of labelled positives, separated by commas, such as 500,1000.
+    minutes
+        Stop cleanly before this many minutes are over. The same command continues later.
+    fill
+        With --minutes: also start units that may not end in time. They are continued later if --cache is still there.
+    results
+        The folder of the result lines.
+    cache
+        The folder of finished stages, which all experiments share.
+    datasets
+        The folder where downloaded data sets are cached.
+    data_dir
+        The folder of sets that are read from files (busi, adrenal, breastmnist). If not given: $SPLITPU_DATA or the
+        cache.
+    docs
+        The folder that --render writes to.
+    side_by_side
+        How many units to run at once on one GPU. They share the data there, and stages that several of them need.
+    commit
+        The commit to record with the results, where the code is not a git checkout.
+    only_list
+        List the units of the experiment and whether they are done; without NAME, list the experiments.
+    dry_run
+        Print what would be run, in which order, and how long each unit may take on a GPU.
+    choose
+        For an experiment that chooses between candidates, such as recipe-choice: say which one its criterion picks from
+        the results so far.
+    smoke
+        Run one tiny unit of every experiment and every method on the CPU, whichever experiment is named.
+    render
+        Write RESULTS.md and results.html from the results so far.
+    """
+    from splitpu.reproduce.command import Order, carry_out_politely
+    from splitpu.utils.text import parse_numbers, parse_words
+
+    order = Order(
+        names=name,
+        recipe=recipe,
+        methods=parse_words(method, "--method", "vpu or vpu,dan") if method is not None else None,
+        positives=parse_numbers(positives, "--positives") if positives is not None else None,
+        seeds=parse_numbers(seeds, "--seeds") if seeds is not None else None,
+        minutes=minutes,
+        fill=fill,
+        results=results,
+        cache=cache,
+        datasets=datasets,
+        data_dir=data_dir,
+        docs=docs,
+        device=device,
+        side_by_side=side_by_side,
+        commit=commit,
+        only_list=only_list,
+        dry_run=dry_run,
+        choose=choose,
+        smoke=smoke,
+        render=render,
+    )
+    return carry_out_politely(order)
+
 
 app = App(
     name="splitpu",
@@ -41,10 +343,10 @@ datasets = App(name="data", help="List or download the public data sets that can
 app.command(datasets)
 app.command(compare)
 app.command(reproduce)
-for command in (looking.hard, looking.prior, looking.sensitivity, looking.export, looking.info, looking.methods):
+for command in (hard, prior, sensitivity, export, info, methods):
     app.command(command)
-datasets.command(looking.data_list, name="list")
-datasets.command(looking.data_get, name="get")
+datasets.command(data_list, name="list")
+datasets.command(data_get, name="get")
 
 
 @app.command
@@ -57,7 +359,7 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = 
         The run folder to write. If not given: runs/digits-DATE-TIME.
     """
     with quick_start():
-        from splitpu.cli.fit import run_demo
+        from splitpu.cli.train import run_demo
 
     return run_demo(out=out, quiet=quiet, json=json)
 
@@ -109,7 +411,7 @@ def fit(
         Keep the intermediate states after the run has finished.
     """
     with quick_start():
-        from splitpu.cli.fit import FitOptions, run_fit, run_resume
+        from splitpu.cli.train import FitOptions, run_fit, run_resume
 
     words = where.__dict__ | how.__dict__
     asked = FitOptions(
@@ -181,7 +483,7 @@ def evaluate(
         separately from the unlabelled rows, else single-training-set. If not given: as for the run.
     """
     from splitpu.cli.evaluate import run_evaluate
-    from splitpu.cli.inputs import DataOptions
+    from splitpu.cli.options import DataOptions
 
     asked = DataOptions(data=data, **where.__dict__)
     return run_evaluate(run, asked, scenario=scenario, device=device, json=json)

@@ -1,54 +1,333 @@
-"""`splitpu compare`: its options. Nothing heavy is imported here."""
+"""What `splitpu compare` prints: one table of all methods, and what has to be known before a figure is believed.
 
+What `splitpu compare` does: every method and seed on the same rows, run by run, and one table of them all.
+"""
+
+import dataclasses
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from splitpu.cli.options import AS_USUAL, NO_WORDS, DataWords, Flag, Quiet, ResultAsJson, Share, TrainingWords
-from splitpu.cli.quick_start import quick_start
+from splitpu.cli.display import print_facts, print_json, print_note, print_table
+from splitpu.cli.interruptions import ComparisonStopped
+from splitpu.cli.progress import ProgressDisplay, choose_display
+from splitpu.cli.seed_runs import carry_out_named, parse_seeds, refuse_several_processes, told
+from splitpu.cli.train import (
+    FitOptions,
+    begin_with,
+    help_first_process,
+    if_settings_do_nothing,
+    prior_asked,
+    resolved_config,
+    source_to_fit,
+    tell_of_data,
+)
+from splitpu.config.parse import config_hash
+from splitpu.config.schema import Config
+from splitpu.engine.distributed import World
+from splitpu.engine.hardware import Hardware, check_device
+from splitpu.engine.parallel_runs import SharedRows
+from splitpu.errors import InputError, Interrupted, SomeRunsFailed
+from splitpu.methods.registry import find_method
+from splitpu.networks.build import weights_file
+from splitpu.prior.estimate import ResolvedPrior
+from splitpu.runs.folder import RUNS
+from splitpu.runs.grid import (
+    DOUBTFUL,
+    ComparisonFolder,
+    Line,
+    by_chance,
+    method_rows,
+    seeds_in_words,
+    summary_of_methods,
+)
+from splitpu.runs.prior_stage import FLATTERED, KNOWN_ROWS, kept_until_all_are_known
+from splitpu.runs.request import Source
+from splitpu.runs.run import check_network
+from splitpu.runs.sources import LoadedData, load_draws
+from splitpu.training import StopWhen, all_or_error, check_method, check_needs, run_jobs
+from splitpu.utils.signals import StopRequest
+from splitpu.utils.text import listed, parse_words
+from splitpu.utils.warnings import UNRELIABLE
 
 
-def compare(
-    data: str | None = None,
-    /,
-    *,
-    method: str = "split-pu,nnpu,dist-pu,naive",
-    seeds: str = "0,1,2",
-    prior: Share = None,
-    where: DataWords = NO_WORDS,
-    out: Path | None = None,
-    how: TrainingWords = AS_USUAL,
-    keep_checkpoints: Flag = False,
-    quiet: Quiet = False,
-    json: ResultAsJson = False,
-) -> int:
-    """Train several methods on the same rows with the same prior and network, and put their figures side by side.
+def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
+    """One row a method, and under it everything that decides how far the figures can be trusted."""
+    found = folder.lines()
+    lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
+    summary = summary_of_methods(lines, methods, seeds)
+    notes = {"prior": _prior(lines), **_notes(summary, lines, len(seeds))}
+    unreliable = [
+        f"{method}, seed {seed}: {warning}"
+        for (method, seed), line in lines.items()
+        for warning in line["warnings"]
+        if UNRELIABLE in warning
+    ]
+    if json:
+        places = {"comparison": str(folder.path), "runs": str(folder.lines_file)}
+        print_json({**places, "seeds": list(seeds), "methods": summary, "notes": notes, "unreliable": unreliable})
+        return
+    tested = lines[methods[0], seeds[0]]["test_rows"]
+    judged = f"on {tested:,} test rows by which nothing was chosen" if tested else "estimated from P, U and the prior"
+    rows = method_rows(summary)
+    compared = f"accuracy less {methods[0]}"
+    columns = ["method", "seeds", "accuracy", "f1", "roc_auc", "seconds"]
+    if any(method["difference"] for method in summary):
+        columns.append(compared)
+    spread = "mean±standard deviation over the seeds" if len(seeds) > 1 else "one seed"
+    title = f"percent, {spread}, {judged}"
+    print_table([{**row, compared: row["difference"]} for row in rows], columns, title=title)
+    print_facts({**notes, "folder": folder.path, "lines": folder.lines_file})
+    for warning in [*unreliable, *_doubts(summary)]:
+        print_note(warning)
 
-    To continue a comparison that was stopped, give the same command again. Methods and seeds can be added later.
 
-    Parameters
-    ----------
-    data
-        As for fit: a .npz file, a .csv or .parquet table (see --label), or the name of a public set. For folders of
-        images and for .npy files, give --positives and --unlabelled instead.
-    method
-        The methods, separated by commas (see `splitpu methods`). All others are compared with the first. supervised
-        works only where the truth of the training rows is known.
-    seeds
-        Seeds, separated by commas: one run for each method and seed, one after the other, so that their seconds can be
-        compared. For a named set, each seed draws other labels. A single seed says nothing about chance.
-    prior
-        The share of positives in the population, such as 0.3. auto (if not given) estimates it once for all methods
-        (for a named set, once for each draw of labels); true takes the known share of a named set; none if all methods
-        are to do without.
-    out
-        The folder for all runs; runs.jsonl in it has a line for each. If not given: runs/compare-DATA-..., which is the
-        same for the same command.
-    keep_checkpoints
-        Keep the intermediate states of finished runs.
+def _doubts(summary: Sequence[Line]) -> list[str]:
+    """Why the estimates of a method are not to be believed: each reason once, as the first seed that has it says it."""
+    said = []
+    for method in summary:
+        seeds: dict[str, list[int]] = {}
+        for one in method["degenerate"]:
+            seeds.setdefault(one["kind"], []).append(one["seed"])
+        for kind, found in seeds.items():
+            sentence = next(one["sentence"] for one in method["degenerate"] if one["kind"] == kind)
+            which = "; of the first of them" if len(found) > 1 else ""
+            said.append(f"{DOUBTFUL} {method['method']}, {seeds_in_words(found)}{which}: {sentence}")
+    return said
+
+
+def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
+    """What has to be known before a figure is believed."""
+    first = next(iter(lines.values()))
+    notes = {"network": first["network"]}
+    if seeds == 1:
+        notes["spread"] = "a single seed has none, so differences may be chance; give --seeds 0,1,2,3,4"
+    compared = {one["method"]: one["difference"]["accuracy"] for one in summary if "accuracy" in one["difference"]}
+    if compared:
+        chance = [method for method, difference in compared.items() if by_chance(difference)]
+        here = f" (here {', '.join(chance)})" if chance else ""
+        notes["difference"] = (
+            f"in points, seed by seed, ± standard error; a smaller difference is chance{here}, and with {seeds} seeds "
+            "larger ones may be chance too"
+        )
+    if "estimates_note" in first:
+        notes["intervals"] = "95 %, for one run, averaged over the seeds; deviations are only those between seeds"
+        notes["estimates"] = first["estimates_note"]
+        if FLATTERED in first["estimates_note"]:
+            notes["estimates"] = f"{FLATTERED}, and some methods more than others; {_fairer(summary)}"
+    doubtful = [one["method"] for one in summary if one["degenerate"]]
+    if doubtful:
+        notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
+    warned = [line["run"] for line in lines.values() if line["warnings"]]
+    if warned:
+        notes["warnings"] = f"in the reports of {listed(warned)} in the folder"
+    mixed = [what for what in ("versions", "device") if len({str(line[what]) for line in lines.values()}) > 1]
+    if mixed:
+        notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
+    return notes
+
+
+def _fairer(summary: Sequence[Line]) -> str:
+    """How to get figures that do not flatter, as this command would take it."""
+    unable = [one["method"] for one in summary if "selection" not in find_method(one["method"]).sections]
+    without = f", without {', '.join(unable)}," if unable else ""
+    aside = "--set selection.held_out=0.2 --set selection.criterion=none"
+    return f"give {KNOWN_ROWS}, or{without} keep rows out of the training with {aside}"
+
+
+def _prior(lines: Mapping[tuple[str, int], Line]) -> str:
+    """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
+    values = [line["prior"] for line in lines.values()]
+    sources: list[str] = [line["prior_source"] for line in lines.values()]
+    if None in values:
+        return sources[values.index(None)]
+    source = sources[0]
+    bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
+    return f"{' to '.join(bounds)}, {source}; the same for all methods"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """What every run learns from, by seed."""
+
+    sources: Mapping[int, Source]
+    draws: Mapping[int, LoadedData]
+
+    @property
+    def first(self) -> LoadedData:
+        """Of the first seed; of the others only the draw of labels differs."""
+        return next(iter(self.draws.values()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """Everything that is settled before the first run begins."""
+
+    folder: ComparisonFolder
+    configs: Mapping[str, Config]  # by method
+    rows: _Rows
+    priors: Mapping[int, ResolvedPrior]  # by seed
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Seed by seed, so that methods can be compared as early as possible."""
+        return [(method, seed) for seed in self.rows.draws for method in self.configs]
+
+
+def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_json: bool) -> int:
+    """Bring all runs to their end that are not there yet, and show what they say."""
+    world = World.join()
+    if not world.writes:  # one process says what is wrong
+        return help_first_process(world)
+    refuse_several_processes("splitpu compare")
+    methods, seeds = parse_methods(asked.method or ""), parse_seeds(asked.seeds or "")
+    check_device(asked.device or "auto")
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
+    display = choose_display(quiet=quiet)
+    rows = _loaded(asked, seeds, display)
+    asked, folder = _folder_asked(asked, methods, rows)
+    with folder.locked():  # before anything of it is read, as another command may be about to write it
+        with kept_until_all_are_known():
+            plan = _planned(asked, methods, rows, folder, display)
+        _train(asked, plan, display, keep_checkpoints=keep_checkpoints)
+    show_comparison(folder, methods, seeds, json=as_json)
+    return 0
+
+
+def parse_methods(text: str) -> tuple[str, ...]:
+    """Read the names of methods, each of which is named once.
+
+    >>> parse_methods("vpu, nnpu")
+    ('vpu', 'nnpu')
     """
-    with quick_start():
-        from splitpu.cli.comparing import run_compare
-        from splitpu.cli.fit import FitOptions
+    names = tuple(find_method(word).name for word in parse_words(text, "--method", "split-pu,nnpu"))
+    if len(set(names)) < len(names):
+        raise InputError(f"--method {text} names a method twice; give names with commas, such as split-pu,nnpu.")
+    return names
 
-    words = where.__dict__ | how.__dict__
-    asked = FitOptions(data=data, method=method, prior=prior, out=out, seeds=seeds, **words)
-    return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, as_json=json)
+
+def _loaded(asked: FitOptions, seeds: Sequence[int], display: ProgressDisplay) -> _Rows:
+    sources = {seed: source_to_fit(asked, seed) for seed in seeds}
+    with display.watching() as watch:
+        draws = load_draws(list(sources.values()), display.say, watch)
+    return _Rows(sources, dict(zip(seeds, draws, strict=True)))
+
+
+def _folder_asked(asked: FitOptions, methods: Sequence[str], rows: _Rows) -> tuple[FitOptions, ComparisonFolder]:
+    """Check what can be wrong without a prior; gives what is asked for, in full, and the folder for it."""
+    first, (source, *_) = rows.first, rows.sources.values()
+    start = check_network(asked.backbone or "auto", asked.weights, first.data.features.shape[1:])
+    configs = _configs(asked, methods, first)
+    for config in configs.values():
+        check_method(config, first.data)
+    if asked.prior is None:
+        # Estimates without truth rest on the prior, also those of methods that do without.
+        no_use = first.held_out is not None and find_method(_most_in_need(configs).method).needs_truth
+        asked = dataclasses.replace(asked, prior="none" if no_use else "auto")
+    shared = {**_identity(asked, source, first), "prior": asked.prior, "file of weights": start and start["checksum"]}
+    return asked, ComparisonFolder(asked.out or _usual_path(source.title, shared), shared)
+
+
+def _planned(
+    asked: FitOptions, methods: Sequence[str], rows: _Rows, folder: ComparisonFolder, display: ProgressDisplay
+) -> _Plan:
+    """Settle what all runs share, check what depends on it, and write it down."""
+    first, draws, configs = rows.first, rows.draws, _configs(asked, methods, rows.first)
+    needing = _most_in_need(configs)
+    display.say(f"data: {first.in_words()}")
+    tell_of_data(draws.values(), display)
+    for note in if_settings_do_nothing(configs.values(), asked.settings or [], asked.rounds):
+        display.note(note)
+    find = partial(prior_asked, asked.prior, needing.method, device=asked.device or "auto", out=folder.path)
+    priors = {
+        seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed, display)) for seed, draw in draws.items()
+    }
+    if first.held_out is None and any(prior.value is None for prior in priors.values()):
+        raise InputError(f"without test rows, figures are estimates that rest on the prior: give one, or {KNOWN_ROWS}.")
+    for seed, prior in priors.items():
+        for config in configs.values():
+            check_needs(config, draws[seed].data, prior.value)
+    threads = folder.threads(lambda: Hardware.choose(asked.device or "auto", needing.engine).threads)
+    folder.save()
+    configs = _configs(asked, methods, first, threads)
+    return _Plan(folder=folder, configs=configs, rows=rows, priors=priors)
+
+
+def _configs(
+    asked: FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int | None = None
+) -> dict[str, Config]:
+    """The configuration of every method."""
+    return {method: resolved_config(dataclasses.replace(asked, method=method), loaded, threads) for method in methods}
+
+
+def _most_in_need(configs: Mapping[str, Config]) -> Config:
+    """Of the method for which the prior is found, for all of them."""
+    return min(configs.values(), key=_need_of_a_prior)
+
+
+def _need_of_a_prior(config: Config) -> tuple[bool, bool]:
+    """Least for methods that cannot do without one, greatest for those that have no use for it."""
+    method = find_method(config.method)
+    return not method.needs_prior, method.needs_truth
+
+
+def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str, Any]:
+    """What runs must have in common for their figures to be comparable; names as they are told to the user."""
+    data = loaded.data
+    truth = None if data.truth is None else hashlib.sha256(data.truth.tobytes()).hexdigest()
+    return {
+        "scenario": source.scenario,
+        "number of labelled positives": source.positives,
+        "content of the training rows": data.features_fingerprint() if source.named else data.fingerprint(),
+        "content of the test rows": loaded.held_out and loaded.held_out.fingerprint(),
+        "truth of the training rows": truth,
+        "set of settings": config_hash(resolved_config(dataclasses.replace(asked, method="split-pu"), loaded)),
+        "backbone": asked.backbone or "auto",
+        "device": asked.device or "auto",
+    }
+
+
+def _usual_path(title: str, shared: Mapping[str, Any]) -> Path:
+    """The same for the same command, which is how it finds what it had done."""
+    name = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
+    return RUNS / f"compare-{title}-{name}"
+
+
+def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_checkpoints: bool) -> None:
+    left, shared, done = threading.Event(), SharedRows(), plan.folder.lines()
+    missing = [run for run in plan.runs if run not in done]
+    if len(missing) < len(plan.runs):
+        display.say(f"{len(plan.runs) - len(missing)} of {len(plan.runs)} runs are finished already")
+
+    def bring_to_end(method: str, seed: int) -> None:
+        run, draw = plan.folder.run(method, seed), plan.rows.draws[seed]
+        if not run.finished:
+            if not run.request_file.exists():
+                config, prior = plan.configs[method], plan.priors[seed]
+                begin_with(
+                    asked,
+                    run.path,
+                    plan.rows.sources[seed],
+                    draw,
+                    seed,
+                    config=config,
+                    prior=prior,
+                    keep_checkpoints=keep_checkpoints,
+                )
+            carry_out_named(run, draw, f"{method}, seed {seed}", stopping, display, shared)
+        plan.folder.add(run, draw)
+
+    with StopRequest() as stop:
+        stopping = StopWhen(lambda: stop.wanted() or left.is_set())
+        try:
+            # One at a time, on a GPU as well: runs that share a device would take seconds that mean nothing.
+            ended = run_jobs([partial(bring_to_end, *run) for run in missing], "cpu", 1, left.set)
+            all_or_error(ended, [f"{method}, seed {seed}" for method, seed in missing])
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            raise ComparisonStopped(plan.folder.path, stop.exit_code) from stopped
+        except SomeRunsFailed as some:
+            raise told(some, f"run the same command to continue with what is in {plan.folder.path}") from some

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
@@ -12,10 +12,9 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from splitpu.cli.output import note_line, print_note
+from splitpu.cli.display import note_line, print_note
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
-
-Watch = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
+from splitpu.types import Watch
 
 _LINES_A_STAGE = 10
 _SECONDS_BETWEEN_COUNTS = 10.0

@@ -1,6 +1,5 @@
 """Everything a run can be told: the dataclasses, the presets, and reading and writing them. Imports no torch."""
 
-from splitpu.config.methods import MethodName, PassesConfig, TeacherName
 from splitpu.config.parse import (
     apply_overrides,
     config_differences,
@@ -16,11 +15,14 @@ from splitpu.config.schema import (
     BaseConfig,
     Config,
     EngineConfig,
+    MethodName,
     OptimiserConfig,
+    PassesConfig,
     Scenario,
     SelectionConfig,
     SplitConfig,
     StudentConfig,
+    TeacherName,
     ViewsConfig,
     WarmupConfig,
 )

@@ -1,21 +1,176 @@
-"""Every choice a run can make, as typed dataclasses: the same object in Python, in TOML and on the command line."""
+"""How the weights of one stage move; every method's section holds one of these.
 
+The sections of the methods beside Split-PU.
+
+Settings are the published ones but for what is said beside a line.
+`upu`, `nnpu`, `naive` and `supervised` have none of their own: they are trained as `base` says.
+
+Every choice a run can make, as typed dataclasses: the same object in Python, in TOML and on the command line.
+
+Which numbers make sense for each numeric key; a key's type is checked before its range.
+"""
+
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from splitpu.config.methods import (
-    DANConfig,
-    DistPUConfig,
-    MethodName,
-    P3MixConfig,
-    PassesConfig,
-    PUbNConfig,
-    PUUPLConfig,
-    SelfPUConfig,
-    TeacherName,
-    VPUConfig,
-)
-from splitpu.config.optimiser import OptimiserConfig as OptimiserConfig  # at home here for everybody else
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """How one stage's weights move."""
+
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    rate: float = 1e-3
+    weight_decay: float = 0.0  # coupled L2 for adam and sgd, decoupled for adamw
+    momentum: float = 0.0  # sgd only
+    beta1: float = 0.9  # adam and adamw: memory of the gradient
+    beta2: float = 0.999  # adam and adamw: memory of its square
+    schedule: Literal["constant", "cosine", "halving"] = "cosine"
+    halvings: float = 2.5  # schedule "halving": how many halvings' distance the stage lasts, 2.5 = at 40 % and 80 %
+    warmup: float = 0.0  # share of the steps over which the rate rises linearly from zero
+    average: float = 0.0  # decay of the weight average per step; 0 = keep the last weights
+
+
+MethodName = Literal[
+    "split-pu",
+    "upu",
+    "nnpu",
+    "vpu",
+    "dan",
+    "pubn",
+    "self-pu",
+    "p3mix",
+    "puupl",
+    "dist-pu",
+    "supervised",
+    "naive",
+]
+# What can be the first teacher of Split-PU; "risk" is the nnPU or uPU risk that `base.risk` names.
+TeacherName = Literal["risk", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassesConfig:
+    """What any training has: so many passes over batches of so many rows."""
+
+    epochs: int = 100
+    batch_size: int = 512  # population rows a step, at most as many as there are
+    positives_per_batch: int = 64  # labelled rows a step, at most as many as there are; 0 = in proportion
+    augment: bool = True  # weak views instead of plain ones
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VPUConfig(PassesConfig):
+    """VPU: a variational bound with a mixing penalty."""
+
+    epochs: int = 50
+    batch_size: int = 500
+    positives_per_batch: int = 0  # in proportion; published: 500, which are soon known by heart
+    # Share of P and of U that are not trained on: the epoch with the lowest loss on them is the model, as published;
+    # 0 = the last epoch. What `selection` says of a stage's epochs comes before it.
+    held_out: float = 0.2
+    mix_weight: float = 0.03
+    mix_concentration: float = 0.3  # of the Beta distribution of mixing weights
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=3e-5, beta1=0.5, beta2=0.99, schedule="halving")
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DANConfig(PassesConfig):
+    """DAN: a discriminator against an adversary, two networks in one training."""
+
+    epochs: int = 80
+    positives_per_batch: int = 0  # in proportion: many a step are soon known by heart, and others then called negative
+    anchor: float = 1.0  # weight of the cross-entropy on labelled positives, which fixes the scale of the predictions
+    anchor_level: float = (
+        1.0  # the probability it asks of them: at 1 nothing but the game brings predictions down again
+    )
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=1e-4, weight_decay=5e-3, beta1=0.5, average=0.999)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PUbNConfig(PassesConfig):
+    r"""PUbN\N: one network finds where negatives are certain, a second one learns with that."""
+
+    score_epochs: int = 60  # of the first network; `epochs` are those of the second
+    epochs: int = 60
+    batch_size: int = 500  # published: 100 beside 10 positives, of a fifth as many rows; this is the same ratio
+    positives_per_batch: int = 50
+    certain_share: float = 0.9  # of the expected negatives (tau in the paper)
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3, average=0.999))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfPUConfig(PassesConfig):
+    """Self-PU: two students with a teacher each, a growing set of trusted rows. Moments are shares of the epochs."""
+
+    epochs: int = 200
+    batch_size: int = 256
+    trust_from: float = 0.05  # first time that rows become trusted
+    trust_until: float = 0.25  # last time
+    trust_every: float = 0.05
+    trust_share: float = 0.4  # of the unlabelled rows, reached at the last time
+    teacher_from: float = 0.25  # from here on the teachers average and their students follow them
+    teacher_average: float = 0.999  # decay of the teachers' averages per step
+    teacher_weight: float = 0.3
+    teacher_ramp: float = 0.25  # share of the epochs in which that weight rises from nearly nothing
+    agreement_limit: float = 0.1  # the students are held together while that costs less than this share of the loss
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-4, weight_decay=5e-3))
+
+
+@dataclass(frozen=True, kw_only=True)
+class P3MixConfig(PassesConfig):
+    """P3MIX-C: mixing with positives near the border, and correction of labels."""
+
+    positives_per_batch: int = 0  # in proportion: many a step are soon known by heart, and others then called negative
+    warmup: float = 0.1  # share of the epochs before labels are corrected and partners chosen
+    pool: int = 96  # labelled positives nearest to the border
+    confident: float = 0.8  # above: becomes positive; between this and one minus this: mixed with the pool
+    taken_back: float = 0.5  # below: is no longer positive; 0 = it stays so for good
+    teacher_average: float = 0.999  # decay, per step, of the averaged weights that look at the rows and are the model
+    mix_concentration: float = 1.0
+    entropy_weight: float = 0.1
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PUUPLConfig(PassesConfig):
+    """PUUPL: an ensemble trained anew every round, with labels where it was certain."""
+
+    epochs: int = 50  # a round
+    rounds: int = 4  # the first without labels of its own
+    members: int = 2
+    per_round: int = 1000  # most rows labelled in one round, half of them of each class
+    certain: float = 0.05  # mutual information (nats) below which a row may get a label
+    doubtful: float = 0.35  # and above which it loses it
+    risk_weight: float = 0.9  # of the nnPU risk; the rest is that of the cross-entropy with its own labels
+    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3, average=0.999))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistPUConfig(PassesConfig):
+    """Dist-PU: predictions that match the prior, then mixing at a smaller rate."""
+
+    epochs: int = 60  # with mixing
+    warmup_epochs: int = 60  # without
+    batch_size: int = 256
+    positives_per_batch: int = 0  # in proportion, as published: many a step are soon known by heart
+    warmup_entropy: float = 0.002  # weight of the entropy of predictions, without mixing
+    entropy_weight: float = 0.004  # with mixing: reached at the end, from nothing
+    mix_weight: float = 5.0
+    mix_entropy: float = 0.04  # weight of the entropy of predictions on mixed rows
+    mix_concentration: float = 6.0
+    optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=5e-5, weight_decay=1e-3, average=0.999)
+    )
+    warmup_optimiser: OptimiserConfig = field(
+        default_factory=lambda: OptimiserConfig(rate=5e-4, weight_decay=5e-3, average=0.999)
+    )
+
 
 Scenario = Literal["single-training-set", "case-control"]
 
@@ -186,3 +341,144 @@ class Config:
 
 # The sections of the methods beside Split-PU, in the order of the configuration.
 METHOD_SECTIONS = tuple(name for name, section in vars(Config()).items() if isinstance(section, PassesConfig))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """An interval that can say in words what it allows, so that check and error message never disagree."""
+
+    low: float
+    high: float = math.inf
+    low_included: bool = True
+    high_included: bool = True
+
+    def __contains__(self, value: float) -> bool:
+        above = self.low <= value if self.low_included else self.low < value
+        below = value <= self.high if self.high_included else value < self.high
+        return above and below
+
+    def __str__(self) -> str:
+        low = f"{'at least' if self.low_included else 'above'} {self.low:g}"
+        if self.high == math.inf:
+            return low
+        return f"{low} and {'at most' if self.high_included else 'below'} {self.high:g}"
+
+
+_COUNT = Range(low=1)
+_COUNT_OR_NONE = Range(low=0)
+_BATCH = Range(low=2)  # batch normalisation needs two rows
+_WEIGHT = Range(low=0)
+_SHARE = Range(low=0, high=1)
+_DECAY = Range(low=0, high=1, high_included=False)
+_HALF_AT_MOST = Range(low=0, high=0.5)
+
+_OPTIMISER = {
+    "rate": Range(low=0, low_included=False),
+    "weight_decay": _WEIGHT,
+    "momentum": _DECAY,
+    "beta1": _DECAY,
+    "beta2": _DECAY,
+    "halvings": _WEIGHT,
+    "warmup": _SHARE,
+    "average": _DECAY,
+}
+
+_POSITIVE = Range(low=0, low_included=False)
+_INSIDE = Range(low=0, high=1, low_included=False, high_included=False)
+
+_PASSES = {"epochs": _COUNT, "batch_size": _BATCH, "positives_per_batch": _COUNT_OR_NONE}
+_STAGES = ("warmup", "base", "split", "student", *METHOD_SECTIONS)
+_OPTIMISERS = (*(f"{stage}.optimiser" for stage in _STAGES), "dist_pu.warmup_optimiser")
+
+_VIEWS = {
+    "crop_padding": _HALF_AT_MOST,
+    "rotation": Range(low=0, high=180),
+    "zoom": _DECAY,
+    "resized_crop": Range(low=0, high=1, low_included=False),
+    "brightness": _SHARE,  # factors are drawn from [1 - x, 1 + x] and must not turn negative
+    "contrast": _SHARE,
+    "saturation": _SHARE,
+    "hue": _HALF_AT_MOST,  # half the colour circle either way is all of it
+    "jitter": _SHARE,
+    "grey": _SHARE,
+    "blur": _SHARE,
+    "cutout": _SHARE,
+    "noise": _WEIGHT,
+    "dropout": _DECAY,
+}
+
+_METHOD_RANGES = {
+    "vpu.held_out": _HALF_AT_MOST,
+    "vpu.mix_weight": _WEIGHT,
+    "vpu.mix_concentration": _POSITIVE,
+    "dan.anchor": _WEIGHT,
+    "dan.anchor_level": Range(low=0.5, high=1, low_included=False),
+    "pubn.score_epochs": _COUNT,
+    "pubn.certain_share": _INSIDE,
+    "self_pu.trust_from": _SHARE,
+    "self_pu.trust_until": _SHARE,
+    "self_pu.trust_every": Range(low=0, high=1, low_included=False),
+    "self_pu.trust_share": _DECAY,  # below 1: some rows have to stay under the risk
+    "self_pu.teacher_from": _SHARE,
+    "self_pu.teacher_average": _DECAY,
+    "self_pu.teacher_weight": _WEIGHT,
+    "self_pu.teacher_ramp": _SHARE,
+    "self_pu.agreement_limit": _WEIGHT,
+    "p3mix.warmup": _SHARE,
+    "p3mix.pool": _COUNT,
+    "p3mix.confident": Range(low=0.5, high=1),
+    "p3mix.taken_back": _SHARE,
+    "p3mix.teacher_average": _DECAY,
+    "p3mix.mix_concentration": _POSITIVE,
+    "p3mix.entropy_weight": _WEIGHT,
+    "puupl.rounds": _COUNT,
+    "puupl.members": Range(low=2),  # one network alone is never at odds with itself
+    "puupl.per_round": Range(low=2),
+    "puupl.certain": _WEIGHT,
+    "puupl.doubtful": _WEIGHT,
+    "puupl.risk_weight": _SHARE,
+    "dist_pu.warmup_epochs": _COUNT,
+    "dist_pu.warmup_entropy": _WEIGHT,
+    "dist_pu.entropy_weight": _WEIGHT,
+    "dist_pu.mix_weight": _WEIGHT,
+    "dist_pu.mix_entropy": _WEIGHT,
+    "dist_pu.mix_concentration": _POSITIVE,
+}
+
+RANGES: dict[str, Range] = {
+    "rounds": _COUNT_OR_NONE,  # 0 = the base model alone
+    "members": _COUNT,
+    "warmup.epochs": _COUNT,
+    "warmup.batch_size": _BATCH,
+    "warmup.temperature": _POSITIVE,
+    "warmup.projection": _COUNT,
+    "base.epochs": _COUNT,
+    "base.batch_size": _BATCH,
+    "base.positives_per_batch": _COUNT_OR_NONE,
+    "base.nn_beta": _WEIGHT,
+    "base.nn_gamma": _WEIGHT,
+    "split.tau": Range(low=0, high=1, low_included=False),
+    "split.max_epochs": _COUNT,
+    "split.batch_size": _BATCH,
+    "split.surest_positives": _SHARE,
+    "split.surest_negatives": _SHARE,
+    "split.tails": _HALF_AT_MOST,  # taken from each end, so half is everything
+    "student.epochs": _COUNT,
+    "student.batch_size": _BATCH,
+    "student.positives_per_batch": _COUNT_OR_NONE,
+    "student.rho": Range(low=0.01, high=0.99),  # beyond, float32 has no digits left for the divergence
+    "student.alpha": _WEIGHT,
+    "student.beta": _WEIGHT,
+    "student.low_weight": _WEIGHT,
+    "student.positive_weight": _WEIGHT,
+    "student.confidence": _SHARE,
+    "selection.held_out": _HALF_AT_MOST,
+    "selection.patience": _COUNT_OR_NONE,
+    "engine.threads": _COUNT_OR_NONE,
+    "engine.pieces": _COUNT_OR_NONE,
+    "engine.checkpoint_every": _COUNT,
+    **_METHOD_RANGES,
+    **{f"{section}.{name}": r for section in ("views", "warmup.views") for name, r in _VIEWS.items()},
+    **{f"{method}.{name}": r for method in METHOD_SECTIONS for name, r in _PASSES.items()},
+    **{f"{stage}.{name}": r for stage in _OPTIMISERS for name, r in _OPTIMISER.items()},
+}

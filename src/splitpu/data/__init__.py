@@ -1,11 +1,11 @@
 """Sources of data, and the one form in which the rest of the package sees them."""
 
-from splitpu.data.cache import cache_folder
+from splitpu.data.array_files import read_features, read_npz
 from splitpu.data.features import canonical_features
-from splitpu.data.named import NAMED_SETS, load_named
-from splitpu.data.namedset import NamedSet, make_pu, true_prior
-from splitpu.data.npz import read_features, read_npz
-from splitpu.data.preprocess import Preprocessing
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.public.datasets import NAMED_SETS, load_named
+from splitpu.data.public.download import cache_folder
+from splitpu.data.public.named_set import NamedSet, make_pu, true_prior
 from splitpu.data.pudata import HeldOut, PUData, check_prior
 
 __all__ = [

@@ -1,19 +1,161 @@
-"""Embeddings and other arrays, one file a side: positives.npy and unlabelled.npy instead of one .npz with labels."""
+"""Reading the user's own arrays from .npz and .npy files, never executing anything that is in them.
+
+Embeddings and other arrays, one file a side: positives.npy and unlabelled.npy instead of one .npz with labels.
+"""
 
 import hashlib
 import os
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from splitpu.data.cache import cache_errors_in_words, cache_folder, remove_stale, working_folder
-from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import canonical_features
-from splitpu.data.npz import read_features
+from splitpu.data.public.download import cache_errors_in_words, cache_folder, remove_stale, working_folder
 from splitpu.errors import InputError
-from splitpu.labels import Mask
+from splitpu.types import Array, Mask
+from splitpu.utils.arrays import row_slices
+from splitpu.utils.files import ends_in
+from splitpu.utils.text import row_name
+
+NEEDED = ("X", "s")
+OPTIONAL = ("X_test", "y_test", "names", "truth")
+
+
+def read_npz(path: str | Path) -> dict[str, Array]:
+    """The training arrays `X` and `s` of a file, with `X_test` and `y_test`, `names` and `truth` where it has them."""
+    path = Path(path)
+    with _open_npz(path) as archive:
+        missing = [name for name in NEEDED if name not in archive.files]
+        if missing:
+            raise InputError(
+                f"{path} has no array {' and no array '.join(repr(name) for name in missing)} (it holds "
+                f"{_listed(archive.files)}): save it with np.savez(path, X=features, s=labels)"
+            )
+        if ("X_test" in archive.files) != ("y_test" in archive.files):
+            there, absent = ("X_test", "y_test") if "X_test" in archive.files else ("y_test", "X_test")
+            raise InputError(f"{path} holds {there!r} without {absent!r}: save both or neither")
+        return {name: _read_array(archive, name, path) for name in NEEDED + OPTIONAL if name in archive.files}
+
+
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
+    """Some arrays of a file by name, all of which it must have."""
+    with _open_npz(path) as archive:
+        missing = [name for name in names if name not in archive.files]
+        if missing:
+            raise InputError(f"{path} has no array {missing[0]!r} (it holds {_listed(archive.files)}): get it again")
+        return {name: _read_array(archive, name, path) for name in names}
+
+
+def read_features(path: str | Path) -> Array:
+    """Features to predict for: a .npy file (memory-mapped), or the array `X` (or the only array) of a .npz file."""
+    path = Path(path)
+    if ends_in(path, ".npy"):
+        return _read_npy(path)
+    with _open_npz(path) as archive:
+        names = archive.files
+        if "X" not in names and len(names) != 1:
+            raise InputError(f"{path} has no array 'X' (it holds {_listed(names)}): name the features 'X'")
+        return _read_array(archive, "X" if "X" in names else names[0], path)
+
+
+def read_names(path: str | Path) -> list[str] | None:
+    """The array `names` of a .npz file, where there is one: what the rows are called."""
+    path = Path(path)
+    if ends_in(path, ".npy"):
+        return None
+    with _open_npz(path) as archive:
+        if "names" not in archive.files:
+            return None
+        names = _read_array(archive, "names", path)
+    if names.ndim != 1:
+        raise InputError(f"the array 'names' in {path} has the shape {names.shape}: give one name per row")
+    return [row_name(name) for name in names.tolist()]
+
+
+def read_labelled(path: str | Path) -> tuple[Array, Array]:
+    """Rows with their true labels, to evaluate a model on: `X_test` and `y_test`, or else `X` and `y`."""
+    path = Path(path)
+    with _open_npz(path) as archive:
+        for features, truth in (("X_test", "y_test"), ("X", "y")):
+            if features in archive.files and truth in archive.files:
+                return _read_array(archive, features, path), _read_array(archive, truth, path)
+        raise InputError(
+            f"{path} holds no rows with true labels (it holds {_listed(archive.files)}): "
+            "save them with np.savez(path, X_test=features, y_test=labels)"
+        )
+
+
+def has_only_pu_labels(path: str | Path) -> bool:
+    """Whether a file says which rows are labelled (`X` and `s`) but not what any row truly is."""
+    with _open_npz(Path(path)) as archive:
+        names = set(archive.files)
+    return {"X", "s"} <= names and not ({"X_test", "y_test"} <= names or "y" in names)
+
+
+def _open_npz(path: Path) -> Any:
+    _must_be_file(path)
+    try:
+        if not zipfile.is_zipfile(path):
+            raise InputError(f"{path} is not a .npz file, or is cut short: save it again with np.savez")
+        return np.load(path, allow_pickle=False)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} cannot be read as a .npz file ({error}): save it again with np.savez") from error
+
+
+def _read_array(archive: Any, name: str, path: Path) -> Array:
+    try:
+        array: Any = archive[name]
+    except MemoryError as error:
+        raise _too_large(path, error) from error
+    except ValueError as error:
+        raise InputError(
+            f"the array {name!r} in {path} holds Python objects or is damaged: save it as an array of plain numbers"
+        ) from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
+        raise InputError(f"the array {name!r} in {path} is damaged ({error}): save the file again") from error
+    if not isinstance(array, np.ndarray):  # numpy hands back the bytes of members that are no arrays
+        raise InputError(f"the entry {name!r} in {path} is not an array: save the file again with np.savez")
+    return array
+
+
+def _too_large(path: Path, error: MemoryError) -> InputError:
+    """The sentence for archives that memory does not hold: what is packed into them cannot be left on the disk."""
+    return InputError(
+        f"{path} cannot be held in memory ({error}): save its rows as .npy files, which may be larger, and give them "
+        "with --positives and --unlabelled."
+    )
+
+
+def _read_npy(path: Path) -> Array:
+    _must_be_file(path)
+    try:
+        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise InputError(
+            f"{path} cannot be read as a .npy file of numbers ({error}): save it again with np.save"
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} is not a .npy file: save it with np.save, or name it .npz")
+    return array
+
+
+def _must_be_file(path: Path) -> None:
+    if not path.exists():
+        raise InputError(f"{path} does not exist: check the path")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give the path of a .npz or .npy file")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "nothing"
+
 
 SUFFIXES = (".npy", ".npz")
 MOST_IN_MEMORY = 1 << 30  # bytes; systems promise more memory than there is, and end the program that believes them

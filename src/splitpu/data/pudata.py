@@ -1,24 +1,193 @@
-"""`PUData`: the training rows, which of them are labelled, and what the unlabelled ones stand for."""
+"""Any PU label convention -> a boolean mask, so that the rest of the package never guesses what a 0 means.
+
+What a prior has to be before anything is reckoned with it.
+
+`PUData`: the training rows, which of them are labelled, and what the unlabelled ones stand for.
+"""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from numbers import Real
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
-from splitpu.data.chunks import Array, row_slices
 from splitpu.data.features import Channels, canonical_features
-from splitpu.data.preprocess import Kind, kind_of
-from splitpu.data.priors import check_scenario, check_share
-from splitpu.data.row_names import row_name
+from splitpu.data.preprocessing import Kind, kind_of
 from splitpu.errors import InputError
-from splitpu.labels import Mask, binary_truth, labelled_mask
+from splitpu.types import Array, Mask
+from splitpu.utils.arrays import readable_tensor, row_slices
+from splitpu.utils.text import listed, row_name
 
-__all__ = ["Channels", "HeldOut", "PUData", "canonical_features", "check_prior"]
+Values = npt.NDArray[Any]
+
+ACCEPTED = "1 = positive with 0 or with -1 for the rest, or True / False"
+
+
+def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = None, rows: int | None = None) -> Mask:
+    """Which rows are labelled positive (True) and which unlabelled (False), from any of the usual conventions.
+
+    `positive` names the value that means "labelled positive" where the labels are two other values.
+    Both kinds of row must occur, because PU learning needs both. `rows` is how many there are to be labelled.
+
+    >>> labelled_mask([1, -1, -1, 1]).tolist()
+    [True, False, False, True]
+    >>> labelled_mask(["seen", "unknown"], positive="seen").tolist()
+    [True, False]
+    """
+    values = _one_dimensional(labels, name)
+    if rows is not None and len(values) != rows:
+        raise InputError(f"{name} has {len(values)} entries but X has {rows} rows: give one entry per row")
+    mask = _mask(values, name, positive)
+    if not mask.any():
+        raise InputError(
+            f"{name} marks no row as labelled positive (found {listed(_distinct(values), repr)}): label at least two "
+            "rows"
+        )
+    if mask.all():
+        raise InputError(f"{name} marks all {len(mask)} rows as labelled positive: add the unlabelled rows, marked 0")
+    return mask
+
+
+def is_convention(values: Values) -> bool:
+    """Whether labels need no explanation.
+
+    >>> is_convention(np.array([1, -1])), is_convention(np.array([2, 0]))
+    (True, False)
+    """
+    distinct = {*_distinct(values)}
+    return values.dtype.kind in "biuf" and (distinct <= {0, 1} or distinct <= {1, -1})
+
+
+def binary_truth(labels: npt.ArrayLike, name: str = "y", *, positive: object = None) -> Mask:
+    """True labels (True = positive) in the same conventions; one of the two classes may be absent.
+
+    >>> binary_truth([0.0, 1.0], "y_test").tolist()
+    [False, True]
+    """
+    return _mask(_one_dimensional(labels, name), name, positive)
+
+
+def _one_dimensional(labels: npt.ArrayLike, name: str) -> Values:
+    try:
+        values = np.asarray(readable_tensor(labels))
+        if values.dtype == object:  # a data frame column, say: let numpy find the type of what is inside
+            values = np.asarray(values.tolist())
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} is not an array of labels ({error}): give one label per row") from error
+    if values.ndim != 1:
+        raise InputError(f"{name} must have one axis with one label per row, but its shape is {values.shape}")
+    if len(values) == 0:
+        raise InputError(f"{name} is empty: give one label per row")
+    return values
+
+
+def _mask(values: Values, name: str, positive: object) -> Mask:
+    distinct = _distinct(values)
+    if positive is not None:
+        return _mask_of_named_value(values, distinct, name, positive)
+    if not is_convention(values):
+        raise InputError(
+            f"{name} holds the values {listed(distinct, repr)}, but labels must be {ACCEPTED}; "
+            "for two other values say which one is positive with positive=..."
+        )
+    return np.asarray(values == 1, dtype=np.bool_)
+
+
+def _mask_of_named_value(values: Values, distinct: list[Any], name: str, positive: object) -> Mask:
+    if len(distinct) > 2:
+        raise InputError(
+            f"{name} holds the values {listed(distinct, repr)}, but with positive={positive!r} it may hold only two: "
+            "merge the other values into one"
+        )
+    if positive not in distinct:
+        raise InputError(f"{name} holds the values {listed(distinct, repr)}, none of which is positive={positive!r}")
+    return np.array([value == positive for value in values.tolist()], dtype=np.bool_)
+
+
+def _distinct(values: Values) -> list[Any]:
+    try:
+        found: list[Any] = np.unique(values).tolist()
+    except TypeError:  # things that have no order
+        found = list({repr(value): value for value in values.tolist()}.values())
+    return found
+
+
+_WANTED = "give the share of positives in the population, between 0 and 1"
+_DRAWN_SIGMAS = 3.0  # by so many standard deviations the positives of a draw may be more than the prior says
+
+
+def check_share(prior: object) -> float:
+    """The prior as a float, if it is a share at all.
+
+    >>> check_share(0.3)
+    0.3
+    """
+    if isinstance(prior, np.ndarray) and prior.ndim == 0:
+        prior = prior.item()
+    if isinstance(prior, bool | np.bool_) or not isinstance(prior, Real):
+        if hasattr(prior, "interval"):  # an estimate, which classifiers do take
+            raise InputError(f"prior is a {type(prior).__name__}, not a number: give its value (prior=estimate.value)")
+        raise InputError(f"prior={prior!r} is not a number: {_WANTED}")
+    value = float(prior)
+    if not 0 < value < 1:  # also refuses NaN
+        raise InputError(f"prior={value:g} is not a share: {_WANTED}")
+    return value
+
+
+def check_interval(interval: Any, prior: float | None) -> tuple[float, float]:
+    """The ends of the interval of a prior as floats, if it is a range of shares that holds the prior.
+
+    >>> check_interval([0.3, 0.5], 0.4)
+    (0.3, 0.5)
+    """
+    try:
+        low, high = (float(end) for end in interval)
+    except (TypeError, ValueError):
+        raise InputError(f"prior_interval={interval!r} is not a range: give its two ends, such as (0.3, 0.5)") from None
+    if not 0 <= low <= high <= 1:  # also refuses NaN
+        raise InputError(
+            f"prior_interval=({low:g}, {high:g}) is not a range of shares: give its lower end first, both from 0 to 1"
+        )
+    if prior is not None and not low <= prior <= high:
+        raise InputError(
+            f"prior_interval=({low:g}, {high:g}) does not hold the prior, {prior:g}: give the range that the prior "
+            "itself was estimated with"
+        )
+    return low, high
+
+
+def check_scenario(scenario: object) -> None:
+    """Refuse what is no sampling scenario."""
+    if scenario not in get_args(Scenario):
+        raise InputError(f"scenario={scenario!r} is unknown: choose {' or '.join(map(repr, get_args(Scenario)))}")
+
+
+def check_prior_of_sample(prior: object, positives: int, unlabelled: int, scenario: Scenario) -> float:
+    """The prior as a float, if rows like these can have come with it; by chance they may hold a few positives more."""
+    check_scenario(scenario)
+    value, rows = check_share(prior), positives + unlabelled
+    most = value * rows + _DRAWN_SIGMAS * np.sqrt(rows * value * (1 - value))
+    if scenario == "single-training-set" and positives > most:
+        raise InputError(
+            f"{positives} of the {rows} rows are labelled, more than a prior of {value:.3g} makes positive, so "
+            "the rows are not a sample of the population: give fewer labelled or more unlabelled rows, or use "
+            "scenario='case-control' if the labelled rows were collected apart"
+        )
+    return value
+
+
+def missing_prior(name: str) -> InputError:
+    """The error for a method that is to be trained without the prior it needs."""
+    return InputError(
+        f"method '{name}' needs the prior, the share of positives in the population: give it, have it estimated "
+        "(prior='auto'), or choose a method that does without, such as 'vpu'"
+    )
+
 
 Indices = npt.NDArray[np.int64]
 

@@ -14,10 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from splitpu.engine.fused_optimiser import Optimiser
-from splitpu.engine.optimise import WeightAverage
+from splitpu.engine.optimiser import Optimiser, WeightAverage
 from splitpu.engine.stage import EpochRecord, Stage
-from splitpu.files import replacing
+from splitpu.utils.files import replacing
 
 
 @dataclass

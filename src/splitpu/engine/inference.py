@@ -10,12 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from splitpu.data.chunks import let_go
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import RowStore, shared_tensor
-from splitpu.networks.ensemble import Ensemble
-from splitpu.networks.fold import folded
-from splitpu.networks.mlp import MLP
+from splitpu.networks.backbones import MLP, Ensemble, folded
+from splitpu.utils.arrays import let_go
 from splitpu.views import Views
 
 _BATCH_VALUES = {"cuda": 2**24, "cpu": 2**20}  # raw values a batch; bounds the activations, too

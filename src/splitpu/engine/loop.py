@@ -1,5 +1,9 @@
-"""The training loop. There is no other."""
+"""Noticing a training that went wrong beyond repair: weights that became NaN stay NaN, and so do their logits.
 
+The training loop. There is no other.
+"""
+
+import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -8,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from splitpu.engine.batches import epoch_plan, steps_per_epoch
 from splitpu.engine.checkpoint import (
     CheckpointStore,
     StageState,
@@ -17,20 +20,47 @@ from splitpu.engine.checkpoint import (
     module_tensors,
     restore_in_place,
 )
-from splitpu.engine.divergence import stop_if_diverged
+from splitpu.engine.data_parallel import shared_work
+from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.lanes import runs_at_once
-from splitpu.engine.optimise import average_weight_at, batch_norms, rate_at
-from splitpu.engine.parallel import shared_work
-from splitpu.engine.rows import RowStore
-from splitpu.engine.seeds import derive_seed
-from splitpu.engine.shared_reading import all_stream, read_batches
-from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome, setting_of
-from splitpu.engine.steps import Step
-from splitpu.engine.world import World
+from splitpu.engine.optimiser import average_weight_at, batch_norms, rate_at
+from splitpu.engine.parallel_runs import runs_at_once
+from splitpu.engine.rows import RowStore, all_stream, read_batches
+from splitpu.engine.stage import (
+    EpochRecord,
+    Observer,
+    Stage,
+    StageOutcome,
+    epoch_plan,
+    kind_of,
+    setting_of,
+    steps_per_epoch,
+)
+from splitpu.engine.step import Step
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
-from splitpu.kernels import allow_kernels, any_kernel_runs_on, give_up_kernels
+from splitpu.kernels.dispatch import allow_kernels, any_kernel_runs_on, give_up_kernels
+from splitpu.utils.torch_state import derive_seed
 from splitpu.views import Views
+
+_JUDGED_AFTERWARDS = "student"  # one that learned nothing, for whatever reason, is trained again with smaller steps
+
+
+def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
+    """End the stage with a sentence if the loss of this epoch is no number and nothing before it would be kept.
+
+    Looking at the loss is enough: all that moves weights goes through it. If it is no number in one of several
+    processes, all of them end.
+    """
+    loss = record.terms.get("loss", 0.0)
+    if kind_of(stage.name) == _JUDGED_AFTERWARDS or (stage.keeps_best_epoch and record.epoch > 1):
+        return
+    if world.any(not math.isfinite(loss)):
+        rate = setting_of(stage, "optimiser.rate")
+        raise InputError(
+            f"the loss of stage {stage.name} is not a finite number in epoch {record.epoch} of {record.epochs} ({loss})"
+            f": lower {rate}, look for extreme values in X, and if the network is your own, at what it returns for them"
+        )
+
 
 _HOST = torch.device("cpu")
 

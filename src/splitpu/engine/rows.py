@@ -1,6 +1,19 @@
-"""Where the training rows live and how a batch of them reaches the compute device."""
+"""Rows read from a file instead of from memory mapped onto it.
+
+The system may map much of a file for one row at a random place, and all of it counts as this process's memory. What is
+read instead goes where it is wanted and nowhere else, so memory stays the same however large the file is.
+
+Where the training rows live and how a batch of them reaches the compute device.
+
+Rows read by several processes: each reads its own share of every batch, and none reads what another has read.
+
+What was read is exchanged as bytes, which is less than reading from a disk that all of them wait for, so that every
+process has the whole batch as it would have it alone.
+"""
 
 import itertools
+import mmap
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,9 +24,53 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from splitpu.engine.file_rows import FileRows
+from splitpu.engine.distributed import World
 from splitpu.errors import InputError
-from splitpu.listening import without_warning
+from splitpu.utils.warnings import without_warning
+
+
+class FileRows:
+    """The rows of a memory-mapped array, by their place in the file."""
+
+    def __init__(self, path: str, first_byte: int, row_bytes: int) -> None:
+        self._path, self._first_byte, self._row_bytes = path, first_byte, row_bytes
+        self._file = os.open(path, os.O_RDONLY)
+
+    @classmethod
+    def of(cls, features: npt.NDArray[Any]) -> "FileRows | None":
+        """Find the array in its file; None if it is not one piece of a file as it is on disk."""
+        if not isinstance(features, np.memmap) or not hasattr(os, "preadv"):
+            return None
+        mapped: Any = getattr(features, "_mmap", None)
+        if mapped is None or features.filename is None or features.mode not in ("r", "r+"):
+            return None
+        if not features.flags.c_contiguous:
+            return None
+        # The array may be a part of the one that was mapped, and a map begins where a page does.
+        into_map = features.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+        map_begins = features.offset - features.offset % mmap.ALLOCATIONGRANULARITY
+        return cls(str(features.filename), map_begins + into_map, features[:1].nbytes)
+
+    def read(self, rows: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
+        """Fill `out` with the rows; neighbours in the file that are asked for one after the other are read at once."""
+        if not len(rows):
+            return
+        room = out.reshape(-1).view(np.uint8).data
+        starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+        for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+            part = room[start * self._row_bytes : end * self._row_bytes]
+            self._fill(part, self._first_byte + int(rows[start]) * self._row_bytes)
+
+    def _fill(self, part: memoryview, place: int) -> None:
+        while len(part):
+            count = os.preadv(self._file, [part], place)
+            if count == 0:
+                raise InputError(f"{self._path} has become shorter while it was read; restore it and resume.")
+            part, place = part[count:], place + count
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
 
 _RESERVE = 0.5  # share of free device memory that data may take; the rest is for activations
 _STEPS_AHEAD = 2  # one being copied to the device, one being read
@@ -181,3 +238,26 @@ def _fits(features: npt.NDArray[Any], device: torch.device) -> bool:
         return features.nbytes < _RESERVE * free
     # On the CPU "resident" means no copy at all for an array in memory; a memory-mapped file stays on disk.
     return not isinstance(features, np.memmap)
+
+
+def read_batches(rows: RowStore, plan: Mapping[str, Tensor], world: World) -> Iterator[dict[str, Tensor]]:
+    """The rows of one step after the other, whole in every process; nothing where they are resident.
+
+    All processes call this at once, and all of them stream: see `all_stream`.
+    """
+    counts = {name: numbers.shape[1] for name, numbers in plan.items()}
+    shares = {name: slice(*world.share(count)) for name, count in counts.items()}
+    for parts in rows.stream({name: numbers[:, shares[name]] for name, numbers in plan.items()}):
+        yield {name: _exchanged(part, counts[name], world) for name, part in parts.items()}
+
+
+def all_stream(rows: RowStore, world: World) -> bool:
+    """Whether every process has to read its rows; one whose GPU holds them all has nothing to exchange."""
+    return not world.any(rows.resident)
+
+
+def _exchanged(part: Tensor, count: int, world: World) -> Tensor:
+    if world.size == 1:
+        return part
+    as_bytes = part.flatten(1).view(torch.uint8)  # not every kind of number can travel
+    return world.gather(as_bytes, count).view(part.dtype).view(count, *part.shape[1:])

@@ -1,7 +1,7 @@
 """The scikit-learn face: one classifier a method, each of which fits, predicts, clones, searches and pickles."""
 
 from splitpu.estimators.base import PUEstimator
-from splitpu.estimators.methods import (
+from splitpu.estimators.classifiers import (
     DANClassifier,
     DistPUClassifier,
     NaivePUClassifier,
@@ -9,11 +9,12 @@ from splitpu.estimators.methods import (
     P3MixClassifier,
     PUbNClassifier,
     PUUPLClassifier,
+    RoundSummary,
     SelfPUClassifier,
+    SplitPUClassifier,
     UPUClassifier,
     VPUClassifier,
 )
-from splitpu.estimators.splitpu import RoundSummary, SplitPUClassifier
 
 __all__ = [
     "DANClassifier",

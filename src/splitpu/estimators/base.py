@@ -1,44 +1,210 @@
-"""What all classifiers share: checking, fitting, saving and loading. A method adds its name."""
+"""What scikit-learn users pass in - labels, settings, seeds - turned into what the package works with.
+
+What a fitted classifier answers, however it was fitted.
+
+What all classifiers share: checking, fitting, saving and loading. A method adds its name.
+"""
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from splitpu.config import Config, Scenario, config_from_dict, preset
-from splitpu.data import Preprocessing, PUData
-from splitpu.data.features import Channels, refuse_masked_entries
-from splitpu.data.frames import refuse_columns_without_numbers
-from splitpu.errors import InputError
-from splitpu.estimators.fitted import FittedClassifier
-from splitpu.estimators.inputs import (
-    has_image_axes,
-    integer_seed,
-    labelled_rows,
-    laid_over,
-    plain_labels,
-    refuse_missing_labels,
-    still_on_disk,
-    two_classes,
+from splitpu.config.parse import config_from_dict, read_config, validate_config
+from splitpu.config.presets import preset
+from splitpu.config.schema import Config, Scenario
+from splitpu.data.features import (
+    Channels,
+    column_names,
+    is_missing,
+    refuse_columns_without_numbers,
+    refuse_masked_entries,
 )
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.pudata import FEWEST_POSITIVES, PUData
+from splitpu.data.tables.encode import rows_for_table_model
+from splitpu.errors import InputError, SplitPUWarning
 from splitpu.methods.registry import find_method
-from splitpu.models import Model
-from splitpu.networks import Backbone as OwnNetwork
-from splitpu.predictor import Array
-from splitpu.progress import ProgressLines
-from splitpu.tensors import readable_tensor
-from splitpu.training import Backbone, Training, network_recipe, profile_of, train, with_calibration
+from splitpu.model import Model, Predictor, Scores
+from splitpu.networks.backbones import Backbone as OwnNetwork
+from splitpu.networks.build import NetworkChoice, network_recipe
+from splitpu.training import ProgressLines, Training, profile_of, train, with_calibration
+from splitpu.types import Array, Mask
+from splitpu.utils.arrays import checked_seed, readable_tensor
 
 if TYPE_CHECKING:
-    from splitpu.prior import PriorEstimate
-    from splitpu.prior.resolve import ResolvedPrior
+    from splitpu.prior.estimate import PriorEstimate, ResolvedPrior
+
+
+CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
+LARGEST_SEED = 2**31 - 1
+
+
+def has_image_axes(X: Any) -> bool:
+    """Whether X looks like images or volumes rather than vectors."""
+    if column_names(X):  # not every data frame can be made an array
+        return False
+    try:
+        axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
+        return axes in (3, 4, 5)
+    except ValueError:  # rows of different lengths: scikit-learn will say so
+        return False
+
+
+def refuse_missing_labels(y: Any) -> None:
+    """Say what scikit-learn cannot know: that a missing label most probably means 'unlabelled' here."""
+    if y is None:
+        return
+    try:
+        values = np.asarray(y)
+    except ValueError:  # rows of different lengths: scikit-learn will say so
+        return
+    if np.ma.is_masked(y):
+        missing = int(np.ma.getmaskarray(y).sum())
+    elif values.dtype.kind == "f":
+        missing = int(np.isnan(values).sum())
+    else:
+        missing = sum(map(is_missing, values.flat)) if values.dtype.kind == "O" else 0
+    if missing:
+        raise InputError(
+            f"Input y contains NaN or nothing in {missing} rows: write 0 for unlabelled rows and 1 for labelled "
+            "positives, as y.fillna(0) does to a column that holds 1 or nothing"
+        )
+
+
+def plain_labels(y: Any) -> Any:
+    """Labels as they are, but booleans and numbers among objects, which scikit-learn does not know, as such."""
+    values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list | tuple) else y
+    if getattr(values, "dtype", None) == np.dtype(object) and all(
+        isinstance(value, Real | np.bool_) for value in values.flat
+    ):
+        return np.array(values.tolist())
+    return y
+
+
+def still_on_disk(given: Any, checked: Any) -> Any:
+    """A memory-mapped array as it was given, where checking it made a plain one of the same memory: to be streamed."""
+    same = isinstance(given, np.memmap) and given.dtype == checked.dtype and np.may_share_memory(given, checked)
+    return given if same else checked
+
+
+def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
+    """The two labels in sorted order, and which of them means positive."""
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise InputError(
+            f"y holds one class only, {classes.tolist()[0]!r}: give labelled positives and unlabelled rows together"
+        )
+    first, second = classes.tolist()
+    if pos_label is not None:
+        if pos_label not in (first, second):
+            raise InputError(
+                f"y holds the values {first!r} and {second!r}, neither of which is pos_label={pos_label!r}"
+            )
+        return classes, first if pos_label == first else second
+    if {first, second} not in CONVENTIONS:
+        warnings.warn(
+            f"y holds the values {first!r} and {second!r}: {second!r}, the later in sorted order, is taken as "
+            f"labelled positive; pass pos_label={second!r} to say that this is right, or pos_label={first!r}",
+            SplitPUWarning,
+            stacklevel=3,
+        )
+    return classes, second
+
+
+def labelled_rows(labels: Array, positive: Any) -> Mask:
+    """Which rows are labelled positive; a batch needs a few of them."""
+    labelled = np.asarray(labels == positive, dtype=np.bool_)
+    if labelled.sum() < FEWEST_POSITIVES:
+        raise InputError(
+            f"y marks only {labelled.sum()} row as labelled positive ({positive!r}): label at least {FEWEST_POSITIVES}"
+        )
+    return labelled
+
+
+def laid_over(start: Config, config: Any) -> Config:
+    """A whole configuration from what the user gave, on top of where the preset starts."""
+    if config is None:
+        return start
+    if isinstance(config, Config):
+        return validate_config(config)
+    if isinstance(config, Mapping):
+        return config_from_dict(config, start)
+    if isinstance(config, str | Path):
+        return read_config(config, start)
+    kind = type(config).__name__
+    raise InputError(f"config={config!r} is of type {kind}: give a Config, a dict or the path of a TOML file")
+
+
+def integer_seed(random_state: Any) -> int:
+    """An integer stays itself, so that the command line with the same seed gives the same model."""
+    if isinstance(random_state, int | np.integer):
+        return checked_seed(random_state, "random_state=")
+    return int(check_random_state(random_state).randint(LARGEST_SEED))
+
+
+class FittedClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier that has a model once it is fitted or loaded."""
+
+    model_: Model
+    classes_: Array
+    device: str
+    channels: Channels
+
+    def decision_function(self, X: Any) -> Scores:
+        """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold.
+
+        As everywhere in scikit-learn, this is the label later in sorted order. Where `pos_label_` is the other one,
+        turn the sign for `evaluate_pu`, which wants decisions above 0 to mean positive.
+        """
+        return self._predictor().decision_function(X)
+
+    def predict(self, X: Any) -> Array:
+        """The member of `classes_` each row is thought to belong to."""
+        return self._predictor().predict(X)
+
+    def predict_proba(self, X: Any) -> Scores:
+        """Probabilities of the two `classes_`, one row a sample; the sigmoid of the decision."""
+        return self._predictor().predict_proba(X)
+
+    def _predictor(self, which: Literal["final", "base"] = "final") -> Predictor:
+        check_is_fitted(self, "model_")
+        return Predictor(self.model_, which, self.classes_, self.device, self._checked_input, self.channels)
+
+    def _checked_input(self, X: Any) -> Any:
+        X = readable_tensor(X)
+        # Images, wanted or given, are left to the model, which knows the shape it was trained on.
+        if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
+            return X
+        if (self.model_.inputs or {}).get("kind") == "table":
+            X = rows_for_table_model(self.model_.inputs or {}, X)
+        refuse_columns_without_numbers(X)
+        refuse_masked_entries(X, "X")
+        return still_on_disk(X, validate_data(self, X, reset=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        if hasattr(self, "model_"):  # a pickle made on a GPU must open where there is none
+            for scorer in (self.model_.final, self.model_.base):
+                scorer.network.cpu()
+        state: dict[str, Any] = super().__getstate__()
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.three_d_array = True
+        return tags
+
 
 WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.estimators.PUEstimator`."
 FRAME = "frame"  # the kind of inputs of a model that was trained on a data frame in Python
@@ -126,7 +292,7 @@ class PUEstimator(FittedClassifier):
         self,
         *,
         prior: "float | str | PriorEstimate | None" = "auto",
-        backbone: Backbone = "auto",
+        backbone: NetworkChoice = "auto",
         preset: str = "default",
         config: Config | Mapping[str, Any] | str | Path | None = None,
         warmup: str | None = None,
@@ -189,7 +355,7 @@ class PUEstimator(FittedClassifier):
         )
         self._adopt(training.model, classes)
         self._keep_findings(training)
-        from splitpu.evaluation.trained import warn_if_worthless
+        from splitpu.training import warn_if_worthless
 
         warn_if_worthless(training, data)
         self.prior_interval_, self.prior_source_ = prior.interval, prior.source
@@ -217,7 +383,7 @@ class PUEstimator(FittedClassifier):
         return X, np.asarray(labels)
 
     def _resolved_prior(self, data: PUData, seed: int) -> "ResolvedPrior":
-        from splitpu.prior.resolve import prior_for
+        from splitpu.prior.estimate import prior_for
 
         return prior_for(self.method, self.prior, data, seed=seed, device=self.device)
 
@@ -258,7 +424,7 @@ class PUEstimator(FittedClassifier):
     def load(
         cls,
         path: str | Path,
-        backbone: Backbone | None = None,
+        backbone: NetworkChoice | None = None,
         *,
         layers: tuple[str, str] | None = None,
         device: str = "auto",
@@ -294,6 +460,8 @@ class PUEstimator(FittedClassifier):
         return {}
 
 
-def network_of_ones_own(backbone: Backbone, preprocessing: Preprocessing, layers: tuple[str, str] | None) -> OwnNetwork:
+def network_of_ones_own(
+    backbone: NetworkChoice, preprocessing: Preprocessing, layers: tuple[str, str] | None
+) -> OwnNetwork:
     """The user's network, ready to be filled with stored weights."""
     return network_recipe(backbone, preprocessing, layers).build()

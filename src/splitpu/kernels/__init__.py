@@ -4,14 +4,26 @@ Each function computes what torch's operations would, and its caller falls back 
 Weights, names and checkpoints know nothing of it.
 """
 
-from splitpu.kernels.consistency import feature_term, fused_consistency_applies, low_level_term
-from splitpu.kernels.logit_terms import fused_terms_apply, label_terms, pu_risk
-from splitpu.kernels.move_weights import Moved, Rule, WeightMover, can_be_moved, weights_can_be_moved_on
-from splitpu.kernels.norm_relu import normalise
-from splitpu.kernels.switch import allow_kernels, kernels_allowed
-from splitpu.kernels.tail import last_rows
-from splitpu.kernels.thin_convolution import convolve, is_thin
-from splitpu.kernels.trial import any_kernel_runs_on, give_up_kernels, prepare, without_waiting
+from splitpu.kernels.batch_norm import normalise
+from splitpu.kernels.convolution import convolve, is_thin
+from splitpu.kernels.dispatch import (
+    allow_kernels,
+    any_kernel_runs_on,
+    give_up_kernels,
+    kernels_allowed,
+    last_rows,
+    prepare,
+    without_waiting,
+)
+from splitpu.kernels.loss_terms import (
+    feature_term,
+    fused_consistency_applies,
+    fused_terms_apply,
+    label_terms,
+    low_level_term,
+    pu_risk,
+)
+from splitpu.kernels.optimiser_step import Moved, Rule, WeightMover, can_be_moved, weights_can_be_moved_on
 
 __all__ = [
     "Moved",

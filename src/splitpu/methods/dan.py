@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from splitpu.config.methods import DANConfig
+from splitpu.config.schema import DANConfig
 from splitpu.engine.stage import Batch
 from splitpu.losses import soft_cross_entropy
+from splitpu.methods.common import Carrier, half_of_largest, positives_first, two_pool_stage, viewed
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import Carrier, half_of_largest, positives_first, two_pool_stage, viewed
-from splitpu.networks import Backbone
+from splitpu.networks.backbones import Backbone
 from splitpu.views import Views
 
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from splitpu.config.methods import P3MixConfig
+from splitpu.config.schema import P3MixConfig
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Batch, EpochRecord
 from splitpu.losses import prediction_entropy, soft_cross_entropy
-from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import (
+from splitpu.methods.common import (
     Carrier,
     MixingWeights,
     follow,
@@ -22,7 +21,8 @@ from splitpu.methods.parts import (
     two_pool_stage,
     viewed,
 )
-from splitpu.networks import Backbone
+from splitpu.methods.context import Context, Teacher
+from splitpu.networks.backbones import Backbone
 from splitpu.views import Views
 
 

@@ -6,13 +6,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from splitpu.config.methods import PUbNConfig
-from splitpu.config.schema import BaseConfig
+from splitpu.config.schema import BaseConfig, PUbNConfig
 from splitpu.engine.stage import Batch
 from splitpu.losses import logistic_loss
-from splitpu.methods.base import BaseTask
+from splitpu.methods.base_model import BaseTask
+from splitpu.methods.common import positives_first, two_pool_stage, viewed
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import positives_first, two_pool_stage, viewed
 from splitpu.views import Views
 
 _SMALLEST_SCORE = 1e-3  # a score that rounds to zero must not become an endless weight

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from splitpu.config.methods import PUUPLConfig
+from splitpu.config.schema import PUUPLConfig
 from splitpu.engine.stage import Batch, Stage
 from splitpu.losses import nnpu_risk, soft_cross_entropy
+from splitpu.methods.common import positives_first, two_pools, viewed
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import positives_first, two_pools, viewed
-from splitpu.networks.backbone import Backbone
-from splitpu.networks.ensemble import Ensemble
+from splitpu.networks.backbones import Backbone, Ensemble
 from splitpu.views import Views
 
 

@@ -4,13 +4,12 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from splitpu.config.keys import unknown_name
+from splitpu.config.parse import unknown_name
 from splitpu.config.schema import Config
-from splitpu.errors import InputError
 
 if TYPE_CHECKING:
     from splitpu.methods.context import Context, Teacher
-    from splitpu.methods.result import MethodResult
+    from splitpu.methods.split import MethodResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class Method:
 
     def run(self, context: "Context") -> "MethodResult":
         """Run the whole method."""
-        from splitpu.methods.result import MethodResult
+        from splitpu.methods.split import MethodResult
 
         found = self._function()(context)
         if isinstance(found, MethodResult):
@@ -54,7 +53,7 @@ _ALL = (
         summary="The default: where accuracy is worth several trainings, each of which corrects the one before.",
         assumes="a known prior; labelled positives drawn at random from all positives",
         citation="Xu et al., Split-PU: Hardness-aware Training Strategy for Positive-Unlabeled Learning, ACM MM 2022",
-        home="splitpu:run_split_pu",
+        home="split_pu:run_split_pu",
         sections=("rounds", "threshold", "base", "split", "student", "selection"),
         needs_prior=True,
     ),
@@ -64,7 +63,7 @@ _ALL = (
         summary="A sound first model in one short training; also Split-PU's usual base.",
         assumes="a known prior; labelled positives drawn at random from all positives",
         citation="Kiryo et al., Positive-Unlabeled Learning with Non-Negative Risk Estimator, NeurIPS 2017",
-        home="base:train_nnpu",
+        home="base_model:train_nnpu",
         sections=("threshold", "base", "selection"),
         needs_prior=True,
     ),
@@ -74,7 +73,7 @@ _ALL = (
         summary="For small networks or few epochs; a flexible network overfits it, take nnPU there.",
         assumes="a known prior; labelled positives drawn at random from all positives; a network that cannot overfit",
         citation="du Plessis et al., Convex Formulation for Learning from Positive and Unlabeled Data, ICML 2015",
-        home="base:train_upu",
+        home="base_model:train_upu",
         sections=("threshold", "base", "selection"),
         needs_prior=True,
     ),
@@ -84,7 +83,7 @@ _ALL = (
         summary="When the prior is known well: predictions are held to it, in one network's time.",
         assumes="an accurate prior, since predictions are pulled to it; little overlap between the classes",
         citation="Zhao et al., Dist-PU: Positive-Unlabeled Learning from a Label Distribution Perspective, CVPR 2022",
-        home="distpu:train_dist_pu",
+        home="dist_pu:train_dist_pu",
         sections=("threshold", "dist_pu"),
         needs_prior=True,
     ),
@@ -94,7 +93,7 @@ _ALL = (
         summary="When nnPU's surest predictions are right: two networks learn from a growing set of them.",
         assumes="a known prior; the most confident predictions early in training are mostly right",
         citation="Chen et al., Self-PU: Self Boosted and Calibrated Positive-Unlabeled Training, ICML 2020",
-        home="selfpu:train_self_pu",
+        home="self_pu:train_self_pu",
         sections=("threshold", "self_pu"),
         needs_prior=True,
     ),
@@ -158,7 +157,7 @@ _ALL = (
         assumes="that no unlabelled row is positive, which is wrong",
         citation="the usual starting point; its ranking can be right: Elkan and Noto, Learning Classifiers from Only "
         "Positive and Unlabeled Data, KDD 2008",
-        home="labels:train_naive",
+        home="base_model:train_naive",
         sections=("threshold", "base", "selection"),
         needs_prior=False,
     ),
@@ -168,7 +167,7 @@ _ALL = (
         summary="An oracle for experiments: how good the same network gets when every label is known.",
         assumes="the true label of every training row",
         citation="ordinary cross-entropy",
-        home="labels:train_supervised",
+        home="base_model:train_supervised",
         sections=("threshold", "base", "selection"),
         needs_prior=False,
         needs_truth=True,
@@ -186,14 +185,6 @@ def find_method(name: str) -> Method:
     if name in METHODS:
         return METHODS[name]
     raise unknown_name("method", name, METHODS)
-
-
-def missing_prior(name: str) -> InputError:
-    """The error for a method that is to be trained without the prior it needs."""
-    return InputError(
-        f"method '{name}' needs the prior, the share of positives in the population: give it, have it estimated "
-        "(prior='auto'), or choose a method that does without, such as 'vpu'"
-    )
 
 
 def sections_in_use(config: Config) -> tuple[str, ...]:

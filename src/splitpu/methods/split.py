@@ -1,4 +1,7 @@
-"""The early-stopped split: what a temporary network learns first is easy, the rest is hard."""
+"""The early-stopped split: what a temporary network learns first is easy, the rest is hard.
+
+What any method hands back.
+"""
 
 import warnings
 from collections.abc import Mapping
@@ -13,10 +16,10 @@ from torch import Tensor, nn
 from splitpu.config.schema import OptimiserConfig, SplitConfig
 from splitpu.engine.stage import Batch, EpochRecord, Stage
 from splitpu.errors import SplitPUWarning
-from splitpu.kernels import fused_terms_apply, label_terms
+from splitpu.kernels.loss_terms import fused_terms_apply, label_terms
 from splitpu.losses import soft_cross_entropy
-from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import one_pool, viewed
+from splitpu.methods.common import one_pool, viewed
+from splitpu.methods.context import Context, Student, Teacher
 from splitpu.views import Views
 
 _MORE_ATTEMPTS, _FASTER = 2, 3.0  # each further attempt takes steps so many times as large as the one before
@@ -214,3 +217,37 @@ def _everything_easy(context: Context, teacher: Teacher) -> SplitResult:
         reached=True,
         key="no split",
     )
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of Split-PU: its teacher, the split that the teacher's labels led to, and the student trained on it."""
+
+    number: int
+    teacher: Teacher
+    split: SplitResult
+    student: Student
+
+    @property
+    def taken(self) -> bool:
+        """Whether the student took its teacher's place; one that learned nothing does not."""
+        return self.student.sound
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """Everything a run found. Only Split-PU has rounds; for any other method the base is the one model there is."""
+
+    base: Teacher
+    rounds: tuple[Round, ...]
+    history: tuple[EpochRecord, ...]
+
+    @property
+    def last_taken(self) -> Round | None:
+        """The last round whose student was taken, if there is one."""
+        return next((found for found in reversed(self.rounds) if found.taken), None)
+
+    @property
+    def final(self) -> Teacher:
+        """The model to use: the last student that was taken, or the base model when there is none."""
+        return self.base if self.last_taken is None else self.last_taken.student

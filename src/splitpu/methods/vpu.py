@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from splitpu.config.methods import VPUConfig
+from splitpu.config.schema import VPUConfig
 from splitpu.engine.stage import Batch
+from splitpu.methods.common import MixingWeights, half_of_largest, mixed, positives_first, two_pool_stage, viewed
 from splitpu.methods.context import Context, Teacher
-from splitpu.methods.parts import MixingWeights, half_of_largest, mixed, positives_first, two_pool_stage, viewed
-from splitpu.networks import Backbone
+from splitpu.networks.backbones import Backbone
 from splitpu.views import Views
 
 

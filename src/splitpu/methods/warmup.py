@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from splitpu.config.schema import ViewsConfig, WarmupConfig
-from splitpu.engine.batches import Pool
-from splitpu.engine.stage import Batch, Stage
+from splitpu.engine.stage import Batch, Pool, Stage
 from splitpu.losses import nt_xent
 from splitpu.methods.context import Context, WarmStart
-from splitpu.networks import Backbone
+from splitpu.networks.backbones import Backbone
 from splitpu.views import Views
 
 STAGE = "warmup"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.errors import InputError
-from splitpu.networks.backbone import Backbone, Outputs, network_input_shape
+from splitpu.networks.backbones import Backbone, Outputs, network_input_shape
 
 DRY_RUN_ROWS = 2  # not 1: a logit of shape (1,) would not tell whether it is one per sample
 

@@ -1,4 +1,7 @@
-"""Weights trained elsewhere, in torchvision's format for ResNet-18 -> a start for ours."""
+"""Weights trained elsewhere, in torchvision's format for ResNet-18 -> a start for ours.
+
+The ImageNet weights of ResNet-18, fetched once through torchvision and kept as tensors without pickle.
+"""
 
 import hashlib
 import pickle
@@ -8,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from splitpu.data.public.download import cache_folder
 from splitpu.errors import InputError
-from splitpu.files import ends_in
-from splitpu.networks.backbone import Backbone
-from splitpu.networks.resnet import ResNet18
+from splitpu.networks.backbones import Backbone, ResNet18
+from splitpu.utils.files import ends_in, replacing
 
 HEAD, STEM = "fc.", "conv1.weight"
 IMAGENET_ADVICE = (
@@ -134,3 +137,39 @@ def fitted_to_channels(kernel: Tensor, channels: int) -> Tensor:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+WORD = "imagenet"  # what stands for these weights where a file could be given
+
+
+def imagenet_weights() -> Path:
+    """The file of weights in the cache; fetched where it is not there yet, torchvision is, and there is a network."""
+    path = cache_folder() / "weights" / "resnet18-imagenet.safetensors"
+    if path.is_file():
+        return path
+    tensors = _fetched()
+    with replacing(path) as temporary:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+    return path
+
+
+def _fetched() -> dict[str, Any]:
+    try:
+        # Not only ImportError: built for another torch, it fails in ways of its own.
+        import torchvision.models as models
+    except Exception as error:
+        why = "is not installed here" if isinstance(error, ImportError) else f"does not load here ({_short(error)})"
+        raise InputError(
+            f"--weights {WORD} uses torchvision, which {why}: on another machine {IMAGENET_ADVICE}."
+        ) from error
+    try:
+        tensors: dict[str, Any] = models.ResNet18_Weights.DEFAULT.get_state_dict(progress=False, check_hash=True)
+    except (OSError, RuntimeError) as error:  # no network, or what came is not what was published
+        raise InputError(
+            f"the ImageNet weights cannot be fetched ({_short(error)}): where there is a network, {IMAGENET_ADVICE}."
+        ) from error
+    return tensors
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__

@@ -10,21 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, softplus
 
-from splitpu.ambient import usual_torch
 from splitpu.config.schema import Config, EngineConfig, OptimiserConfig
 from splitpu.data.pudata import Indices, PUData
-from splitpu.engine.batches import Pool
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import joined
-from splitpu.engine.stage import AfterEpoch, Batch, EpochRecord, Observer, Stage
+from splitpu.engine.stage import AfterEpoch, Batch, EpochRecord, Observer, Pool, Stage
+from splitpu.methods.common import Carrier
 from splitpu.methods.context import Context
-from splitpu.methods.parts import Carrier
-from splitpu.networks import Backbone, Outputs
-from splitpu.prior.bbe import bbe
-from splitpu.prior.learners import Floats, Rows
-from splitpu.prior.tedn import APART, CROSS_FITTINGS, CrossFitted, mean_scores, without_likely_positives
-from splitpu.seeds import sklearn_seed
+from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.prior.algorithms import bbe
+from splitpu.prior.scores import APART, CROSS_FITTINGS, CrossFitted, mean_scores, without_likely_positives
 from splitpu.training import open_context
+from splitpu.types import Floats, Rows
+from splitpu.utils.arrays import sklearn_seed
+from splitpu.utils.torch_state import usual_torch
 from splitpu.views import Views
 
 FOLDS = 2  # four, with half as many positives again to learn from, ranked no better

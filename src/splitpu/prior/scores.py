@@ -1,20 +1,212 @@
-"""How much every row looks like a labelled one, judged only by classifiers that did not see the row."""
+"""Two quick classifiers of labelled against unlabelled rows; both score the rows they were trained on fairly, too.
 
+TEDn: take the likely positives out of the unlabelled rows, train again, and read the share off anew.
+
+How much every row looks like a labelled one, judged only by classifiers that did not see the row.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from splitpu.data.pudata import Indices, PUData
 from splitpu.errors import InputError
-from splitpu.prior.learners import Flags, Floats, KernelLogistic, Learner, RandomTrees
-from splitpu.prior.tedn import APART, CROSS_FITTINGS, CrossFitted, alternate, mean_scores
-from splitpu.seeds import checked_seed, sklearn_seed
+from splitpu.prior.algorithms import bbe
+from splitpu.types import Flags, Floats, Rows
+from splitpu.utils.arrays import checked_seed, sklearn_seed
 
 if TYPE_CHECKING:
     from splitpu.engine.stage import Observer
+
+
+LANDMARKS = 300
+TREES = 50  # in each of several cross-fittings
+_INNER_FOLDS = 3
+_LEAST_PROBABILITY = 1e-3
+
+
+class Judged(NamedTuple):
+    """Scores of the rows that were asked for, and of the training rows as if they had not been trained on."""
+
+    asked: Floats
+    own: Floats
+
+
+class Learner(Protocol):
+    """Learns which of some rows are labelled, leaving out the dropped ones, and scores those rows and others."""
+
+    def judge(self, training: Rows, kept: Flags, asked: Rows, seed: int) -> Judged:
+        """All rows are given by number; `kept` runs over the training rows."""
+
+
+@dataclass(frozen=True)
+class KernelLogistic:
+    """Logistic regression on the kernel values with some landmark rows (Nystroem): smooth borders of any shape."""
+
+    mapped: Floats
+    labelled: Flags
+    strength: float  # C of the regression
+
+    @classmethod
+    def over(
+        cls, features: Floats, labelled: Flags, *, sharpness: float, seed: int, strength: float = 10.0
+    ) -> "KernelLogistic":
+        """`sharpness` divides the squared width of the kernel, which is else the typical squared distance of rows."""
+        from sklearn.kernel_approximation import Nystroem
+
+        rng = np.random.default_rng(checked_seed(seed))
+        one, other = (features[rng.integers(len(features), size=1000)] for _ in range(2))
+        typical = float(np.median(((one - other) ** 2).sum(1))) or 1.0
+        kernel = Nystroem(
+            gamma=sharpness / typical, n_components=min(LANDMARKS, len(features)), random_state=sklearn_seed(seed)
+        )
+        mapped = kernel.fit_transform(features)
+        return cls(mapped - mapped.mean(0), labelled, strength)
+
+    def judge(self, training: Rows, kept: Flags, asked: Rows, seed: int) -> Judged:
+        """The training rows are scored by cross-fitting."""
+        from sklearn.model_selection import StratifiedKFold
+
+        own = np.empty(len(training))
+        folds = StratifiedKFold(_INNER_FOLDS, shuffle=True, random_state=sklearn_seed(seed))
+        for inner, outer in folds.split(training, self.labelled[training]):
+            some = inner[kept[inner]]
+            if self.labelled[training[some]].all():  # of few unlabelled rows, those that are kept may all lie outside
+                some = inner
+            own[outer] = self._fitted(training[some]).decision_function(self.mapped[training[outer]])
+        return Judged(self._fitted(training[kept]).decision_function(self.mapped[asked]), own)
+
+    def _fitted(self, rows: Rows) -> Any:
+        from sklearn.linear_model import LogisticRegression
+
+        return LogisticRegression(C=self.strength, max_iter=300).fit(self.mapped[rows], self.labelled[rows])
+
+
+@dataclass(frozen=True)
+class RandomTrees:
+    """Extremely randomised trees: indifferent to the scale of a feature and to features that say nothing."""
+
+    features: Floats
+    labelled: Flags
+
+    def judge(self, training: Rows, kept: Flags, asked: Rows, seed: int) -> Judged:
+        """A training row is scored by the trees that did not see it."""
+        from sklearn.ensemble import ExtraTreesClassifier
+
+        # A forest of this size leaves next to no row without a tree that did not see it; those few get 1/2.
+        trees = ExtraTreesClassifier(
+            TREES, min_samples_leaf=3, bootstrap=True, oob_score=_no_score, random_state=sklearn_seed(seed)
+        )
+        trees.fit(self.features[training[kept]], self.labelled[training[kept]])
+        own = np.empty(len(training))
+        own[kept] = _log_odds(np.nan_to_num(trees.oob_decision_function_[:, 1], nan=0.5))
+        if not kept.all():
+            own[~kept] = _log_odds(trees.predict_proba(self.features[training[~kept]])[:, 1])
+        return Judged(_log_odds(trees.predict_proba(self.features[asked])[:, 1]), own)
+
+
+def _no_score(truth: Any, guess: Any) -> float:
+    """The forest insists on a figure for its unseen rows; only their probabilities are wanted."""
+    return 0.0
+
+
+def _log_odds(probability: Floats) -> Floats:
+    inside = np.clip(probability, _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY)
+    odds: Floats = np.log(inside) - np.log1p(-inside)
+    return odds
+
+
+FOLDS = 5
+ROUNDS = 3
+CROSS_FITTINGS = 2  # over whose scores the mean is taken: where the folds happen to lie moves the estimate
+APART = 1000  # so far are the seeds of two cross-fittings
+
+
+class CrossFitted(NamedTuple):
+    """Scores of every row by classifiers that never saw it, before and after the cleaning."""
+
+    plain: Floats
+    cleaned: Floats
+
+
+def mean_scores(found: Sequence[CrossFitted]) -> CrossFitted:
+    """The mean over several cross-fittings, in each of which every row was left out once.
+
+    >>> mean_scores([CrossFitted(np.zeros(2), np.ones(2)), CrossFitted(np.ones(2), np.ones(2))])
+    CrossFitted(plain=array([0.5, 0.5]), cleaned=array([1., 1.]))
+    """
+    return CrossFitted(*(np.mean(parts, axis=0) for parts in zip(*found, strict=True)))
+
+
+def alternate(labelled: Flags, learners: Sequence[Learner], seed: int, learned: Flags) -> CrossFitted:
+    """Train P against U, then twice more against U without its likely positives.
+
+    A classifier of P against all of U has to call most positives unlabelled; without the top rows of U it separates the
+    classes themselves, and the share shows more clearly. Which rows are dropped is decided inside each training
+    part alone: a held-out row that had a say in it would no longer be scored like an unseen one, and labelled rows
+    would come out higher than unlabelled positives. Rows that are not `learned` from are held out, too: each is judged
+    by one fold's classifiers like any other, as the mean of several would spread less.
+    """
+    folds = _folds(labelled, learned, seed)
+    kept: list[Flags] = [np.ones(len(training), dtype=np.bool_) for training, _ in folds]
+    history: list[Floats] = []
+    for number in range(ROUNDS):
+        scores = np.empty(len(labelled))
+        own_scores = []
+        for part, (training, held_out) in enumerate(folds):
+            scores[held_out], own = _judged_by_all(learners, training, kept[part], held_out, seed + number)
+            own_scores.append(own)
+        history.append(scores)
+        share = bbe(scores[labelled], scores[~labelled])
+        kept = [
+            without_likely_positives(labelled[training], own, share)
+            for (training, _), own in zip(folds, own_scores, strict=True)
+        ]
+    return CrossFitted(history[0], history[-1])
+
+
+def _folds(labelled: Flags, learned: Flags, seed: int) -> list[tuple[Rows, Rows]]:
+    """Which rows each classifier learns from, and which it judges: every row is judged once."""
+    from sklearn.model_selection import StratifiedKFold
+
+    rows, others = (
+        np.flatnonzero(learned),
+        np.random.default_rng(checked_seed(seed)).permutation(np.flatnonzero(~learned)),
+    )
+    splitter = StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(seed))
+    return [
+        (rows[training], np.concatenate([rows[held_out], more]))
+        for (training, held_out), more in zip(
+            splitter.split(rows, labelled[rows]), np.array_split(others, FOLDS), strict=True
+        )
+    ]
+
+
+def without_likely_positives(labelled: Flags, scores: Floats, share: float) -> Flags:
+    """All rows but the given share of the unlabelled ones, those that score highest; a tenth of U stays in any case."""
+    unlabelled = np.flatnonzero(~labelled)
+    count = min(round(share * len(unlabelled)), len(unlabelled) * 9 // 10)
+    kept = np.ones(len(labelled), dtype=np.bool_)
+    kept[unlabelled[np.argsort(-scores[unlabelled], kind="stable")[:count]]] = False
+    return kept
+
+
+def _judged_by_all(
+    learners: Sequence[Learner], training: Rows, kept: Flags, held_out: Rows, seed: int
+) -> tuple[Floats, Floats]:
+    """The mean of the learners' scores, each on the scale of its own training rows."""
+    asked, own = np.zeros(len(held_out)), np.zeros(len(training))
+    for learner in learners:
+        judged = learner.judge(training, kept, held_out, seed)
+        middle, spread = judged.own.mean(), judged.own.std() or 1.0
+        asked += (judged.asked - middle) / spread
+        own += (judged.own - middle) / spread
+    return asked, own
+
 
 ScoreKind = Literal["auto", "classical", "network"]
 

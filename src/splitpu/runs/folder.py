@@ -1,27 +1,37 @@
-"""The run folder: which file is where, whether the run is finished, and who may write to it."""
+"""The run folder: which file is where, whether the run is finished, and who may write to it.
+
+On what a result was computed, so that a figure can be traced and repeated.
+"""
 
 import errno
 import json
+import platform
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from splitpu.config import Config, config_to_toml, read_config
-from splitpu.drafts import check_free, drafted
+import splitpu
+from splitpu.config.parse import config_to_toml, read_config
+from splitpu.config.schema import Config
 from splitpu.errors import InputError
-from splitpu.files import (
+from splitpu.runs.request import Request
+from splitpu.utils.files import (
+    Taken,
+    check_free,
     check_place,
     disk_errors_in_words,
+    drafted,
     full_disk_named_as,
+    held_alone,
     in_a_command,
     remove_leftovers,
     write_text,
 )
-from splitpu.locks import Taken, held_alone
-from splitpu.runs.request import Request
 
 RUNS = Path("runs")
 SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
@@ -186,7 +196,7 @@ class RunFolder:
                 f"{self.path} holds a finished run without {' and '.join(missing)}: copy the run folder again, or "
                 "train a new run."
             )
-        from splitpu.models import Model  # not above: most of what is done with a folder does without torch
+        from splitpu.model import Model  # not above: most of what is done with a folder does without torch
 
         Model.load(self.path)
 
@@ -226,3 +236,32 @@ def belongs_to_a_run(path: Path) -> bool:
     run = RunFolder(path.parent)
     made = {place.name for place in vars(run).values()} | {*MODEL_FILES}
     return run.request_file.exists() and path.name in made
+
+
+_PACKAGES = ("splitpu", "torch", "numpy", "scikit-learn")
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that decide about the numbers."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+
+
+def source_commit() -> str | None:
+    """The commit of the checkout this package runs from, marked -dirty where files were changed; None if installed."""
+    package = Path(splitpu.__file__).resolve().parent
+    root = package.parent.parent
+    if package != root / "src" / "splitpu" or not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

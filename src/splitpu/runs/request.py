@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from splitpu.config.schema import Scenario
 from splitpu.data.array_files import ArraySource
-from splitpu.data.folders import FolderSource
-from splitpu.data.tables import TableSource
+from splitpu.data.images.folders import FolderSource
+from splitpu.data.tables.encode import TableSource
 from splitpu.errors import InputError
 
 

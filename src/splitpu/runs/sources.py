@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 
 from splitpu.config.schema import Scenario
-from splitpu.data import HeldOut, NamedSet, Preprocessing, PUData, load_named, make_pu, read_npz
-from splitpu.data.array_files import ArraySource, read_array_data
-from splitpu.data.cache import Progress
-from splitpu.data.chunks import Array
-from splitpu.data.folders import FolderSource, read_folders
-from splitpu.data.images import SUFFIXES as IMAGE_SUFFIXES
-from splitpu.data.named import NAMED_SETS
-from splitpu.data.readers import RowSpec, Watch
-from splitpu.data.scanning import Skipped
-from splitpu.data.tables import TableRecipe, TableSource, read_table_data
-from splitpu.data.volumes import is_nifti
+from splitpu.data.array_files import ArraySource, read_array_data, read_npz
+from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
+from splitpu.data.images.folders import FolderSource, read_folders
+from splitpu.data.images.scan import RowSpec, Skipped
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.public.datasets import NAMED_SETS, load_named
+from splitpu.data.public.download import Progress
+from splitpu.data.public.named_set import NamedSet, make_pu
+from splitpu.data.pudata import HeldOut, PUData, is_convention
+from splitpu.data.tables.encode import TableRecipe, TableSource, read_table_data
+from splitpu.data.volumes.reader import is_nifti
 from splitpu.errors import DataGone, InputError
-from splitpu.files import ends_in
-from splitpu.labels import is_convention
-from splitpu.listing import listed
+from splitpu.runs.leakage import rows_seen
 from splitpu.runs.request import Request, Source
-from splitpu.runs.seen import rows_seen
+from splitpu.types import Array, Watch
+from splitpu.utils.files import ends_in
+from splitpu.utils.text import listed
 
 _MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
 

@@ -11,10 +11,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from splitpu.data.images import BadImage, reasons_in_words, refuse_irregular
-from splitpu.data.volumes.apart import DECODER
-from splitpu.data.volumes.series import Slice, Vector
-from splitpu.data.volumes.spec import SliceValues, all_finite
+from splitpu.data.images.decode import BadImage, reasons_in_words, refuse_irregular
+from splitpu.data.volumes.isolated import DECODER
+from splitpu.data.volumes.spec import Slice, SliceValues, Vector, all_finite
 from splitpu.errors import MissingExtraError
 
 MOST_VALUES = 2**29  # in a file; more is a mistake or meant to do harm

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from splitpu.data.images import BadImage, reasons_in_words, refuse_irregular
+from splitpu.data.images.decode import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.dicom import MOST_VALUES
-from splitpu.data.volumes.series import Slice
-from splitpu.data.volumes.spec import SliceValues, all_finite
+from splitpu.data.volumes.spec import Slice, SliceValues, all_finite
 from splitpu.errors import MissingExtraError
 
 _THICKER = 1.5  # an axis whose voxels are this much longer than all others is the one that was sliced

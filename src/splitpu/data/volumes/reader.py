@@ -1,30 +1,261 @@
-"""Patients as rows: their files are grouped into series, put in order and brought into one form."""
+"""Finding patients: each folder of DICOM files is one, and so is each NIfTI file.
+
+What is told about the files of patients, under names that say nothing of who the patients are.
+
+Patients as rows: their files are grouped into series, put in order and brought into one form.
+"""
 
 import hashlib
+import os
+import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from splitpu.data.chunks import Array
-from splitpu.data.image_headers import Headers, usual_size
-from splitpu.data.images import BadImage, Header, Remark
-from splitpu.data.readers import Accounted, FoundRows, RowFile
-from splitpu.data.volumes.accounts import (
-    IDENTIFYING,
-    MISSING,
-    NAMED_AFTER,
-    OTHERS,
-    SKIPPED,
-    UNUSED,
-    accounted,
-    says_who,
+from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
+from splitpu.data.images.decode import BadImage, Header, Headers, Remark, usual_size
+from splitpu.data.images.scan import (
+    Accounted,
+    Entry,
+    FoundRows,
+    RowFile,
+    Skipped,
+    contents,
+    entry,
+    given_folders,
+    readable_name,
 )
 from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom, require_pydicom
 from splitpu.data.volumes.nifti import load_nifti, read_nifti, require_nibabel
-from splitpu.data.volumes.patients import Patient, PatientFiles, find_patients, is_nifti
-from splitpu.data.volumes.series import Slice, chosen_series, ordered, without_copies
-from splitpu.data.volumes.spec import SliceValues, VolumeSpec, as_bytes, evenly_chosen, resized
+from splitpu.data.volumes.spec import (
+    Slice,
+    SliceValues,
+    VolumeSpec,
+    as_bytes,
+    chosen_series,
+    evenly_chosen,
+    ordered,
+    resized,
+    without_copies,
+)
+from splitpu.errors import InputError
+from splitpu.types import Array
+from splitpu.utils.files import ends_in
+from splitpu.utils.text import listed
+
+NIFTI_SUFFIXES = (".nii", ".nii.gz")
+_MAGIC, _MAGIC_AT = b"DICM", 128
+_LOOKED_AT = 200  # files, until a folder is taken to hold no volumes
+
+
+@dataclass(frozen=True)
+class PatientFiles:
+    """The files of a patient, as the reader is given them."""
+
+    root: str  # its folder, or the one file; compared with the tags inside, never written
+    paths: tuple[str, ...]
+
+    @property
+    def folder(self) -> str:
+        """What the folder is called."""
+        return os.path.basename(self.root)
+
+    def inside(self, part: int) -> str:
+        """The path of a file in the patient's folder."""
+        return os.path.relpath(self.paths[part], self.root).replace(os.sep, "/")
+
+
+@dataclass(frozen=True)
+class Patient:
+    """One row: a folder, or a single NIfTI file."""
+
+    path: str
+    name: str  # as it is called in everything that is written
+    given_name: str  # relative to what all given folders have in common, as on the disk
+    folder: int  # which of the given folders it was found in
+    number: int  # which one it is in there, counted from 1 in the order of the names
+    parts: tuple[Entry, ...]
+
+    @property
+    def source(self) -> PatientFiles:
+        """What the reader is given."""
+        return PatientFiles(self.path, tuple(part.path for part in self.parts))
+
+    @property
+    def stamp(self) -> str:
+        """What tells quickly whether a file changed, came or went."""
+        return "".join(f"{part.path}\0{part.size}\0{part.modified}\n" for part in self.parts) + f"{self.path}\n"
+
+    def under_number(self) -> "Patient":
+        """The same patient under a name that says nothing of who it is."""
+        parent = self.name.rpartition("/")[0]
+        return replace(self, name=f"{parent}/patient-{self.number:04d}".lstrip("/"))
+
+
+def find_patients(folders: Sequence[str | Path]) -> FoundRows:
+    """What lies directly in the given folders: folders with files, however deep inside, and NIfTI files."""
+    roots, common, closed = given_folders(folders)
+    found: list[Patient] = []
+    skipped: list[Skipped] = []
+    for folder, root in enumerate(roots):
+        number = 0
+        for name in sorted(os.listdir(root)):
+            path = os.path.join(root, name)
+            if name.startswith("."):
+                continue
+            if not _is_folder(path) and not is_nifti(path):
+                why = "is no patient's folder and no NIfTI file"
+                skipped.append(Skipped(readable_name(path, common), why, False, len(found), folder))
+                continue
+            number += 1
+            entries = list(entry(path, closed, lambda _: ""))
+            called = readable_name(path, common)
+            if entries:  # broken links among them: their names may say who the patient is, so the reader reports them
+                found.append(Patient(path, called, called, folder, number, tuple(entries)))
+            else:
+                why = "is a patient without slices: the folder holds no file"
+                skipped.append(Skipped(called, why, after=len(found), folder=folder))
+    return FoundRows(found, skipped)
+
+
+def holds_volumes(folders: Sequence[str | Path]) -> bool:
+    """Whether these are folders of patients rather than of pictures.
+
+    DICOM files that lie directly in one of them are refused: nobody could tell which of them belong together.
+    """
+    roots, _, closed = given_folders(folders)
+    for root in roots:
+        for looked_at, one in enumerate(contents(root, set(closed), lambda _: "")):
+            if looked_at == _LOOKED_AT:
+                break
+            if one.why:
+                continue
+            directly = os.path.dirname(one.path) == root
+            if is_nifti(one.path):
+                return True
+            if not ends_in(one.path, *IMAGE_SUFFIXES) and is_dicom(one.path):
+                if directly:
+                    raise InputError(
+                        f"DICOM files lie directly in {root}: give each patient a folder of its own in there, as "
+                        "several files make up one patient."
+                    )
+                return True
+    return False
+
+
+def is_nifti(path: str) -> bool:
+    """By the name, as other programs do it."""
+    return ends_in(path, *NIFTI_SUFFIXES)
+
+
+def is_dicom(path: str) -> bool:
+    """By the four letters that a DICOM file has after its empty preamble."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait for ever
+            return False
+        with open(path, "rb") as file:
+            file.seek(_MAGIC_AT)
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except OSError:
+        return True  # a broken link is accounted for with the contents
+
+
+SKIPPED = "skipped"  # a file that should have been a slice
+UNUSED = "unused"  # a file that is fine but not part of the volume
+OTHERS = "other series"  # of the same patient
+MISSING = "missing"  # slices between those that are there
+IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who the patient is
+NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a patient that cannot be used
+
+_LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
+
+
+def says_who(text: str, who: Sequence[str] | set[str] | frozenset[str]) -> bool:
+    """Whether a text is, or contains, the name or number of a patient.
+
+    >>> says_who("Doe_John 1970", {"DOE^JOHN"}), says_who("case-7", {"DOE^JOHN", "7"}), says_who("7", {"7"})
+    (True, False, True)
+    """
+    plain = _letters(text)
+    for one in who:
+        words = _letters(one)
+        if words and (words == plain or (len(words) >= _LONG_ENOUGH and words in plain)):
+            return True
+    return False
+
+
+def accounted(
+    patients: Sequence[Patient],
+    remarks: Mapping[int, Sequence[Remark]],
+    reasons: Mapping[int, str],
+    *,
+    series_is_settled: bool = False,
+) -> Accounted:
+    """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings.
+
+    Which series is taken is settled once there is a model: only its training could have chosen another.
+    """
+    named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
+    named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
+    called = [one.under_number() if position in named else one for position, one in enumerate(patients)]
+    renamed = [called[position].name for position in sorted(named)]
+    chosen: list[str] = []
+    with_gaps: list[str] = []
+    skipped: list[Skipped] = []
+    for position, some in sorted(remarks.items()):
+        hidden = {one.part for one in some if one.kind == IDENTIFYING}
+        for one in some:
+            if one.kind in (SKIPPED, UNUSED):
+                name = _part_name(called[position], one.part, hidden)
+                skipped.append(Skipped(name, one.text, one.kind == SKIPPED))
+            elif one.kind == OTHERS:
+                chosen.append(f"{called[position].name} also has {one.text}")
+            elif one.kind == MISSING:
+                with_gaps.append(f"{called[position].name} lacks {one.text}")
+    warnings = []
+    if chosen:
+        advice = "as in the training, where fit --series chooses one" if series_is_settled else "choose with --series"
+        warnings.append(
+            f"{_patients_have(chosen)} several series, of which the one with the most slices was taken "
+            f"({listed(chosen, separator='; ')}): {advice}."
+        )
+    if with_gaps:
+        warnings.append(
+            f"{_patients_have(with_gaps)} larger distances between some slices than between most, as if slices were "
+            f"missing ({listed(with_gaps, separator='; ')}): the slices that are there are taken without gaps; look "
+            "whether all files were copied."
+        )
+    if renamed:
+        warnings.append(
+            f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by their "
+            f"place in the order of the folders instead ({listed(renamed, separator='; ')})."
+        )
+    return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
+
+
+def _patients_have(those: Sequence[str]) -> str:
+    return "1 patient has" if len(those) == 1 else f"{len(those):,} patients have"
+
+
+def _part_name(patient: Patient, part: int, hidden: set[int]) -> str:
+    if patient.parts[part].path == patient.path:
+        return patient.name
+    if part in hidden or -1 in hidden:  # folders inside may repeat what the patient's own is called
+        return f"{patient.name}/file {part + 1} of {len(patient.parts)}"
+    return readable_name(f"{patient.name}/{patient.source.inside(part)}", 0)
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in str(text).casefold() if letter.isalnum())
+
 
 HIDDEN = "(a text that names the patient)"
 

@@ -1,0 +1,250 @@
+"""How the commands speak: results on standard output, everything else on standard error.
+
+What a finished run says of itself. Nothing heavy is imported here: `splitpu info` only reads files.
+
+Lists that a command writes where it was asked to: CSV, or Parquet by the ending.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from splitpu.cli.options import as_options
+from splitpu.data.tables.read import write_parquet
+from splitpu.errors import InputError
+from splitpu.prior.estimate import prior_in_words
+from splitpu.runs.folder import RunFolder, belongs_to_a_run
+from splitpu.utils.files import ends_in, in_a_command, replacing
+from splitpu.utils.warnings import worth_repeating
+
+_PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "true_rate", "positive_rate_unlabelled"}
+_TITLES = {
+    "model": "model",
+    "f1": "F1",
+    "roc_auc": "ROC AUC",
+    "average_precision": "avg prec.",
+    "positive_rate": "called positive",
+    "positive_rate_unlabelled": "called positive (of the unlabelled)",
+    "teacher_probability": "teacher",
+}
+
+
+def print_json(content: Mapping[str, Any]) -> None:
+    """Print exactly one object, valid JSON whatever is in it."""
+    from splitpu.evaluation.metrics import finite_or_none
+
+    print(json.dumps(finite_or_none(dict(content)), indent=2))
+
+
+def print_note(text: str) -> None:
+    """Say something that is not an error, in one line."""
+    print(note_line(text), file=sys.stderr)
+
+
+def note_line(text: str) -> str:
+    """A note as it is shown everywhere: one line, in the words of the command line.
+
+    >>> note_line("the prior was not given:\\n  give prior=0.3")
+    'note: the prior was not given: give --prior 0.3'
+    """
+    return f"note: {as_options(' '.join(text.split()))}"
+
+
+_WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken
+_WHOLE_NAMES = 30  # characters; longer names in the first column are paths, which may be broken, too
+
+
+def title_of(figure: str) -> str:
+    """What a figure is called, the same in every table.
+
+    >>> title_of("roc_auc"), title_of("recall")
+    ('ROC AUC', 'recall')
+    """
+    return _TITLES.get(figure, figure.replace("_", " "))
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str | None = None) -> None:
+    """Print rows side by side; text from files is shown as it is, never taken for markup.
+
+    A terminal that is too narrow even for the narrowest columns breaks the lines itself: rich would leave columns out.
+    """
+    table = Table(title=title, title_justify="left")
+    chosen = list(columns)
+    cells = {column: [_cell(column, row.get(column)) for row in rows] for column in chosen}
+    console = Console(markup=False, highlight=False)
+    borders = 3 * len(chosen) + 1
+    widths = _widths([(title_of(column), cells[column]) for column in chosen], console.width - borders)
+    for number, (column, width) in enumerate(zip(chosen, widths, strict=True)):
+        widest = max(map(cell_len, cells[column]), default=0)
+        are_words = widest > _WHOLE_NUMBERS and any(_is_wordy(str(row.get(column))) for row in rows)
+        table.add_column(
+            title_of(column),
+            justify="left" if number == 0 or are_words else "right",
+            overflow="fold",
+            width=width,
+        )
+    for line in zip(*cells.values(), strict=True):
+        table.add_row(*map(Text, line))
+    console.width = max(console.width, sum(widths) + borders)
+    console.print(table)
+
+
+def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int]:
+    """How wide each column is, of which titles and cells are given, if all of them should fit into so much room.
+
+    Where it gets narrow, titles are broken between words, and long texts anywhere, but numbers and names never are.
+
+    >>> _widths([("name", ["a"]), ("called positive", ["31.4 %"])], 80), _widths([("called positive", ["31.4 %"])], 5)
+    ([4, 15], [8])
+    """
+    widths, least = [], []
+    for number, (title, cells) in enumerate(columns):
+        widest = max(map(cell_len, cells), default=0)
+        whole = _WHOLE_NAMES if number == 0 and widest <= _WHOLE_NAMES else _WHOLE_NUMBERS
+        least.append(max([min(widest, whole), *map(cell_len, title.split())]))
+        widths.append(max(widest, cell_len(title)))
+    while sum(widths) > room and widths != least:
+        wide = [number for number, width in enumerate(widths) if width > least[number]]
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _is_wordy(cell: str) -> bool:
+    return sum(map(str.isalpha, cell)) > sum(map(str.isdigit, cell))
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values in two columns; plain text, so that long paths are neither cut nor broken."""
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def notes_in_report(warnings: Sequence[object]) -> dict[str, str]:
+    """How many warnings there were, and where they are kept: a fact, if there were any.
+
+    >>> notes_in_report(["column 'a' is empty"]), notes_in_report([])
+    ({'notes': '1, all in the report'}, {})
+    """
+    return {"notes": f"{len(warnings)}, all in the report"} if warnings else {}
+
+
+def percent(share: float | None) -> str:
+    """Write a share for people.
+
+    >>> percent(0.9314), percent(None)
+    ('93.1 %', '-')
+    """
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _cell(column: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return percent(value) if column in _PERCENTAGES else f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> None:
+    """The figures of every model, the splits, and where everything is."""
+    if json:
+        print_json({"run": str(folder.path), "report": str(folder.report), **result})
+        return
+    rows = [{**model, **(model["test"] or {})} for model in result["models"]]
+    tested = ["accuracy", "f1", "roc_auc", "average_precision"] if result["test_rows"] else []
+    print_table(rows, ["model", *tested, "positive_rate_unlabelled"])
+    if result["rounds"]:
+        print_table(
+            [{**r, "round": str(r["round"]), "noise": _noise(r["noise"])} for r in result["rounds"]],
+            ["round", "easy", "hard", "agreement", *(["noise"] if result["rounds"][0]["noise"] else [])],
+            title="split of the unlabelled",
+        )
+    print_facts(
+        {
+            "prior": _prior_in_words(result),
+            "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
+            **_final_model(result),
+            "run": folder.path,
+            **({"scores": folder.scores} if folder.scores.exists() else {}),
+            **_hard_samples(folder, result),
+            "report": folder.report,
+            **notes_in_report(result["warnings"]),
+        }
+    )
+    for warning in result["warnings"]:
+        if worth_repeating(warning):
+            print_note(warning)
+
+
+def _final_model(result: dict[str, Any]) -> dict[str, str]:
+    """Which model predicts, where it is not the last of the table."""
+    final = result.get("final", result["models"][-1]["model"])
+    return {} if final == result["models"][-1]["model"] else {"model": f"{final}, as no student after it was taken"}
+
+
+def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
+    """Where to find the samples that are worth a second look."""
+    hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
+    if not hard:
+        return {}
+    samples = "sample" if hard == 1 else "samples"
+    where = f"named in {folder.split} and shown in the report"
+    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {in_a_command(folder.path)} lists them"}
+
+
+def _prior_in_words(result: dict[str, Any]) -> str:
+    used = prior_in_words(result["prior"], result.get("prior_interval"), result.get("prior_source", "given"))
+    expected = result["expected_positive_rate_unlabelled"]
+    if expected is None:
+        return used
+    return f"{used} (expects {100 * expected:.1f} % positives among the unlabelled)"
+
+
+def _noise(noise: dict[str, float] | None) -> str:
+    return "-" if noise is None else ", ".join(f"{part} {100 * share:.1f} %" for part, share in noise.items())
+
+
+_ENDINGS = (".csv", ".txt", ".parquet", "")
+
+
+def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:
+    """Refuse, before anything is computed, a file that could not be written or would not hold what its name says.
+
+    Nor may what is `read` for it be lost, or a file of a run.
+    """
+    if out is None:
+        return
+    if out.is_dir():
+        raise InputError(f"--out {out} is a folder: name a file in it for the {what}.")
+    if read is not None and out.exists() and read.exists() and out.samefile(read):
+        raise InputError(f"--out {out} is the input and would be overwritten: name another file for the {what}.")
+    if belongs_to_a_run(out):
+        raise InputError(f"--out {out} is a file of the run in that folder: name another file for the {what}.")
+    if out.suffix.lower() not in _ENDINGS:
+        raise InputError(f"--out {out} has an ending that cannot be used: {what} are written as .csv or .parquet.")
+
+
+def write_out(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
+    """Write the file whole or not at all."""
+    with replacing(out) as temporary:
+        if ends_in(out, ".parquet"):
+            write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(columns)})
+            return
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            write_csv(file, columns, lines)
+
+
+def write_csv(file: TextIO, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
+    """Write heading and lines."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines)

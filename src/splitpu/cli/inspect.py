@@ -1,0 +1,374 @@
+"""`splitpu info`.
+
+Laying samples into a folder, in the order in which people should look through them.
+
+`splitpu hard`.
+
+`splitpu methods`. Needs no torch.
+
+`splitpu data list` and `splitpu data get`.
+"""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from splitpu.cli.display import check_out, print_facts, print_json, print_note, print_table, show_result, write_out
+from splitpu.data.images.folders import FolderSource, reader_for
+from splitpu.data.images.scan import contents
+from splitpu.data.public.cifar10 import CIFAR10
+from splitpu.data.public.datasets import MNIST, NAMED_SETS, load_named
+from splitpu.data.public.download import cache_folder, load_cached
+from splitpu.data.public.medical import LOCAL_SETS, local_file
+from splitpu.data.public.named_set import true_prior
+from splitpu.data.volumes.reader import VolumeReader
+from splitpu.errors import InputError
+from splitpu.methods.registry import METHODS, Method
+from splitpu.runs.folder import RunFolder
+from splitpu.runs.hard_samples import HardSample, hard_samples
+from splitpu.runs.sources import check_still_there
+from splitpu.utils.files import check_free, disk_errors_in_words, drafted, ends_in, in_a_command
+from splitpu.utils.text import listed
+
+
+def run_info(run: str | None, *, json: bool) -> int:
+    """This installation, or a run."""
+    if run is None:
+        return _show_installation(json=json)
+    return _show_run(RunFolder.find_one(run), json=json)
+
+
+def _show_installation(*, json: bool) -> int:
+    from splitpu.config.presets import preset_names
+    from splitpu.config.schema import EngineConfig
+    from splitpu.data.public.download import cache_folder
+    from splitpu.engine.hardware import Hardware
+    from splitpu.networks.build import network_names
+    from splitpu.runs.folder import source_commit, versions
+
+    facts: dict[str, Any] = {
+        **versions(),
+        "commit": source_commit(),
+        "device": Hardware.choose("auto", EngineConfig()).describe(),
+        "networks": list(network_names()),
+        "presets": preset_names(),
+        "cache": str(cache_folder()),
+    }
+    if json:
+        print_json({**facts, "sets": sets_here()})
+        return 0
+    print_facts({name: ", ".join(value) if isinstance(value, list) else value or "-" for name, value in facts.items()})
+    print_table(sets_here(), ("name", "what", "state"))
+    return 0
+
+
+def _show_run(folder: RunFolder, *, json: bool) -> int:
+    request, config = folder.request(), folder.config()
+    source = request.source
+    asked: dict[str, Any] = {
+        "run": str(folder.path),
+        "state": folder.state,
+        "data": source.where,
+        "scenario": source.scenario,
+        "method": config.method,
+        "prior": request.prior,
+        "preset": request.preset,
+        "backbone": _backbone(folder, request.backbone),
+        **({} if config.members == 1 else {"members": config.members}),
+        "seed": request.seed,
+        "device": request.device,
+    }
+    lines = folder.read_metrics()
+    if lines and not folder.finished:
+        last = lines[-1]
+        asked["reached"] = f"{last['stage']}, epoch {last['epoch']} of {last['epochs']}"
+    if json:
+        print_json({**asked, "result": folder.read_result() if folder.finished else None})
+        return 0
+    # What was reached says these again, and more of them.
+    repeated = ("run", "prior") if folder.finished else ()
+    print_facts({name: _in_words(value) for name, value in asked.items() if name not in repeated})
+    if folder.finished:
+        show_result(folder, folder.read_result(), json=False)
+    else:
+        print(f"continue with: splitpu fit --resume {in_a_command(folder.path)}")
+    return 0
+
+
+def _backbone(folder: RunFolder, asked: str) -> str:
+    """What was asked for and, of a finished run, which network that turned out to be."""
+    used = folder.read_result()["network"] if folder.finished else asked
+    return asked if used == asked else f"{asked}: {used}"
+
+
+def _in_words(value: object) -> object:
+    if value is None:
+        return "not given"
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+_LONGEST_NAME = 255  # bytes, on nearly every file system
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewOptions:
+    """Where the listed samples go, and how many of their files are laid out for people to look through."""
+
+    out: Path | None = None
+    top: int | None = None
+    copy_to: Path | None = None
+    link: bool = False
+    json: bool = False
+
+
+@dataclass(frozen=True)
+class ToReview:
+    """A sample that is a file, or a folder of files, and what the model makes of it."""
+
+    path: str
+    name: str
+    probability: float
+
+
+def check_review(folder: Path | None, top: int | None) -> None:
+    """Refuse, before anything is computed, what could overwrite something."""
+    if top is not None and top < 1:
+        raise InputError(f"--top {top} is not a number of samples; give 1 or more.")
+    if folder is not None:
+        check_free(folder, "--copy-to")
+
+
+def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
+    """Copy or link samples, named by rank and probability; the folder is there when all are. Gives how many."""
+    digits = len(str(len(samples)))
+    with disk_errors_in_words(folder), drafted(folder) as draft:
+        for rank, sample in enumerate(samples, start=1):
+            place = f"{rank:0{digits}d}_{sample.probability:.3f}_"
+            flat = sample.name.replace("/", "__") + _missing_ending(sample)
+            _lay(sample.path, draft / (place + _end_of(flat, _LONGEST_NAME - len(place))), link)
+    return len(samples)
+
+
+def _end_of(name: str, most_bytes: int) -> str:
+    """As much of the end of a name as fits; a letter may be several bytes, of which none is kept without the others.
+
+    >>> _end_of("plain.png", 20), _end_of("plain.png", 6), _end_of("文文.png", 8)
+    ('plain.png', 'in.png', '文.png')
+    """
+    while len(os.fsencode(name)) > most_bytes:
+        name = name[1:]
+    return name
+
+
+def _missing_ending(sample: ToReview) -> str:
+    """Patients that are one file each are called without its ending; programs that show it need one."""
+    for ending in (".nii.gz", ".nii"):
+        if ends_in(sample.path, ending) and not os.path.isdir(sample.path):
+            return "" if ends_in(sample.name, ending) else ending
+    return ""
+
+
+def _lay(path: str, target: Path, link: bool) -> None:
+    if link:
+        os.symlink(path, target)
+    elif os.path.isdir(path):
+        _copy_folder(path, target)
+    else:
+        _copy_file(path, target)
+
+
+def _copy_folder(folder: str, target: Path) -> None:
+    """What a reader finds in a patient's folder: no links that lead nowhere or in circles, and no pipes."""
+    target.mkdir()
+    true_path = Path(os.path.realpath(folder))
+    closed = {str(one) for one in (true_path, *true_path.parents)}
+    for found in contents(folder, closed, lambda path: "" if os.path.isfile(path) else "is not a regular file"):
+        if not found.why:
+            copy = target / os.path.relpath(found.path, folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            _copy_file(found.path, copy)
+
+
+def _copy_file(path: str, target: Path) -> None:
+    try:
+        shutil.copyfile(path, target)
+    except PermissionError as error:
+        if error.filename != path:
+            raise
+        raise InputError(
+            f"{path} may not be read ({error.strerror}): change that, or lay out links with --link."
+        ) from error
+
+
+SHOWN = 20  # samples in the table, if nothing else was said
+_COLUMNS = tuple(field.name for field in fields(HardSample))
+_BY_NUMBER = re.compile(r"(.*/)?patient-\d{4,}")
+
+
+def run_hard(run: str, asked: ReviewOptions) -> int:
+    """List the hard samples of a finished run, the most doubtful first, and lay their files out for review."""
+    folder = RunFolder.find_one(run)
+    source = folder.request().source
+    result = folder.read_result()
+    if asked.link and asked.copy_to is None:
+        raise InputError("--link goes with --copy-to: it makes links there instead of copies.")
+    check_out(asked.out, "hard samples")
+    check_review(asked.copy_to, asked.top)
+    if asked.copy_to is not None and source.folders is None:
+        raise InputError(
+            f"--copy-to is for runs from folders, and {folder.path} was trained on {source.where}: --out lists its "
+            "hard samples."
+        )
+    found = hard_samples(folder, result)
+    wanted = found[: asked.top]
+    # The files come first: where some have moved, nothing is written at all.
+    files = [] if asked.copy_to is None or source.folders is None else _files_of(wanted, source.folders)
+    if asked.copy_to is not None and files:
+        lay_out(asked.copy_to, files, link=asked.link)
+    if asked.out is not None:
+        write_out(asked.out, _COLUMNS, [astuple(sample) for sample in wanted])
+    _tell(folder, result["rounds"][-1], found, wanted, len(files), asked)
+    return 0
+
+
+def _tell(
+    folder: RunFolder,
+    last: dict[str, Any],
+    found: Sequence[HardSample],
+    wanted: Sequence[HardSample],
+    laid_out: int,
+    asked: ReviewOptions,
+) -> None:
+    summary = {"run": str(folder.path), "round": last["round"], "agreement": last["agreement"], "hard": len(found)}
+    if asked.json:
+        listing: dict[str, Any] = {"samples": [asdict(sample) for sample in wanted]}
+        print_json(summary | {"copied": laid_out} | (listing if asked.out is None else {"out": str(asked.out)}))
+        return
+    unlabelled = last["easy"] + last["hard"]
+    if asked.out is not None:
+        print(f"{asked.out}: {len(wanted):,} of {len(found):,} hard samples among {unlabelled:,} unlabelled ones")
+    elif wanted:
+        shown = wanted if asked.top is not None else wanted[:SHOWN]
+        columns = ["name", "probability", "teacher_probability", "rounds", "why"]
+        rows = [{**asdict(sample), "name": sample.name or f"row {sample.index}"} for sample in shown]
+        print_table(rows, columns, title=f"{len(shown):,} of {len(found):,} hard samples, the most doubtful first")
+        if len(shown) < len(found):
+            print_note(f"--top {len(found)} shows all of them, --out hard.csv writes them to a file")
+    else:
+        print_note(f"none of the {unlabelled:,} unlabelled samples was hard in round {last['round']}")
+    if laid_out:
+        print_note(f"the {laid_out:,} most doubtful samples are in {asked.copy_to}")
+
+
+def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToReview]:
+    """Where the samples lie now; that they lie where the run found them is the only way to tell which they are."""
+    roots = [*folders.positives, *folders.unlabelled]
+    check_still_there(roots)
+    reader = reader_for(roots, series=folders.series, slices=folders.slices)
+    paths = {file.given_name: file.path for file in reader.find(roots).files}
+    lost = [sample.name for sample in samples if sample.name not in paths]
+    by_number = [name for name in lost if _BY_NUMBER.fullmatch(name)]
+    if by_number and isinstance(reader, VolumeReader):
+        raise InputError(
+            f"{by_number[0]} is known only by its number, as its folder names the patient, so it cannot be copied: "
+            "leave out --copy-to, and find it by its place in the order of the folders."
+        )
+    if lost:
+        raise InputError(
+            f"{len(lost):,} of {len(samples):,} hard samples are no longer where the run found them ({listed(lost)}): "
+            "put them back, or leave out --copy-to."
+        )
+    return [ToReview(paths[sample.name], sample.name, sample.probability) for sample in samples]
+
+
+def run_methods(*, json: bool) -> int:
+    """Which methods there are, and when to use which."""
+    if json:
+        print_json({"methods": [_facts(method) for method in METHODS.values()]})
+        return 0
+    width = max(len(name) for name in METHODS)
+    for method in METHODS.values():
+        facts = _facts(method)
+        print(f"{method.name:<{width}}  {method.summary}")
+        for what in ("assumes", "needs", "settings", "citation"):
+            value = facts[what]
+            print(f"{'':<{width}}    {what}: {', '.join(value) if isinstance(value, list) else value}")
+    print("\nChoose one with: splitpu fit DATA --method NAME")
+    print("Put several side by side with: splitpu compare DATA --method NAME,NAME")
+    return 0
+
+
+def _facts(method: Method) -> dict[str, str | list[str]]:
+    asked = {
+        "prior": method.needs_prior,
+        "true labels": method.needs_truth,
+        "rows to choose its epoch by, taken from the data where these are many": method.needs_rows_aside,
+    }
+    needs = [what for what, needed in asked.items() if needed] or ["nothing besides the data"]
+    return {
+        "name": method.name,
+        "title": method.title,
+        "when": method.summary,
+        "assumes": method.assumes,
+        "needs": needs,
+        "settings": [section for section in method.sections if section not in ("rounds", "threshold")],
+        "citation": method.citation,
+    }
+
+
+_WHAT = {
+    "digits": "8 x 8 images of digits; even is positive",
+    "breast-cancer": "30 measurements of tumours; malignant is positive",
+    "mnist": "28 x 28 images of digits; even is positive",
+    "cifar10": "32 x 32 colour photographs; vehicles are positive",
+    **{name: one.what for name, one in LOCAL_SETS.items()},
+}
+_DOWNLOADED = {"mnist": MNIST, "cifar10": CIFAR10}
+
+
+def sets_here() -> list[dict[str, str]]:
+    """Every named set, and whether it is on this machine."""
+    return [{"name": name, "what": _WHAT[name], "state": _state(name)} for name in NAMED_SETS]
+
+
+def run_list(*, json: bool) -> int:
+    """Which sets there are."""
+    if json:
+        print_json({"cache": str(cache_folder()), "sets": sets_here()})
+        return 0
+    print_table(sets_here(), ("name", "what", "state"))
+    print_facts({"cache": cache_folder()})
+    return 0
+
+
+def run_get(name: str, *, json: bool) -> int:
+    """Have a set on this machine."""
+    named = load_named(name, progress=lambda line: print(line, file=sys.stderr))
+    facts = {
+        "name": name,
+        "description": named.description,
+        "positive": named.positive_meaning,
+        "training_rows": len(named.features_train),
+        "test_rows": len(named.features_test),
+        "prior": round(true_prior(named), 4),
+        "cache": str(cache_folder()) if name in _DOWNLOADED else "not needed",
+    }
+    if json:
+        print_json(facts)
+    else:
+        print_facts({key.replace("_", " "): value for key, value in facts.items()})
+    return 0
+
+
+def _state(name: str) -> str:
+    if name in LOCAL_SETS:
+        path = local_file(name)
+        return f"read from {path}" if path is not None else f"needs {LOCAL_SETS[name].file} in $SPLITPU_DATA"
+    if name not in _DOWNLOADED:
+        return "comes with scikit-learn"
+    return "in the cache" if load_cached(_DOWNLOADED[name], cache_folder()) is not None else "not downloaded"

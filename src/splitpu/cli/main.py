@@ -1,0 +1,161 @@
+"""What a process that is there for one command can leave out, so that training begins earlier.
+
+A program that imports the package keeps Python as it is: nothing here happens in it.
+
+From the words of the command line to an exit code: what a user did wrong is one sentence and code 2.
+"""
+
+import gc
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+
+from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
+
+from splitpu.cli import by_control_c, reader_has_gone
+from splitpu.cli.interruptions import RunStopped, output_refused
+from splitpu.cli.options import as_options
+from splitpu.errors import InputError, SplitPUError
+from splitpu.utils.signals import started_together
+
+_ours: list[bool] = []  # not empty once this process is known to be there for one command
+
+
+def claim_process() -> None:
+    """Say that this process was started for one command."""
+    _ours.append(True)
+
+
+@contextmanager
+def quick_start() -> Iterator[None]:
+    """Import what is heavy inside the block.
+
+    No garbage is collected there: importing torch makes hundreds of thousands of objects, none of them garbage, and
+    none of them needs to be looked at again later.
+    """
+    if not _ours:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+WRONG_INPUT = 2
+INTERRUPTED = 130  # what a shell gives for Ctrl-C
+COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
+TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
+KNOW_OF_SEVERAL_PROCESSES = ("fit", "compare")  # the one shares its work among them, the other says why it does not
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; anything unexpected is a bug and keeps its traceback."""
+    if argv is None:
+        claim_process()
+        _open_what_is_closed()
+        _write_what_the_terminal_cannot_show()
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _refuse_several_processes(words)
+        from splitpu.cli.app import app
+
+        code = app(words, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        return _complain(_in_words(error))
+    except RunStopped as stopped:
+        print(stopped, file=sys.stderr)
+        return stopped.code
+    except SplitPUError as error:
+        return _complain(str(error))
+    except BrokenPipeError:
+        return reader_has_gone()
+    except SystemExit as left:  # as rich does in this case, with a code of its own
+        if not isinstance(left.__context__, BrokenPipeError):
+            raise
+        return reader_has_gone()
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if not by_control_c(error):
+            raise
+        _complain("interrupted before there was anything to keep")
+        return INTERRUPTED
+    except OSError as error:
+        if error.filename is None:
+            if refused := output_refused():
+                return _complain(refused)
+            raise
+        return _complain(f"{error.filename} cannot be used: {error.strerror}")
+    return code if isinstance(code, int) else 0
+
+
+def _refuse_several_processes(words: Sequence[str]) -> None:
+    """Every process that torchrun starts would do the whole work, and all would write the same files."""
+    several = started_together() > 1
+    if several and words and not words[0].startswith("-") and words[0] not in KNOW_OF_SEVERAL_PROCESSES:
+        raise InputError(f"splitpu {words[0]} works in one process: start it without torchrun.")
+
+
+def _in_words(error: CycloptsError) -> str:
+    """What is wrong with the words, and where to look the right ones up."""
+    sentence = str(error)
+    command = " ".join(["splitpu", *(error.command_chain or ())])
+    if isinstance(error, UnusedCliTokensError):
+        return _about_words(error.unused_tokens or [], command)
+    if isinstance(error, UnknownOptionError):
+        return _about_option(sentence, error.token.keyword or "", command)
+    return sentence
+
+
+def _about_words(unused: Sequence[str], command: str) -> str:
+    """Words that no option takes; two folders are the usual ones, as other programs take them like that."""
+    words = " ".join(shlex.quote(word) for word in unused)
+    too_many = "is one word too many" if len(unused) == 1 else "are words too many"
+    if command in COMMANDS_WITH_TWO_SIDES and all(Path(word).is_dir() for word in unused):
+        return f"{words} {too_many}: give folders as --positives FOLDER --unlabelled FOLDER."
+    if command in TRAINING_COMMANDS and all("=" in word for word in unused):
+        return f"{words} {too_many}: write --set before every single setting."
+    return f"{words} {too_many}: {command} --help says which options take which words."
+
+
+def _about_option(sentence: str, option: str, command: str) -> str:
+    """Most options that are not there are settings, which have options only where they are needed every day."""
+    if command in TRAINING_COMMANDS:
+        from splitpu.config.parse import VALUE_TYPES
+
+        key = option.removeprefix("--").replace("-", "_")
+        if key in VALUE_TYPES:
+            return f"{option} is a setting: give it as --set {key}=..."
+    if "?" in sentence:  # the option that was probably meant
+        return sentence
+    settings = ", and settings are given as --set base.epochs=20" if command in TRAINING_COMMANDS else ""
+    return f"{sentence} {command} --help lists the options{settings}."
+
+
+def _open_what_is_closed() -> None:
+    """Who closes standard output (`>&-`) wants to hear nothing, which is no reason to fail.
+
+    Python has no stream there then, and the next file that is opened would take the place of the closed one.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _write_what_the_terminal_cannot_show() -> None:
+    """Names of files may hold letters that the terminal's encoding lacks: they are spelt out, not a reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _complain(sentence: str) -> int:
+    print(f"splitpu: {as_options(' '.join(sentence.split()))}", file=sys.stderr)
+    return WRONG_INPUT

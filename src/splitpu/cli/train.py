@@ -1,0 +1,454 @@
+"""What there is to say about the data, said once and before anything long: who waits should know of a mistake.
+
+The prior of a run: given, known of a named set, or estimated, which can be stopped and gone on with.
+
+How the commands that train name the run that is there when they are cut short, or cannot say what came of it.
+
+Settings that were given on the command line and that no method in the command ever reads.
+
+Saying early that a run will take long, while it is still cheap to think again.
+
+`splitpu fit` and `splitpu demo`.
+"""
+
+import dataclasses
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from splitpu.cli.display import show_result
+from splitpu.cli.interruptions import PriorStopped, RunLost, RunStopped, output_refused, resumable
+from splitpu.cli.options import DataOptions, TrainingWords, source_asked
+from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
+from splitpu.config.parse import apply_overrides, read_config
+from splitpu.config.presets import preset
+from splitpu.config.schema import Config
+from splitpu.data.pudata import PUData
+from splitpu.engine.distributed import World
+from splitpu.engine.hardware import check_device
+from splitpu.engine.stage import EpochRecord, Observer, Stage
+from splitpu.errors import DiskError, InputError, Interrupted, RankLost
+from splitpu.methods.registry import find_method, sections_in_use
+from splitpu.networks.build import choose_network, weights_file
+from splitpu.prior.estimate import TRUE_SHARE, ResolvedPrior, being_estimated, prior_for, prior_in_words
+from splitpu.prior.scores import too_few_rows
+from splitpu.reproduce.units import whole_run_seconds
+from splitpu.runs.folder import RUNS, RunFolder
+from splitpu.runs.grid import SeedsFolder
+from splitpu.runs.prior_stage import kept_until_known
+from splitpu.runs.request import Request, Source
+from splitpu.runs.run import begin_run, carry_out, check_network, help_out
+from splitpu.runs.sources import LoadedData, load_request, load_source
+from splitpu.training import Everyone, StopWhen, check_method, profile_of, with_calibration
+from splitpu.utils.arrays import checked_seed
+from splitpu.utils.files import in_a_command
+from splitpu.utils.signals import StopRequest
+from splitpu.utils.warnings import Note, collected_warnings
+
+
+def tell_of_data(draws: Iterable[LoadedData], display: ProgressDisplay) -> None:
+    """Say once for all runs what there is to say about their data."""
+    for warning in dict.fromkeys(warning for draw in draws for warning in draw.warnings):
+        display.note(warning)
+
+
+def all_but_of_data(note: Note, loaded: LoadedData) -> Note:
+    """Pass on what a run says, but for what `tell_of_data` has said before it."""
+
+    def passed_on(text: str) -> None:
+        if text not in loaded.warnings:
+            note(text)
+
+    return passed_on
+
+
+@dataclass(frozen=True)
+class Estimating:
+    """What the networks of an estimate are watched by, and where they keep what they have."""
+
+    observer: Observer
+    checkpoints: Path | None
+
+
+@contextmanager
+def estimating(display: ProgressDisplay, data: PUData, seed: int, out: Path | None = None) -> Iterator[Estimating]:
+    """Inside the block a signal is a polite request wherever there is something to go on with."""
+    beside = RUNS if out is None else out.parent
+    with display.watching() as watch, kept_until_known(data, seed, beside) as checkpoints:
+        epochs = CountedEpochs(watch)
+        if checkpoints is None:
+            yield Estimating(epochs, None)
+            return
+        if checkpoints.exists():
+            display.say("prior: an estimate of these rows was stopped; it continues from there")
+        with StopRequest() as stop:
+            try:
+                yield Estimating(Everyone([epochs, StopWhen(stop.wanted)]), checkpoints)
+            except (Interrupted, KeyboardInterrupt) as stopped:
+                raise PriorStopped(stop.exit_code) from stopped
+            if stop.wanted():  # after the last step of the last network
+                raise PriorStopped(stop.exit_code)
+
+
+def prior_asked(
+    prior: float | str | None,
+    method: str,
+    loaded: LoadedData,
+    seed: int,
+    display: ProgressDisplay,
+    *,
+    device: str,
+    out: Path | None = None,
+) -> ResolvedPrior:
+    """An estimate unless a prior was given; that of a named set, or none, where that was asked for."""
+    if prior is None and find_method(method).needs_truth:
+        return ResolvedPrior.none()  # who knows every label has no use for an estimate of their share
+    meant: dict[object, object] = {None: "auto", "true": loaded.true_prior, "none": None}
+    wanted = meant.get(prior, prior)
+    with collected_warnings(display.note):
+        found = _found(wanted, method, loaded.data, seed, display, device, out)
+    if found.value is not None and prior == "true":
+        found = dataclasses.replace(found, source=TRUE_SHARE)
+    if found.value is not None and found.source != "given":
+        known = ""
+        if found.estimate is not None and loaded.true_prior is not None:
+            known = f"; the set's true share is {loaded.true_prior:.3g} (--prior true takes it)"
+        display.say(f"prior: {prior_in_words(found.value, found.interval, found.source)}{known}")
+    return found
+
+
+def _found(
+    wanted: object,
+    method: str,
+    data: PUData,
+    seed: int,
+    display: ProgressDisplay,
+    device: str,
+    out: Path | None,
+) -> ResolvedPrior:
+    if wanted != "auto":
+        return prior_for(method, wanted, data, seed=seed, device=device)
+    if not too_few_rows(data):  # else there is no estimate to wait for
+        display.say(being_estimated(data))
+    with estimating(display, data, seed, out) as way:
+        return prior_for(
+            method, wanted, data, seed=seed, device=device, observer=way.observer, checkpoints=way.checkpoints
+        )
+
+
+@contextmanager
+def named_if_interrupted(run: Path) -> Iterator[None]:
+    """Ctrl-C inside the block, where it is no polite request (yet), is told with the run if that is there by then."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        if not (RunFolder(run).request_file.exists() or SeedsFolder(run).list_file.exists()):
+            raise
+        raise RunStopped(run, 128 + signal.SIGINT) from stopped
+
+
+@contextmanager
+def named_if_unheard(run: Path, shown_by: str) -> Iterator[None]:
+    """What a finished run came to is printed inside the block: if it cannot be, the same command would be refused."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        advice = f"{run} is finished nevertheless; show it again with: {shown_by}"
+        if error.filename is not None or not (refused := output_refused(advice)):
+            raise
+        raise DiskError(refused) from error
+
+
+_FOR_ALL = ("engine", "members", "warmup")
+
+
+def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], rounds: int | None) -> list[str]:
+    """A note about settings without any effect on the methods of these configurations, waited for in vain.
+
+    >>> if_settings_do_nothing([Config(method="nnpu")], ["base.epochs=5", "student.epochs=5"], 3)
+    ['--set student.epochs=5, --rounds 3 have no effect: nnpu reads the settings in base, selection']
+    """
+    configs = list(configs)
+    read = set(_FOR_ALL).union(*map(sections_in_use, configs))
+    idle = [f"--set {one}" for one in settings if one.partition("=")[0].partition(".")[0].strip() not in read]
+    if rounds is not None and "rounds" not in read:
+        idle.append(f"--rounds {rounds}")
+    if not idle:
+        return []
+    methods = [config.method for config in configs]
+    theirs = dict.fromkeys(name for method in methods for name in find_method(method).sections)
+    sections = ", ".join(name for name in theirs if name not in ("threshold", "rounds"))
+    have, reads = "has" if len(idle) == 1 else "have", "reads" if len(methods) == 1 else "read"
+    return [f"{', '.join(idle)} {have} no effect: {', '.join(methods)} {reads} the settings in {sections}"]
+
+
+_LONG = 20 * 60.0  # seconds from which it is said
+_SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
+
+
+class LongRun(Observer):
+    """After the second epoch that is trained here, which libraries no longer warm up in, says what all will take."""
+
+    def __init__(
+        self, config: Config, data: PUData, tell: Callable[[str], None], *, backbone: str, from_files: bool
+    ) -> None:
+        self._config, self._data, self._tell = config, data, tell
+        self._backbone, self._from_files = backbone, from_files  # `from_files`: images or patients, of any size
+        self._epoch = -1  # of the first stage; later stages take other times
+        self._first: str | None = None
+
+    def stage_started(self, stage: Stage, done: int) -> None:
+        """Only the first stage is timed, and of it no epoch that was restored."""
+        if self._first is None:
+            self._first, self._epoch = stage.name, done + 2
+
+    def epoch_done(self, record: EpochRecord) -> None:
+        """Say it once, if there is something to say."""
+        if record.stage != self._first or record.epoch != self._epoch:
+            return
+        data = self._data
+        seconds = whole_run_seconds(self._config, len(data), len(data.positives), record.seconds)
+        if seconds >= _LONG:
+            self._tell(f"at this speed the run takes about {_in_words(seconds)}; {self._advice()}.")
+
+    def _advice(self) -> str:
+        safe = "it can be stopped (Ctrl-C) and resumed"
+        ways = self._faster_ways()
+        if not ways:
+            return safe
+        return f"{safe}. Faster: {' or '.join([', '.join(ways[:-1]), ways[-1]] if ways[1:] else ways)}"
+
+    def _faster_ways(self) -> list[str]:
+        """Only what would change this run: nobody is told to make small images larger."""
+        shape, kind = self._data.features.shape[1:], self._data.kind
+        network = choose_network(shape, len(self._data)) if self._backbone == "auto" else self._backbone
+        ways = []
+        if self._from_files and max(shape[-3:-1], default=0) > _SMALLER_SIDE:
+            ways.append(f"smaller images (--size {_SMALLER_SIDE})")
+        if kind == "images" and network != _SMALLER_NETWORK:
+            ways.append(f"a smaller network (--backbone {_SMALLER_NETWORK})")
+        if self._config.method == "split-pu" and self._config.rounds > 1:
+            ways.append("a single round (--rounds 1)")
+        return ways
+
+
+def _in_words(seconds: float) -> str:
+    """As exact as such a guess can be.
+
+    >>> _in_words(1500), _in_words(9000)
+    ('25 minutes', '2.5 hours')
+    """
+    minutes = 5 * round(seconds / 300)
+    return f"{minutes} minutes" if minutes < 90 else f"{round(seconds / 1800) / 2:g} hours"
+
+
+DEMO_SET, DEMO_POSITIVES = "digits", "50"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(TrainingWords, DataOptions):
+    """What was written on the command line; None = not given."""
+
+    method: str | None = None
+    prior: float | str | None = None  # a share, "auto" (as None), "true" or "none"
+    out: Path | None = None
+    seed: int | None = None
+    seeds: str | None = None
+    side_by_side: int | None = None
+
+
+def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
+    """The quickest way to see the method at work, through the same code as any other run."""
+    return run_fit(FitOptions(data=DEMO_SET, positives=[DEMO_POSITIVES], out=out), quiet=quiet, json=json)
+
+
+def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
+    """Begin a new run and bring it to its end."""
+    world = World.join()
+    if not world.writes:  # before anything can be wrong, which one process is to say
+        return help_first_process(world)
+    if asked.seeds is not None:
+        from splitpu.cli.seed_runs import run_fit_seeds
+
+        return run_fit_seeds(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+    if asked.side_by_side is not None:
+        raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
+    seed = checked_seed(asked.seed or 0, "--seed ")
+    check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
+    source = source_to_fit(asked, seed)
+    path = RunFolder.free_path(asked.out, source.title)
+    display = choose_display(quiet=quiet)
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
+    with display.watching() as watch:
+        loaded = load_source(source, display.say, watch)
+    with named_if_interrupted(path):
+        tell_of_data([loaded], display)
+        folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+        display.say(f"data: {loaded.in_words()}")
+        return _train_and_show(folder, request, loaded, display, world, json=json)
+
+
+def source_to_fit(asked: FitOptions, seed: int) -> Source:
+    """Where the rows are; a prior that nobody can know of them is refused before they are read."""
+    source = source_asked(asked, seed=seed, scenario=asked.scenario or "single-training-set")
+    if asked.prior == "true" and source.named is None:
+        raise InputError(
+            f"--prior true is for named sets, as nobody knows the true share of positives in {source.where}: give a "
+            "number such as --prior 0.3, or leave --prior out to have it estimated."
+        )
+    return source
+
+
+def begin_asked(
+    asked: FitOptions,
+    path: Path,
+    source: Source,
+    loaded: LoadedData,
+    seed: int,
+    display: ProgressDisplay,
+    *,
+    keep_checkpoints: bool,
+    threads: int | None = None,
+) -> tuple[RunFolder, Request]:
+    """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
+    config = resolved_config(asked, loaded, threads)
+    if threads is None:  # of several seeds, the first
+        for note in if_settings_do_nothing([config], asked.settings or [], asked.rounds):
+            display.note(note)
+    # Before the prior, which may take minutes.
+    check_method(config, loaded.data)
+    check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
+    prior = prior_asked(asked.prior, config.method, loaded, seed, display, device=asked.device or "auto", out=asked.out)
+    folder, request = begin_with(
+        asked, path, source, loaded, seed, config=config, prior=prior, keep_checkpoints=keep_checkpoints
+    )
+    if request.weights is not None:
+        display.say(f"weights: {request.weights['in_words']}")
+    return folder, request
+
+
+def begin_with(
+    asked: FitOptions,
+    path: Path,
+    source: Source,
+    loaded: LoadedData,
+    seed: int,
+    *,
+    config: Config,
+    prior: ResolvedPrior,
+    keep_checkpoints: bool,
+) -> tuple[RunFolder, Request]:
+    """Make the run's folder where configuration and prior are settled already."""
+    return begin_run(
+        path,
+        source,
+        loaded,
+        config,
+        prior=prior,
+        preset=asked.preset or "default",
+        backbone=asked.backbone or "auto",
+        seed=seed,
+        device=asked.device or "auto",
+        keep_checkpoints=keep_checkpoints,
+        weights=asked.weights,
+    )
+
+
+def run_resume(run: str, asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
+    """Continue a run as it was asked for; one that is finished already only says so."""
+    world = World.join()
+    if not world.writes:
+        return help_first_process(world)
+    given = [*asked.given(), *(["--keep-checkpoints"] if keep_checkpoints else [])]
+    if given:
+        raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(given)}.")
+    folder = RunFolder.find(run)
+    if SeedsFolder(folder.path).list_file.exists():
+        from splitpu.cli.seed_runs import resume_seeds
+
+        return resume_seeds(SeedsFolder(folder.path), quiet=quiet, json=json)
+    display = choose_display(quiet=quiet)
+    request = folder.request()
+    if folder.finished:
+        world.tell("")
+        folder.check_model()
+        if not quiet:
+            display.say(f"{folder.path} is finished already; there is nothing to resume.")
+        with suppress(InputError), folder.locked():  # whoever else holds it does this, too
+            folder.tidy(keep_checkpoints=request.keep_checkpoints)
+        show_result(folder, folder.read_result(), json=json)
+        return 0
+    with named_if_interrupted(folder.path):
+        with display.watching() as watch:
+            loaded = load_request(request, display.say, watch)
+        tell_of_data([loaded], display)
+        return _train_and_show(folder, request, loaded, display, world, json=json)
+
+
+def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None = None) -> Config:
+    """Preset, then configuration file, then single settings: the later ones win."""
+    config = preset(asked.preset or "default", profile_of(loaded.data))
+    if asked.config is not None:
+        config = read_config(asked.config, config)
+    config = apply_overrides(config, asked.settings or [])
+    if asked.method is not None:
+        config = apply_overrides(config, [f"method={find_method(asked.method).name}"])
+    if asked.rounds is not None:
+        config = apply_overrides(config, [f"rounds={asked.rounds}"])
+    if asked.warmup is not None:
+        config = apply_overrides(config, [f"warmup.name={asked.warmup}"])
+    if threads is not None:
+        config = apply_overrides(config, [f"engine.threads={threads}"])
+    return with_calibration(config, asked.calibration)
+
+
+def _train_and_show(
+    folder: RunFolder, request: Request, loaded: LoadedData, display: ProgressDisplay, world: World, *, json: bool
+) -> int:
+    with StopRequest() as stop:
+        try:
+            world.tell(str(folder.path.resolve()))
+            with display, resumable(folder.path):
+                from_files = request.source.folders is not None
+                pace = LongRun(
+                    folder.config(), loaded.data, display.note, backbone=request.backbone, from_files=from_files
+                )
+                observer = Everyone([display, pace, StopWhen(stop.wanted)])
+                note = all_but_of_data(display.note, loaded)
+                result = carry_out(folder, request, loaded, observer=observer, note=note, world=world)
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            raise RunStopped(folder.path, stop.exit_code) from stopped
+        except RankLost as lost:
+            raise RunLost(folder.path) from lost
+    with named_if_unheard(folder.path, f"splitpu info {in_a_command(folder.path)}"):
+        show_result(folder, result, json=json)
+    return 0
+
+
+def help_first_process(world: World) -> int:
+    """What every process but the first does: wait until there is a run, take part in its training, and say nothing.
+
+    The first one says what there is to say, unless it is the one that died.
+    """
+    with StopRequest() as stop:
+        try:
+            path = world.tell()
+        except RankLost:
+            return 2  # the first process found something wrong and has said what
+        if not path:
+            return 0
+        folder = RunFolder(Path(path))
+        request = folder.request()
+        try:
+            help_out(folder, request, load_request(request), observer=StopWhen(stop.wanted), world=world)
+        except (Interrupted, KeyboardInterrupt):
+            return stop.exit_code
+        except RankLost as lost:
+            raise RunLost(folder.path) from lost
+    return 0

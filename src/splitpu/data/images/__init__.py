@@ -1,0 +1,1 @@
+"""Image files: finding, decoding and keeping them; the readers that folders and volumes share."""

@@ -1,0 +1,333 @@
+"""Many image files at a time: read by several processes, each result in its place.
+
+Decoded images on disk, so that a second run over the same files starts at once and memory stays free.
+
+A set is kept under the checksum of its files' contents and the form they were brought into; neither names nor paths are
+written. A second, small entry remembers under which contents a list of paths, sizes and times was last found, so that
+files which have not been touched need not be read again. Sets of files that have changed since stay: nobody knows
+whether a run under way still reads them.
+"""
+
+import hashlib
+import json
+import math
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from splitpu.data.images.decode import BadImage, Header, Headers, Remark
+from splitpu.data.images.scan import ImageReader, Reader, RowFile, RowSpec
+from splitpu.data.public.download import cache_errors_in_words, cache_folder, remove_stale, working_folder
+from splitpu.errors import InputError
+from splitpu.types import Array, Watch
+from splitpu.utils.files import write_text
+
+MOST_PROCESSES = 16
+CHECKSUM_BYTES = 16  # of the pixels of an image
+
+Task = tuple[int, list[Any]]  # the row of the first source, and the sources: paths, or what else the reader takes
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one file: the checksum of its pixels, or the reason why there are none."""
+
+    checksum: bytes = b""
+    reason: str | None = None
+    remarks: tuple[Remark, ...] = ()
+
+
+Outcomes = Generator[Outcome, None, None]
+
+
+def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = None) -> Headers:
+    """The header of each source, or the reason why it has none."""
+    found = _in_parallel(reader, partial(_headers_of, reader=reader), sources, f"looking at {reader.store}", watch)
+    return Headers.collect(found, len(sources))
+
+
+def decode_all(
+    reader: Reader, sources: Sequence[Any], spec: RowSpec, pixels: Path, watch: Watch | None = None
+) -> Outcomes:
+    """Decode every source into its row of the file `pixels`; outcomes come in order, once their row is written.
+
+    Close it to stop the work before its end.
+    """
+    work = partial(_decode_rows, reader=reader, spec=spec, pixels=str(pixels), rows=len(sources))
+    return _in_parallel(reader, work, sources, "decoding", watch)
+
+
+def process_count(files: int, fewest: int) -> int:
+    """One process a core, as far as there is work for them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if files < fewest else min(cores, MOST_PROCESSES)
+
+
+def _headers_of(task: Task, *, reader: Reader) -> list[Header | str]:
+    found: list[Header | str] = []
+    for source in task[1]:
+        try:
+            found.append(reader.header(source))
+        except BadImage as error:
+            found.append(str(error))
+    return found
+
+
+def _decode_rows(task: Task, *, reader: Reader, spec: RowSpec, pixels: str, rows: int) -> list[Outcome]:
+    first, sources = task
+    room = np.memmap(pixels, spec.dtype, mode="r+", shape=(rows, *spec.shape))
+    outcomes = []
+    for row, source in enumerate(sources, start=first):
+        try:
+            decoded, remarks = reader.decode(source, spec)
+        except BadImage as error:
+            outcomes.append(Outcome(reason=str(error)))
+            continue
+        room[row] = decoded
+        checksum = hashlib.blake2b(decoded.tobytes(), digest_size=CHECKSUM_BYTES).digest()
+        outcomes.append(Outcome(checksum=checksum, remarks=tuple(remarks)))
+    return outcomes
+
+
+def _in_parallel(
+    reader: Reader, work: Callable[[Task], list[Result]], sources: Sequence[Any], what: str, watch: Watch | None
+) -> Generator[Result, None, None]:
+    step = reader.files_a_task
+    tasks = [(start, list(sources[start : start + step])) for start in range(0, len(sources), step)]
+    done = 0
+    for results in _mapped(work, tasks, process_count(len(sources), reader.fewest_for_processes)):
+        yield from results
+        done += len(results)
+        if watch is not None:
+            watch(what, done, len(sources))
+
+
+def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: int) -> Iterator[list[Result]]:
+    if processes == 1:
+        yield from map(work, tasks)
+        return
+    # Fresh processes, because a copy of one in which torch runs threads may hang.
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_begin_process)
+    begun = False
+    try:
+        for results in pool.map(work, tasks):
+            begun = True
+            yield results
+    except BrokenProcessPool as error:
+        if not begun:  # none could be started, as where Python reads its program from a pipe
+            yield from map(work, tasks)
+            return
+        raise InputError(
+            "a process that reads images was killed, perhaps as memory ran out: free some or remove the largest files."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_process() -> None:
+    _without_chatter()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A command that is killed cannot end its processes, which would wait for work, and hold its output, forever."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _without_chatter() -> None:
+    """The C libraries behind pillow write to standard error about files that we report on ourselves."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+FORMAT = 4  # raise it whenever decoding changes
+PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
+_COPIED_AT_ONCE = 1 << 23  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedImages:
+    """Memory-mapped pixels of the files that could be read, and what became of each file."""
+
+    pixels: Array  # (rows, H, W, C), or (rows, S, H, W, C)
+    spec: RowSpec
+    checksums: Array  # of the pixels of each row: equal pictures have equal ones
+    reasons: dict[int, str]  # position of each file that gave no image -> why
+    sides: tuple[tuple[int, int], tuple[int, int]]  # smallest and largest height and width in the files
+    remarks: Mapping[int, tuple[Remark, ...]] = field(default_factory=dict)  # position -> what there is to say
+
+    def rows_of(self, files: Sequence[RowFile]) -> list[RowFile]:
+        """The file of each row."""
+        return [file for position, file in enumerate(files) if position not in self.reasons]
+
+
+def decoded_images(
+    files: Sequence[RowFile],
+    *,
+    reader: Reader | None = None,
+    spec: RowSpec | None = None,
+    size: tuple[int, int] | None = None,
+    strict: bool = False,
+    watch: Watch | None = None,
+) -> DecodedImages:
+    """All images in one form, from the cache where it has them. Without `spec` the form is chosen from the images.
+
+    `strict` stops at the first file, in the order given, that gives no image. Another `reader` makes rows of other
+    kinds of files.
+    """
+    reader = reader or ImageReader()
+    store = cache_folder() / reader.store
+    glance = _glance_key(reader, files, spec, size)
+    known = _recalled(reader, store, glance)
+    if known is None:
+        reader.require()
+        headers = read_headers(reader, [file.source for file in files], watch)
+        form = spec or reader.choose(headers, size)
+        key = _content_key(reader, headers, form)
+        if _loaded(reader, store, key) is None:
+            _decode_into_store(reader, store, key, files, headers, form, strict, watch)
+        with cache_errors_in_words(store):
+            write_text(store / "glances" / glance, key)
+        known = _loaded(reader, store, key)
+    if known is None:
+        raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
+    if strict and known.reasons:
+        _refuse(reader, files, known.remarks, known.reasons)
+    return known
+
+
+def _decode_into_store(
+    reader: Reader,
+    store: Path,
+    key: str,
+    files: Sequence[RowFile],
+    headers: Headers,
+    spec: RowSpec,
+    strict: bool,
+    watch: Watch | None,
+) -> None:
+    reasons, wanted = dict(headers.reasons), headers.good().tolist()
+    first_bad = min(reasons, default=len(files))
+    remarks = dict(headers.remarks)
+    remove_stale(store)
+    with working_folder(store) as work, cache_errors_in_words(store):
+        ready = work / "ready"
+        ready.mkdir()
+        _reserve(ready / PIXELS, _bytes(len(wanted), spec))
+        checksums = np.zeros((len(wanted), CHECKSUM_BYTES), np.uint8)
+        with closing(decode_all(reader, [files[at].source for at in wanted], spec, ready / PIXELS, watch)) as outcomes:
+            for row, (position, outcome) in enumerate(zip(wanted, outcomes, strict=True)):
+                if outcome.reason is None:
+                    checksums[row] = np.frombuffer(outcome.checksum, np.uint8)
+                    if outcome.remarks:
+                        remarks[position] = (*remarks.get(position, ()), *outcome.remarks)
+                else:
+                    reasons[position] = outcome.reason
+                    first_bad = min(first_bad, position)
+                if strict and first_bad <= position:
+                    break
+        if strict and reasons:
+            _refuse(reader, files, remarks, reasons)
+        good = np.flatnonzero([position not in reasons for position in wanted])
+        _keep_rows(ready / PIXELS, good, _bytes(1, spec))
+        checksums[good].tofile(ready / CHECKSUMS)
+        described = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "sides": headers.extreme_sides()}
+        description = {**described, "reasons": reasons, "remarks": remarks}
+        (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
+        target = store / key
+        if target.exists() and _loaded(reader, store, key) is None:
+            os.replace(target, work / "damaged")
+        if not target.exists():  # else another process finished the same set meanwhile
+            os.replace(ready, target)
+
+
+def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
+    """The set under that key, or None if it is not there whole."""
+    folder = store / key
+    try:
+        stored: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        spec = reader.stored_spec(stored["spec"])
+        smallest, largest = (tuple(sides) for sides in stored["sides"])
+        reasons = {int(position): str(why) for position, why in stored["reasons"].items()}
+        remarks = {int(position): tuple(Remark(*one) for one in some) for position, some in stored["remarks"].items()}
+        shape = (int(stored["rows"]), *spec.shape)
+        checksums = np.fromfile(folder / CHECKSUMS, f"S{CHECKSUM_BYTES}")
+        if len(checksums) != shape[0] or (folder / PIXELS).stat().st_size != _bytes(shape[0], spec):
+            return None
+        # Read-only: pages of the file that were read can then be given back, and rows be read past the map.
+        pixels: Array = (
+            np.memmap(folder / PIXELS, spec.dtype, mode="r", shape=shape) if shape[0] else np.empty(shape, spec.dtype)
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest), remarks)
+
+
+def _recalled(reader: Reader, store: Path, glance: str) -> DecodedImages | None:
+    try:
+        return _loaded(reader, store, (store / "glances" / glance).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        return None
+
+
+def _glance_key(reader: Reader, files: Sequence[RowFile], spec: RowSpec | None, size: tuple[int, int] | None) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {size}\n".encode())
+    for file in files:
+        digest.update(file.stamp.encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _content_key(reader: Reader, headers: Headers, spec: RowSpec) -> str:
+    digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {sorted(headers.reasons.items())}\n".encode())
+    digest.update(headers.checksums.data)
+    return digest.hexdigest()
+
+
+def _bytes(rows: int, spec: RowSpec) -> int:
+    return rows * math.prod(spec.shape) * spec.dtype.itemsize
+
+
+def _reserve(path: Path, needed: int) -> None:
+    """Take the room on the disk at once: a disk that fills up under a memory map would kill the process."""
+    with path.open("wb") as file:
+        if needed and hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, needed)
+        file.truncate(needed)
+
+
+def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
+    """Close the gaps that bad files left, and cut the file behind the last row."""
+    starts = np.flatnonzero(np.diff(kept, prepend=-2) != 1).tolist()
+    with path.open("rb+") as file:
+        for start, end in zip(starts, [*starts, len(kept)][1:], strict=True):
+            source, target, left = int(kept[start]) * row_bytes, start * row_bytes, (end - start) * row_bytes
+            while source != target and left:
+                file.seek(source)
+                part = file.read(min(left, _COPIED_AT_ONCE))
+                file.seek(target)
+                file.write(part)
+                source, target, left = source + len(part), target + len(part), left - len(part)
+        file.truncate(len(kept) * row_bytes)
+        os.fsync(file.fileno())
+
+
+def _refuse(
+    reader: Reader, files: Sequence[RowFile], remarks: Mapping[int, tuple[Remark, ...]], reasons: dict[int, str]
+) -> NoReturn:
+    first = min(reasons)
+    name = reader.account(files, remarks, reasons).files[first].name
+    raise InputError(f"{name} {reasons[first]}; remove or repair it, or leave out --strict to skip such files.")

@@ -1,0 +1,341 @@
+"""One image file -> one array. What is wrong with a file comes back as words, whatever the file does to the decoder.
+
+What is known of many images before they are decoded, a column a fact: a hundred thousand fit into megabytes.
+"""
+
+import hashlib
+import logging
+import os
+import stat
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from splitpu.config.presets import SMALL
+from splitpu.errors import MissingExtraError
+from splitpu.types import Array
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
+FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
+IN_WORDS = "PNG, JPEG, TIFF or WebP"
+
+_SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+_GREY = ("1", "L", "LA", "La", *_SIXTEEN_BIT)
+_WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
+_BYTE_TO_SIXTEEN_BIT = 257  # 255 * 257 = 65535
+_ORIENTATION = 0x0112  # the EXIF tag
+_SIDEWAYS = (5, 6, 7, 8)  # its values for which height and width change places
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """The one form that all images of a set are brought into."""
+
+    height: int
+    width: int
+    channels: int  # 1 = grey, 3 = RGB
+    depth: int  # bits a channel: 8 is kept as uint8, 16 as float32 from 0 to 65535
+
+    @property
+    def kind(self) -> Literal["images"]:
+        """What such rows are."""
+        return "images"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of one image."""
+        return self.height, self.width, self.channels
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the pixels."""
+        return np.dtype(np.uint8 if self.depth == 8 else np.float32)
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain numbers, ready for JSON."""
+        return asdict(self)
+
+
+class Remark(NamedTuple):
+    """Something to tell about a row that was read all the same; the words of the kinds are the reader's."""
+
+    kind: str
+    part: int  # which of the files that make up the row; -1 = all of them together
+    text: str
+
+
+@dataclass(frozen=True)
+class Header:
+    """What can be known of an image without decoding it, and the checksum of the whole file."""
+
+    checksum: bytes
+    height: int  # upright, after the EXIF rotation
+    width: int
+    grey: bool
+    depth: int
+    slices: int = 1  # more of them make a volume
+    remarks: tuple[Remark, ...] = ()
+
+
+class BadImage(Exception):
+    """A file that gives no image; the text says why."""
+
+
+def refuse_irregular(path: str | Path) -> None:
+    """Only regular files are read (a pipe would wait for ever), and only such as hold anything."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadImage("is not a regular file")
+    if found.st_size == 0:
+        raise BadImage("is empty (0 bytes)")
+
+
+@contextmanager
+def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = None) -> Iterator[None]:
+    """Turn whatever a decoder raises into BadImage, in words that `reason` finds, and what it warns of into nothing.
+
+    `log` is the logger of a library that tells of damage there, on the user's terminal.
+    """
+    try:
+        with warnings.catch_warnings(), _unheard(log):
+            warnings.simplefilter("ignore")
+            yield
+    except BadImage:
+        raise
+    except MemoryError as error:
+        raise BadImage("needs more memory than there is") from error
+    except Exception as error:  # a decoder given damaged bytes may raise anything at all
+        raise BadImage(reason(error)) from error
+
+
+@contextmanager
+def _unheard(log: str | None) -> Iterator[None]:
+    logger = logging.getLogger(log)
+    level = logger.level
+    try:
+        if log is not None:
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def require_pillow() -> None:
+    """Say which extra to install, before anything is begun that needs it."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("image files are read with pillow: pip install 'splitpu[images]'.") from error
+
+
+def read_header(path: str | Path) -> Header:
+    """Size and kind of an image; raises BadImage for a file that cannot be one."""
+    from PIL import Image
+
+    with _pillow_in_words(), _opened(path) as (file, image):
+        if image.format == "PNG":  # has checksums inside, which decoding does not look at
+            image.verify()
+            file.seek(0)
+            image = Image.open(file, formats=FORMATS)
+        sideways = _orientation(image) in _SIDEWAYS
+        width, height = reversed(image.size) if sideways else image.size
+        if image.mode == "F":
+            raise BadImage("has floating-point pixels: save it with 8 or 16 bits")
+        grey, depth = image.mode in _GREY, 16 if image.mode in _SIXTEEN_BIT else 8
+        file.seek(0)
+        return Header(hashlib.file_digest(file, "sha256").digest(), height, width, grey, depth)
+
+
+def decode(path: str | Path, spec: ImageSpec) -> Array:
+    """The pixels of a file in the form asked for; raises BadImage where there are none.
+
+    Upright by its EXIF tag, transparent parts laid over white, the first of several frames, and resized as a whole:
+    nothing is cropped away, so the proportions may change.
+    """
+    from PIL import Image
+
+    with _pillow_in_words(), _opened(path) as (_, image):
+        turn = _transpose(_orientation(image))
+        longer = 2 * max(spec.height, spec.width)
+        image.draft(None, (longer, longer))  # lets JPEG decode at a lower resolution, which is many times quicker
+        sixteen = image.mode in _SIXTEEN_BIT
+        plain = _sixteen_bit(image) if sixteen else _eight_bit(image, "L" if spec.channels == 1 else "RGB")
+        upright = plain if turn is None else plain.transpose(turn)
+        resized = upright.resize((spec.width, spec.height), Image.Resampling.BILINEAR)
+        pixels = np.asarray(resized).reshape(spec.height, spec.width, -1)
+    if sixteen and spec.depth == 8:
+        pixels = (pixels / _BYTE_TO_SIXTEEN_BIT).round()
+    elif not sixteen and spec.depth == 16:
+        pixels = pixels.astype(np.float32) * _BYTE_TO_SIXTEEN_BIT
+    return np.broadcast_to(pixels, spec.shape).astype(spec.dtype)
+
+
+def _sixteen_bit(image: Any) -> Any:
+    """Grey values as floats, which pillow can turn and resize without loss."""
+    from PIL import Image
+
+    values = np.asarray(image).astype(np.float32)
+    if values.min() < 0 or values.max() > 65535:
+        raise BadImage("has values outside 0 to 65535: save it with 8 or 16 bits")
+    return Image.fromarray(values)
+
+
+def _eight_bit(image: Any, mode: str) -> Any:
+    from PIL import Image
+
+    if image.mode in _WITH_ALPHA or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        return image.convert("RGB").convert(mode)
+    return image.convert(mode)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
+    """Only regular files, and only the formats we mean to read."""
+    from PIL import Image
+
+    refuse_irregular(path)
+    with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
+        yield file, image
+
+
+@contextmanager
+def _pillow_in_words() -> Iterator[None]:
+    from PIL import Image
+
+    with reasons_in_words(_reason):
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+def _reason(error: Exception) -> str:
+    from PIL import Image, UnidentifiedImageError
+
+    said = " ".join(str(error).split())
+    match error:
+        case Image.DecompressionBombWarning() | Image.DecompressionBombError():
+            return f"claims more than {(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.0f} million pixels: make it smaller"
+        case UnidentifiedImageError():
+            return f"is not a {IN_WORDS} image, or its beginning is damaged"
+        case OSError(errno=number, strerror=reason):
+            return f"cannot be read ({reason or said})" if number else f"is cut short or damaged ({reason or said})"
+        case SyntaxError():  # what pillow raises for checksums that do not hold, among other things
+            return f"is cut short or damaged ({said[:120]})"
+    return f"is damaged ({type(error).__name__}: {said[:120]})"
+
+
+def _orientation(image: Any) -> int:
+    if image.format == "TIFF":
+        return 1  # pillow turns these by itself, and no others
+    if image.format == "PNG" and not {"exif", "Raw profile type exif"} & set(image.info):
+        return 1  # pillow would decode the whole picture to find out whether a tag follows it
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # damaged EXIF data say nothing about the picture itself
+        return 1
+
+
+def _transpose(orientation: int) -> Any:
+    from PIL.Image import Transpose
+
+    return {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }.get(orientation)
+
+
+RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
+# What some hundred images can teach does not need more pixels, and three times as many take a laptop hours.
+_LARGEST_OF_FEW, _LARGEST = RUNGS[-2:]
+_CHECKSUM_BYTES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Headers:
+    """One line a file, in the order of the files; those in `reasons` have no header, and their line means nothing."""
+
+    checksums: Array  # (files, 32) bytes, of the whole file
+    sides: Array  # (files, 2): height and width
+    grey: Array
+    depth: Array
+    slices: Array
+    reasons: dict[int, str]  # position of a file that cannot be an image -> why
+    remarks: dict[int, tuple[Remark, ...]]  # position of a file that there is something to say about
+
+    @classmethod
+    def collect(cls, found: Iterable[Header | str], files: int) -> "Headers":
+        """Headers, or the reasons why there is none, as they come in."""
+        headers = cls(
+            np.zeros((files, _CHECKSUM_BYTES), np.uint8),
+            np.zeros((files, 2), np.int32),
+            np.zeros(files, np.bool_),
+            np.full(files, 8, np.uint8),
+            np.ones(files, np.int32),
+            {},
+            {},
+        )
+        for position, header in enumerate(found):
+            if isinstance(header, str):
+                headers.reasons[position] = header
+                continue
+            headers.checksums[position] = np.frombuffer(header.checksum, np.uint8)
+            headers.sides[position] = header.height, header.width
+            headers.grey[position], headers.depth[position] = header.grey, header.depth
+            headers.slices[position] = header.slices
+            if header.remarks:
+                headers.remarks[position] = header.remarks
+        return headers
+
+    def __len__(self) -> int:
+        return len(self.grey)
+
+    def good(self) -> Array:
+        """Positions of the files that have a header."""
+        positions = np.arange(len(self))
+        return np.delete(positions, list(self.reasons))
+
+    def extreme_sides(self) -> list[list[int]]:
+        """The smallest height and width of all, and the largest."""
+        sides = self.sides[self.good()]
+        return [sides.min(axis=0).tolist(), sides.max(axis=0).tolist()] if len(sides) else [[0, 0], [0, 0]]
+
+
+def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageSpec:
+    """The form for a set: its own size where all images share one that is not too large, else a smaller or common one.
+
+    Too large is more than 224 pixels, and more than 128 where there are fewer than 5,000 images. Larger ones keep their
+    proportions, with that many for the longer side. Mixed sizes become squares: the largest of 32, 64, 96, 128 and 224
+    that the median shorter side reaches and that is not too large. Grey only if all images are; 16 bits if any has.
+
+    >>> photo, thumbnail = Header(bytes(32), 480, 640, False, 8), Header(bytes(32), 100, 90, True, 8)
+    >>> [choose_spec(Headers.collect(some, len(some))).shape for some in ([photo], [photo, thumbnail])]
+    [(96, 128, 3), (128, 128, 3)]
+    """
+    good = headers.good()
+    channels = 1 if len(good) and headers.grey[good].all() else 3
+    depth = int(headers.depth[good].max(initial=8))
+    height, width = size or usual_size(headers.sides[good])
+    return ImageSpec(height, width, channels, depth)
+
+
+def usual_size(sides: Array) -> tuple[int, int]:
+    """Height and width for images of these sizes, as `choose_spec` says."""
+    largest = _LARGEST_OF_FEW if len(sides) < SMALL else _LARGEST
+    if len(sides) and (sides == sides[0]).all():
+        height, width = sides[0].tolist()
+        shrink = min(1.0, largest / max(height, width))
+        return max(1, round(height * shrink)), max(1, round(width * shrink))
+    shorter = float(np.median(sides.min(axis=1))) if len(sides) else 0
+    side = max((rung for rung in RUNGS if rung <= min(shorter, largest)), default=RUNGS[0])
+    return side, side

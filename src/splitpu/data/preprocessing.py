@@ -1,0 +1,265 @@
+"""What a model file remembers of its training data: kind, shape, and how raw values become network input."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.errors import InputError, ModelFileError, SplitPUWarning
+from splitpu.types import Array, Floats
+from splitpu.utils.arrays import row_slices
+
+Kind = Literal["vectors", "images", "volumes"]
+
+BYTE_SCALE = 1 / 255
+SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)  # what varies less never varies: float32 could not divide by it
+_LINES_ADDED_EXACTLY = 256  # so many squares of bytes add up to less than 2**24, up to where float32 counts by ones
+_VALUES_AT_ONCE = 2**18  # in float32 they stay in the processor's cache
+_KINDS: dict[int, Kind] = {2: "vectors", 4: "images", 5: "volumes"}  # by the number of axes of canonical features
+
+
+def kind_of(features: Array) -> Kind:
+    """What canonical features are.
+
+    >>> kind_of(np.zeros((2, 3))), kind_of(np.zeros((2, 8, 8, 1))), kind_of(np.zeros((2, 5, 8, 8, 1)))
+    ('vectors', 'images', 'volumes')
+    """
+    return _KINDS[features.ndim]
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The numbers that turn raw rows into network input, fitted once on the training rows.
+
+    Images: unit = (raw - offset) * scale lies in [0, 1] (where colours are augmented), then (unit - mean) / std per
+    channel. Vectors: (raw - mean) / std per feature; offset and scale stay 0 and 1. Volumes are treated as the images
+    they are stacks of; slices that are not there (all 0, see docs/ARCHITECTURE.md) have no say in the numbers.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]  # (d,), (H, W, C) or (S, H, W, C)
+    offset: float
+    scale: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]  # 1 where a feature never varies
+    double: bool = False  # whether the rows were float64, because float32 would have lost what tells them apart
+    floats: bool = False  # whether images on the scale of bytes were none, but numbers between them, too
+
+    @classmethod
+    def fit(cls, features: Array) -> "Preprocessing":
+        """Statistics of canonical features, read a chunk at a time.
+
+        >>> Preprocessing.fit(np.array([[1.0, 5.0], [3.0, 5.0]], np.float32)).mean
+        (2.0, 5.0)
+        """
+        kind, shape = kind_of(features), tuple(int(side) for side in features.shape[1:])
+        if features.dtype == np.uint8:
+            mean, std = _of_bytes(features)
+            offset, scale = 0.0, 1.0 if kind == "vectors" else BYTE_SCALE
+        else:
+            low, high, mean = _range_and_mean(features)
+            std = np.where(low == high, 0.0, _deviation(features, mean))
+            offset, scale = (0.0, 1.0) if kind == "vectors" else _to_unit(float(low.min()), float(high.max()))
+        spread = np.where(std * scale < SMALLEST_SPREAD, 1.0, std * scale)
+        double = features.dtype == np.float64
+        floats = features.dtype != np.uint8 and kind != "vectors" and is_scale_of_bytes(offset, scale)
+        return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread), double, floats)
+
+    def check(self, features: Array, name: str = "X") -> None:
+        """Refuse features that the fitted model cannot have been made for, before the network gives nonsense."""
+        shape, kind = tuple(features.shape[1:]), kind_of(features)
+        if kind != self.kind or shape[-3:] != self.shape[-3:]:  # a volume may have any number of slices
+            raise InputError(
+                f"{name} holds {kind} of shape {shape}, but the model was trained on {self.kind} of shape "
+                f"{self.shape}: give it features made in the same way"
+            )
+        if self._reaches_far_beyond_bytes():
+            self._refuse_smaller_scale(features, name)
+        elif self.kind != "vectors":
+            self._check_value_range(features, name)
+        if self.double and features.dtype == np.float32:
+            warnings.warn(
+                f"{name} comes as float32, but the model was trained on numbers that float32 cannot tell apart: give "
+                "the rows as float64, several different ones at a time",
+                SplitPUWarning,
+                stacklevel=3,
+            )
+
+    def _check_value_range(self, features: Array, name: str) -> None:
+        """Images on the wrong one of the two usual scales would all look black (or white) to the network."""
+        trained_on = "0 to 255" if self.scale == BYTE_SCALE else "0 to 1" if (self.offset, self.scale) == (0, 1) else ""
+        if not trained_on or (trained_on == "0 to 255" and features.dtype == np.uint8):
+            return
+        highest = max(float(features[rows].max()) for rows in row_slices(features))
+        too_dark = trained_on == "0 to 255" and 0 < highest <= 1
+        too_bright = trained_on == "0 to 1" and highest > 2  # 2: rescaling may overshoot 1 a little
+        if too_dark or too_bright:
+            raise InputError(
+                f"{name} has no value above {highest:g}, but the model was trained on images with values from "
+                f"{trained_on}: rescale the images"
+            )
+
+    def _reaches_far_beyond_bytes(self) -> bool:
+        """Whether images had, say, 16 bits."""
+        return self.kind != "vectors" and self.offset >= 0 and self._highest >= 2 * 255
+
+    @property
+    def _highest(self) -> float:
+        return self.offset + 1 / self.scale
+
+    def _refuse_smaller_scale(self, features: Array, name: str) -> None:
+        """Bytes, and parts of 1, would all look black; whole numbers of 16 bits may be as small as they like."""
+        is_bytes = features.dtype == np.uint8
+        highest = max(float(features[rows].max()) for rows in row_slices(features))
+        if not (is_bytes and highest > 0) and not (0 < highest <= 1 and _has_fractions(features)):
+            return
+        otherwise = " (if they are on that scale already, give them as float32)" if is_bytes else ""
+        raise InputError(
+            f"{name} {'holds bytes' if is_bytes else f'has no value above {highest:g}'}, but the model was trained on "
+            f"images with values from {self.offset:g} to {self._highest:g}: rescale the images{otherwise}"
+        )
+
+    def pixels(self, image: Array) -> npt.NDArray[np.uint8]:
+        """An image, or a slice of a volume, as it is shown to people.
+
+        >>> Preprocessing("images", (1, 2, 1), 0.0, 0.5, (0.5,), (1.0,)).pixels(np.array([[[1.0], [2.0]]])).ravel()
+        array([128, 255], dtype=uint8)
+        """
+        unit = (np.asarray(image, dtype=np.float64) - self.offset) * self.scale
+        return (np.clip(unit, 0, 1) * 255).round().astype(np.uint8)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only lists, numbers and strings, ready for JSON."""
+        plain = asdict(self)
+        for exception in ("double", "floats"):
+            if not plain[exception]:
+                del plain[exception]  # the rule, which files of earlier versions do not mention either
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Preprocessing":
+        """The inverse of `to_dict`; nonsense is refused here, so that nothing later needs to doubt it."""
+        try:
+            made = cls(
+                kind=stored["kind"],
+                shape=tuple(stored["shape"]),
+                offset=float(stored["offset"]),
+                scale=float(stored["scale"]),
+                mean=tuple(float(value) for value in stored["mean"]),
+                std=tuple(float(value) for value in stored["std"]),
+                double=bool(stored.get("double", False)),
+                floats=bool(stored.get("floats", False)),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"the stored preprocessing cannot be read ({error!r}): train the model again"
+            ) from error
+        made._refuse_nonsense()
+        return made
+
+    def _refuse_nonsense(self) -> None:
+        axes = {"vectors": 1, "images": 3, "volumes": 4}
+        wrong = ""
+        if self.kind not in get_args(Kind):
+            wrong = f"unknown kind {self.kind!r}"
+        elif len(self.shape) != axes[self.kind] or not all(type(side) is int and side > 0 for side in self.shape):
+            wrong = f"{self.kind} cannot have the shape {self.shape}"
+        elif not len(self.mean) == len(self.std) == self.shape[-1]:
+            wrong = f"{len(self.mean)} means and {len(self.std)} deviations for {self.shape[-1]} channels or features"
+        elif not all(isfinite(value) for value in (self.offset, self.scale, *self.mean, *self.std)):
+            wrong = "a number in it is not finite"
+        elif self.scale <= 0 or min(self.std) <= 0:
+            wrong = "a scale or deviation in it is not positive"
+        if wrong:
+            raise ModelFileError(f"the stored preprocessing is not usable ({wrong}): train the model again")
+
+
+def _range_and_mean(features: Array) -> tuple[Floats, Floats, Floats]:
+    """Lowest, highest and mean value of each channel or feature."""
+    channels = features.shape[-1]
+    low, high, total = np.full(channels, np.inf), np.full(channels, -np.inf), np.zeros(channels)
+    values = 0
+    for flat in _long_rows(features):
+        low = np.minimum(low, flat.min(axis=0).reshape(-1, channels).min(axis=0))
+        high = np.maximum(high, flat.max(axis=0).reshape(-1, channels).max(axis=0))
+        total += flat.sum(axis=0, dtype=np.float64).reshape(-1, channels).sum(axis=0)
+        values += flat.size // channels
+    _refuse_nothing(values)
+    return low, high, total / values
+
+
+def _of_bytes(features: Array) -> tuple[Floats, Floats]:
+    """Mean and deviation of each channel, in one pass and exactly: sums of bytes and of squares are whole numbers."""
+    channels, line = features.shape[-1], int(np.prod(features.shape[1:][-3:]))
+    at_once = min(_LINES_ADDED_EXACTLY, max(1, _VALUES_AT_ONCE // line))
+    columns, squares, values = np.zeros(line), np.zeros(line), 0
+    room = np.empty((at_once, line), np.float32)  # used again and again: new memory takes longer than the sums
+    for flat in _long_rows(features):
+        for start in range(0, len(flat), at_once):
+            lines = room[: len(flat) - start]
+            np.copyto(lines, flat[start : start + at_once])
+            columns += lines.sum(axis=0)
+            squares += np.einsum("nk,nk->k", lines, lines)
+        values += flat.size // channels
+    _refuse_nothing(values)
+    totals, totals_of_squares = (one.reshape(-1, channels).sum(axis=0) for one in (columns, squares))
+    variances = [
+        (values * int(of_squares) - int(total) ** 2) / values**2
+        for total, of_squares in zip(totals, totals_of_squares, strict=True)
+    ]
+    return totals / values, np.sqrt(variances)
+
+
+def _refuse_nothing(values: int) -> None:
+    if values == 0:
+        raise InputError("X holds volumes without a slice: every value is 0, which means that there is none")
+
+
+def _long_rows(features: Array) -> Iterator[Array]:
+    """Chunks with one line per row, or per slice of a volume that is there.
+
+    Numpy reduces long lines many times faster than it does lines of three channels.
+    """
+    is_stack = kind_of(features) == "volumes"
+    for rows in row_slices(features):
+        chunk = np.asarray(features[rows])
+        lines = chunk.reshape(-1, np.prod(chunk.shape[2:])) if is_stack else chunk.reshape(len(chunk), -1)
+        shown = lines[lines.any(axis=1)] if is_stack else lines
+        if len(shown):
+            yield shown
+
+
+def _deviation(features: Array, mean: Floats) -> Floats:
+    """Standard deviation about a known mean: a second pass, because sums of squares lose digits."""
+    channels = features.shape[-1]
+    squares = np.zeros(channels)
+    values = 0
+    for flat in _long_rows(features):
+        centred = flat - np.tile(mean, flat.shape[1] // channels)
+        squares += np.einsum("nk,nk->k", centred, centred).reshape(-1, channels).sum(axis=0)
+        values += flat.size // channels
+    deviation: Floats = np.sqrt(squares / values)
+    return deviation
+
+
+def _has_fractions(features: Array) -> bool:
+    return any(bool((np.asarray(features[rows]) % 1).any()) for rows in row_slices(features))
+
+
+def is_scale_of_bytes(offset: float, scale: float) -> bool:
+    """Whether 0 to 255 become 0 to 1; files may have rounded the scale."""
+    return offset == 0 and abs(scale / BYTE_SCALE - 1) < 1e-6
+
+
+def _to_unit(low: float, high: float) -> tuple[float, float]:
+    if low >= 0 and high <= 1:
+        return 0.0, 1.0
+    return low, 1 / (high - low) if high > low else 1.0
+
+
+def _floats(values: Floats) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)

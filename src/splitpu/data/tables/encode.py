@@ -1,0 +1,354 @@
+"""The column of a table that says which rows are labelled, or what they truly are.
+
+Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file.
+
+Data frames in Python -> the rows of a model that `splitpu fit` trained on a table: columns go by their names.
+"""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitpu.data.features import column_names, is_missing
+from splitpu.data.pudata import binary_truth, labelled_mask
+from splitpu.data.tables.checks import (
+    MOST_CATEGORIES,
+    if_categories_are_odd,
+    if_it_numbers_the_rows,
+    if_lists_are_written_out,
+    if_numbers_are_dressed_up,
+    if_they_give_labels_away,
+    if_thousands_are_parted,
+    is_number,
+)
+from splitpu.data.tables.read import (
+    LARGEST,
+    TRUTH_WORDS,
+    Column,
+    Columns,
+    ListColumn,
+    Table,
+    as_written,
+    is_nested,
+    origin,
+    plain_cell,
+    read_table,
+    text,
+    truth_as_numbers,
+)
+from splitpu.errors import InputError, ModelFileError
+from splitpu.types import Array, Mask
+from splitpu.utils.text import composed, listed
+
+_OFTEN_POSITIVE = ("yes", "y", "positive", "pos", "p", "true", "t", "+", "case", "ill", "confirmed", "labelled")
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """Its name, and the label in it that means positive, where that is not 1."""
+
+    name: str
+    positive: str | None = None
+
+    def labelled(self, table: Table) -> tuple[Mask, tuple[Any, Any]]:
+        """Which rows are labelled positive, and what the others and these are called; an empty cell is no label."""
+        labels = self._of(table)
+        if all(label is None for label in labels):
+            means = self.positive or "1"
+            raise InputError(
+                f"column {self.name!r} of {table.where} is empty in every row, so none is labelled: write {means} into "
+                "those that are known to be positive."
+            )
+        if self.positive is not None:
+            mask, others = self._positive_rows(labels, table.where)
+            return labelled_mask(mask, name=self.name), (others[0] if len(others) == 1 else 0, self.positive)
+        return labelled_mask(self._numbers(labels, table.where), name=self.name), (0, 1)
+
+    def truth(self, table: Table) -> Mask:
+        """Which rows are positive, in a table that says it of all of them."""
+        labels = self._of(table)
+        if any(label is None for label in labels):
+            raise InputError(
+                f"column {self.name!r} of {table.where} has empty cells: test rows need their true labels."
+            )
+        if self.positive is not None:
+            return self._positive_rows(labels, table.where)[0]
+        return binary_truth(self._numbers(labels, table.where), self.name)
+
+    def _of(self, table: Table) -> list[Any]:
+        if self.name not in table.columns:
+            raise InputError(
+                f"{table.lacking(self.name)}: name with --label the column that says which rows are labelled."
+            )
+        if any(map(is_nested, table.columns[self.name])):
+            raise InputError(
+                f"column {self.name!r} of {table.where} holds lists or structures, which are no labels: name another "
+                "with --label."
+            )
+        return table.columns[self.name]
+
+    def _positive_rows(self, labels: list[Any], where: str) -> tuple[Mask, list[str]]:
+        """Which rows hold the label that means positive, and what the others hold.
+
+        A table that never holds it is written in other words (1 and 0 for yes and no, say): taking all its rows for
+        negatives would give figures that look like figures.
+        """
+        held = {self._word(label) for label in labels if label is not None}
+        if self.positive not in held:
+            raise InputError(
+                f"column {self.name!r} of {where} holds {listed(sorted(held), repr)} but never {self.positive!r}: say "
+                "with --positive-label which of them means positive."
+            )
+        mask = np.array([label is not None and self._word(label) == self.positive for label in labels], dtype=np.bool_)
+        return mask, sorted(held - {self.positive})
+
+    def _word(self, label: Any) -> str:
+        """A label as text; True and False, which only Parquet holds as such, also go by 1 and 0."""
+        return text(int(label) if isinstance(label, bool) and self.positive in ("0", "1") else label)
+
+    def _numbers(self, labels: list[Any], where: str) -> Array:
+        said = [None if label is None else TRUTH_WORDS.get(text(label).lower(), label) for label in labels]
+        nothing = -1 if any(is_number(label) and float(label) == -1 for label in said if label is not None) else 0
+        plain = [nothing if label is None else label for label in said]
+        others = sorted({text(label) for label in plain if not is_number(label)})
+        numbers = {float(label) for label in plain if is_number(label)}
+        if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
+            others = [f"{one:g}" for one in sorted(numbers)]
+        if others:
+            raise InputError(
+                f"column {self.name!r} of {where} holds {listed(others, repr)}, but labels are 1 and 0, or 1 and "
+                f"nothing: say with --positive-label which of them means positive{_example(others)}."
+            )
+        return np.array([float(label) for label in plain])
+
+
+def _example(labels: Sequence[str]) -> str:
+    """The option as it may be copied; none at all where copying it could turn the labels round."""
+    likely = labels if len(labels) == 1 else [label for label in labels if label.lower() in _OFTEN_POSITIVE]
+    return f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""
+
+
+FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSource:
+    """Which file, and which of its columns says what is labelled."""
+
+    path: str
+    label: str
+    positive: str | None = None  # the label that means positive, where it is not 1
+    names: str | None = None  # the column that holds the names of the rows; found where not given
+    ignore: tuple[str, ...] = ()  # columns that are no features
+    test: str | None = None  # a file with the same columns in which the label is the truth
+
+    def __post_init__(self) -> None:
+        """Columns and labels in the letters that tables are read in."""
+        for name in ("label", "positive", "names"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else composed(given))
+        object.__setattr__(self, "ignore", tuple(map(composed, self.ignore)))
+
+
+@dataclass(frozen=True)
+class TableRecipe:
+    """What the model file remembers of a table."""
+
+    columns: tuple[Column | ListColumn, ...]
+    names: str | None = None  # the column that holds the names of the rows
+
+    @classmethod
+    def fit(
+        cls, table: Columns, names: str | None = None, notes: Sequence[str] = ()
+    ) -> tuple["TableRecipe", list[str]]:
+        """Decide for every column from the training rows; also gives notes about columns that are not used.
+
+        These follow the `notes` that there are already. `names` is the column of the rows' names, not among them;
+        without it, one that looks like it is taken.
+        """
+        columns: list[Column | ListColumn] = []
+        notes = list(notes)
+        for name, cells in table.items():
+            if any(map(is_nested, cells)):
+                lists, about = ListColumn.fit(name, cells)
+                columns += [lists] if lists else []
+                notes.append(about)
+                continue
+            values = truth_as_numbers(cells)
+            known = [value for value in values if value is not None]
+            numbers = sum(is_number(value) for value in known)
+            if not known:
+                notes.append(f"column {name!r} is empty and is not used.")
+            elif numbers == len(known):
+                finite = np.array([float(value) for value in known if abs(float(value)) <= LARGEST] or [0.0])
+                fill = float(np.median(finite))
+                columns.append(Column(name, None, fill, len(known) < len(values), origin(finite, fill)))
+                notes += if_it_numbers_the_rows(name, known, len(values)) + if_thousands_are_parted(name, known)
+            elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
+                notes.append(f"column {name!r} has a different text in every row: taken as names, not as a feature.")
+                notes += if_numbers_are_dressed_up(name, Counter(map(text, known)))
+                notes += if_lists_are_written_out(name, known)
+                names = names or name
+            else:
+                counted = Counter(text(value) for value in known)
+                frequent = sorted(counted, key=lambda value: (-counted[value], value))[:MOST_CATEGORIES]
+                notes += if_categories_are_odd(name, counted, numbers)
+                columns.append(Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
+        if not columns:
+            message = "the table has no column that can be used as a feature: add numbers or categories."
+            raise InputError(" ".join([message, *notes]))
+        return cls(tuple(columns), names), notes
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """What the numbers of a row are called."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def column_of_feature(self) -> list[str]:
+        """Which column every number of a row comes from."""
+        return [column.name for column in self.columns for _ in column.feature_names]
+
+    def encode(self, table: Table) -> Array:
+        """The rows of any table with these columns; others in it are ignored."""
+        missing = [column.name for column in self.columns if column.name not in table.columns]
+        if missing:
+            raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing, repr)}.")
+        return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
+
+    def notes_on(self, table: Table) -> list[str]:
+        """What was left out, and every column of which the model knows few values, so that it decides without it."""
+        notes = list(table.notes)
+        for column in (one for one in self.columns if isinstance(one, Column)):
+            values = table.columns[column.name]
+            if column.categories is None:
+                notes += if_thousands_are_parted(column.name, values)
+            unknown = column.unknown(values)
+            known = len(values) - values.count(None)
+            if 2 * len(unknown) > known:
+                notes.append(
+                    f"{len(unknown):,} of the {known:,} values in column {column.name!r} of {table.where} are "
+                    f"categories that the model does not know ({listed(sorted(set(unknown)), repr)}) and count as "
+                    f"none; it knows {listed(column.categories or (), repr)}: check how they are written."
+                )
+        return notes
+
+    def names_of(self, table: Table) -> list[str] | None:
+        """The names of the rows, where the table has them."""
+        values = table.columns.get(self.names) if self.names else None
+        return None if values is None else ["" if value is None else as_written(value) for value in values]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and texts, ready for JSON."""
+        columns = [column.to_dict() for column in self.columns]
+        return {"kind": "table", "columns": columns, "names": self.names}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "TableRecipe":
+        """The inverse of `to_dict`."""
+        try:
+            columns = tuple(
+                (ListColumn if isinstance(one["fill"], list) else Column).from_dict(one) for one in stored["columns"]
+            )
+            return cls(columns, None if stored["names"] is None else composed(str(stored["names"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"the stored columns cannot be read ({error!r}): train the model again.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class TableData:
+    """Rows, labels and test rows of a table."""
+
+    features: Array
+    labelled: Mask
+    names: list[str] | None
+    recipe: TableRecipe
+    classes: tuple[Any, Any]  # what unlabelled and positive rows are called
+    test_features: Array | None
+    test_truth: Mask | None
+    warnings: tuple[str, ...]
+
+
+def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> TableData:
+    """Read the file, learn what its columns are unless a recipe says so, and encode it."""
+    table = read_table(Path(source.path))
+    labelled, classes = LabelColumn(source.label, source.positive).labelled(table)
+    if recipe is None:
+        recipe, about_columns = TableRecipe.fit(_features_of(table, source), source.names, table.notes)
+        features = recipe.encode(table)
+        giveaways = if_they_give_labels_away(features, labelled, recipe.column_of_feature)
+        notes = [*about_columns, *giveaways]
+    else:
+        features = recipe.encode(table)
+        notes = recipe.notes_on(table)
+    test_features, test_truth = None, None
+    if source.test is not None:
+        test_features, test_truth, about_test = read_table_test(source.test, source, recipe)
+        notes += about_test
+    return TableData(
+        features, labelled, recipe.names_of(table), recipe, classes, test_features, test_truth, tuple(notes)
+    )
+
+
+def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tuple[Array, Mask, list[str]]:
+    """The rows of a table whose label column is the truth, which of them are positive, and notes about its columns."""
+    test = read_table(Path(path))
+    features = recipe.encode(test)
+    return features, LabelColumn(source.label, source.positive).truth(test), recipe.notes_on(test)
+
+
+def _features_of(table: Table, source: TableSource) -> Columns:
+    """The columns that may be features: all but those that the user gave another meaning, or none."""
+    for option, names in (("--names", (source.names,)), ("--ignore", source.ignore)):
+        for name in names:
+            if name is not None and name not in table.columns:
+                raise InputError(f"{table.lacking(name)}: check {option}.")
+            if name == source.label:
+                raise InputError(f"column {name!r} is named by both --label and {option}: leave out one of them.")
+    if source.names is not None and any(map(is_nested, table.columns[source.names])):
+        raise InputError(
+            f"column {source.names!r} of {table.where} holds lists or structures, not names: check --names."
+        )
+    apart = {source.label, source.names, *source.ignore}
+    return {name: column for name, column in table.columns.items() if name not in apart}
+
+
+def _could_be_names(known: Sequence[Any], rows: int) -> bool:
+    return rows >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == rows
+
+
+def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
+    """Rows as the model takes them: a data frame is encoded as a file would be, whatever the order of its columns.
+
+    An array is left alone where the model takes every column as it is. Else its numbers would be taken for what the
+    columns are turned into, and be as wrong as they look right.
+    """
+    recipe = TableRecipe.from_dict(inputs)
+    names = column_names(X)
+    if names:
+        return _encoded(recipe, X, names)
+    turned = [one.name for one in recipe.columns if one.is_converted]
+    if turned:
+        raise InputError(
+            f"X has no column names, but the model was trained on a table some of whose columns have to be "
+            f"converted first ({listed(turned, repr)}): give X as a data frame with the columns of that table"
+        )
+    return X
+
+
+def _encoded(recipe: TableRecipe, X: Any, names: list[Any]) -> Array:
+    wanted = [column.name for column in recipe.columns]
+    found = {composed(str(name).strip()): name for name in names}
+    return recipe.encode(Table({name: _values(X[found[name]], name) for name in wanted if name in found}, "X"))
+
+
+def _values(given: Any, name: str) -> list[Any]:
+    values = np.asarray(given)
+    if values.dtype.kind in "mM":  # how the file wrote them is not known any more
+        raise InputError(f"column {name!r} of X holds times: give them as they were written in the table")
+    return [None if is_missing(value) else plain_cell(value) for value in values.tolist()]

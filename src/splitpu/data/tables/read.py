@@ -1,0 +1,456 @@
+"""CSV and Parquet files -> columns of values, None where one is missing.
+
+How the cells of one column of a table become numbers.
+
+Columns whose cells are lists of numbers, such as embeddings -> one feature for each number.
+"""
+
+import csv
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from numbers import Number
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from splitpu.config.parse import nearest
+from splitpu.data.tables.checks import is_number
+from splitpu.errors import InputError, MissingExtraError
+from splitpu.types import Array
+from splitpu.utils.files import ends_in
+from splitpu.utils.text import composed, listed
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+DELIMITERS = (",", ";", "\t")
+TRUTH_WORDS = {"true": True, "false": False}  # in small letters; programs write them in several ways
+_RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
+
+Columns = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length."""
+
+    columns: Columns
+    where: str  # the file, for messages
+    notes: tuple[str, ...] = ()  # about what was left out
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def lacking(self, name: str) -> str:
+        """Say that there is no such column, and which one was probably meant or which ones there are."""
+        meant = nearest(name, self.columns)
+        offer = f"did you mean {meant!r}?" if meant else f"it has {listed(list(self.columns), repr)}"
+        return f"{self.where} has no column {name!r} ({offer})"
+
+
+def text(value: Any) -> str:
+    """A category as text, the same from CSV and from Parquet, and from whichever system wrote them."""
+    return composed(as_written(value))
+
+
+def as_written(value: Any) -> str:
+    """A value as text that is only shown."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def read_table(path: Path) -> Table:
+    """The whole table; what a cell means is decided later, by column."""
+    if not path.is_file():
+        raise InputError(f"{path} does not exist or is not a file: check the path.")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty (0 bytes): save the table again.")
+    table = _read_parquet(path) if ends_in(path, ".parquet") else _read_csv(path)
+    if len(table) == 0:
+        raise InputError(f"{path} has no rows below its heading: give at least one.")
+    return table
+
+
+def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
+    """Write columns as they are."""
+    pyarrow = _pyarrow()
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(pyarrow.table(columns), str(path))
+
+
+def _read_csv(path: Path) -> Table:
+    empty = 0  # rows of nothing at the end, which spreadsheets keep where something was once written
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            delimiter = _delimiter(file)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            heading = _checked_heading(next(reader, []), path)
+            columns: list[list[Any]] = [[] for _ in heading]
+            for line in reader:
+                if not line:
+                    continue
+                if len(line) != len(heading):
+                    raise InputError(
+                        f"line {reader.line_num} of {path} has {len(line)} cells but the heading has {len(heading)}: "
+                        "repair that line."
+                    )
+                for column, cell in zip(columns, line, strict=True):
+                    column.append(_cell(cell))
+                is_empty = len(line) > 1 and not any(map(str.strip, line))  # a gap in a single column is a row
+                empty = empty + 1 if is_empty else 0
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as CSV in UTF-8.") from error
+    except csv.Error as error:
+        raise InputError(f"{path} cannot be read as a CSV table ({error}): save it again.") from error
+    columns = [column[: len(column) - empty] for column in columns]
+    if delimiter != ",":
+        columns = [_with_decimal_points(column) for column in columns]
+    notes = (f"{path} ends in rows without a single value, {empty:,} in all: they are not used.",) if empty else ()
+    return Table(dict(zip(heading, columns, strict=True)), str(path), notes)
+
+
+def _delimiter(file: TextIO) -> str:
+    """What parts the cells: that by which most of the first records have as many as the heading, else most of them."""
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        file.seek(0)
+        heading, fitting = 0, 0
+        with suppress(csv.Error):  # said where the table is read
+            for record in islice(csv.reader(file, delimiter=delimiter, strict=True), 1 + _RECORDS_TO_TRY):
+                heading = heading or len(record)
+                fitting += len(record) == heading
+        return (fitting - 1 if heading > 1 else 0), heading  # what parts nothing fits every record
+
+    best = max(DELIMITERS, key=fit)
+    file.seek(0)
+    return best
+
+
+def _with_decimal_points(column: list[Any]) -> list[Any]:
+    """Numbers as spreadsheets write them where the comma is the decimal sign; words, and columns of words, as they are.
+
+    A few words among numbers do not keep the others from being numbers, so that it can be told which cells spoil them.
+
+    >>> _with_decimal_points(["3,5", None, "-12"]), _with_decimal_points(["3,5", "a,b"])
+    (['3.5', None, '-12'], ['3,5', 'a,b'])
+    >>> _with_decimal_points(["3,5", "1,25", "not done, late"])
+    ['3.5', '1.25', 'not done, late']
+    """
+    known = [value for value in column if value is not None]
+    numbers = {value for value in known if _DECIMAL_COMMA.fullmatch(value)}
+    if 2 * sum(value in numbers for value in known) <= len(known):
+        return column
+    return [value.replace(",", ".") if value in numbers else value for value in column]
+
+
+def _checked_heading(cells: list[str], path: Path) -> list[str]:
+    heading = [composed(cell.strip()) for cell in cells]
+    if heading and heading[0].lower().startswith("sep="):
+        raise InputError(f"{path} begins with a line {heading[0]!r} for Excel, not with its heading: delete that line.")
+    if not heading or not all(heading):
+        which = f" (column {heading.index('') + 1} of {len(heading)})" if heading else ""
+        raise InputError(
+            f"{path} has no heading, or one with an empty name{which}: the first line must name every column (pandas "
+            "writes row numbers under an empty name, which to_csv(..., index=False) leaves out; spreadsheets keep "
+            "columns that seem empty until they are deleted)."
+        )
+    twice = sorted({name for name in heading if heading.count(name) > 1})
+    if twice:
+        raise InputError(f"{path} has more than one column {twice[0]!r}: give every column its own name.")
+    return heading
+
+
+def _read_parquet(path: Path) -> Table:
+    pyarrow = _pyarrow()
+    import pyarrow.parquet as parquet
+
+    try:
+        table = parquet.ParquetFile(str(path)).read()
+        heading = _checked_heading(list(table.column_names), path)
+        # Lists as arrays, as a Python object for every number of an embedding would take ten times the memory.
+        columns = [
+            list(column.to_numpy()) if pyarrow.types.is_nested(column.type) else column.to_pylist()
+            for column in table.columns
+        ]
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
+    cells = [[plain_cell(value) for value in column] for column in columns]
+    return Table(dict(zip(heading, cells, strict=True)), str(path))
+
+
+def plain_cell(value: Any) -> Any:
+    """A value as a CSV file would give it, but for numbers and True and False, which need no words."""
+    if isinstance(value, bytes):  # some programs write words as such
+        with suppress(UnicodeDecodeError):
+            value = value.decode("utf-8")
+    if isinstance(value, str):
+        return _cell(value)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def is_nested(cell: Any) -> bool:
+    """Whether a cell holds more than one value, or bytes, so that it is neither a number nor a word."""
+    return isinstance(cell, list | tuple | dict | bytes | np.ndarray)
+
+
+def _cell(words: str) -> str | None:
+    value = words.strip()
+    return None if value.lower() in MISSING else value
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingExtraError("Parquet files are read with pyarrow: pip install 'splitpu[tables]'.") from error
+    return pyarrow
+
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column becomes numbers: as it is, or as one number a category (all zero for an unknown one)."""
+
+    name: str
+    categories: tuple[str, ...] | None  # None = numeric
+    fill: float  # what a missing number is replaced by: the median
+    flag_missing: bool  # whether one more number says that the value was missing; only if some were in training
+    origin: float = 0.0  # subtracted from numbers, where they lie too far from nought for float32 to tell them apart
+
+    @property
+    def feature_names(self) -> list[str]:
+        """What the numbers are called."""
+        values = [self.name] if self.categories is None else [f"{self.name} = {value}" for value in self.categories]
+        return values + ([f"{self.name} is missing"] if self.flag_missing else [])
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether its features are more than its numbers."""
+        return self.categories is not None or self.flag_missing or self.origin != 0
+
+    def encode(self, values: Sequence[Any], where: str) -> Array:
+        """The numbers of this column, one line a row."""
+        if any(map(is_nested, values)):
+            raise InputError(
+                f"column {self.name!r} of {where} holds lists or structures, but the model takes single values there: "
+                "give these."
+            )
+        missing = np.array([value is None for value in values], dtype=np.float32)[:, None]
+        if self.categories is None:
+            numbers = [self.fill if v is None else number(v, self.name, where) for v in truth_as_numbers(values)]
+            encoded = (np.array(numbers) - self.origin).astype(np.float32)[:, None]
+        else:
+            place = self._places()
+            encoded = np.zeros((len(values), len(self.categories)), np.float32)
+            for row, value in enumerate(values):
+                if value is not None and text(value) in place:
+                    encoded[row, place[text(value)]] = 1
+        return np.hstack([encoded, missing]) if self.flag_missing else encoded
+
+    def unknown(self, values: Sequence[Any]) -> list[str]:
+        """The values that are categories but none of the training; those of as many rows as hold one."""
+        if self.categories is None:
+            return []
+        place = self._places()
+        return [text(value) for value in values if value is not None and text(value) not in place]
+
+    def _places(self) -> dict[str, int]:
+        """Which number stands for a category; True and False are the same however they are written."""
+        place = {category: position for position, category in enumerate(self.categories or ())}
+        for category, position in list(place.items()):
+            if (word := category.lower()) in TRUTH_WORDS:
+                for spelling in (word, word.title(), word.upper()):
+                    place.setdefault(spelling, position)
+        return place
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and texts, ready for JSON."""
+        return {
+            "name": self.name,
+            "categories": None if self.categories is None else list(self.categories),
+            "fill": self.fill,
+            "flag_missing": self.flag_missing,
+            "origin": self.origin,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Column":
+        """The inverse of `to_dict`."""
+        categories = stored["categories"]
+        return cls(
+            composed(str(stored["name"])),
+            None if categories is None else tuple(composed(str(value)) for value in categories),
+            finite(stored["fill"]),
+            bool(stored["flag_missing"]),
+            finite(stored.get("origin", 0.0)),  # models from before there was one have none
+        )
+
+
+def finite(value: Any) -> float:
+    """A number from a model file, which must be one."""
+    if not math.isfinite(float(value)):
+        raise ValueError(f"{value} is no number to compute with")
+    return float(value)
+
+
+def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
+    """1 and 0 for a column of nothing but True and False: words in a CSV file, which Parquet holds as they are.
+
+    >>> truth_as_numbers(["True", None, "FALSE"]), truth_as_numbers(["True", "perhaps"])
+    ([1, None, 0], ['True', 'perhaps'])
+    """
+    found = []
+    for value in values:
+        word = None if value is None else text(value).lower()
+        if word is not None and word not in TRUTH_WORDS:
+            return values  # most columns end here, at their first value
+        found.append(None if word is None else int(TRUTH_WORDS[word]))
+    return found
+
+
+def origin(values: Array, middle: float) -> float:
+    """Nought, or the middle of numbers such as times in seconds of which float32 would make the same.
+
+    >>> origin(np.array([1.0, 2.0, 4.0]), 2.0), origin(1e9 + np.array([1.0, 2.0, 4.0]), 1e9 + 2)
+    (0.0, 1000000002.0)
+    """
+    kept = len(np.unique(values.astype(np.float32)))
+    return middle if kept < 0.99 * len(np.unique(values)) else 0.0
+
+
+def number(value: Any, column: str, where: str) -> float:
+    """A number that can be computed with, or a sentence."""
+    if not is_number(value):
+        raise InputError(
+            f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there: write one, or "
+            "leave the cell empty."
+        )
+    if not math.isfinite(float(value)):
+        raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
+    if abs(float(value)) > LARGEST:
+        raise InputError(
+            f"column {column!r} of {where} holds {float(value):g}, which is too large to compute with: replace it or "
+            "leave the cell empty."
+        )
+    return float(value)
+
+
+class _NoRows(ValueError):
+    """Says what cells hold instead of lists of numbers."""
+
+
+class _Uneven(_NoRows):
+    """Lists of numbers, but of different lengths."""
+
+
+@dataclass(frozen=True)
+class ListColumn:
+    """How lists of numbers become features: as they are, gaps filled."""
+
+    name: str
+    fill: tuple[float, ...]  # what a missing number is replaced by: the median of its place
+    flag_missing: bool  # whether one more feature says that something was missing; only if something was in training
+
+    @classmethod
+    def fit(cls, name: str, cells: Sequence[Any]) -> "tuple[ListColumn | None, str]":
+        """The column and a note about it; None if it is nothing that could be a feature."""
+        try:
+            rows = _rows(cells)
+        except _Uneven as trouble:
+            raise InputError(
+                f"column {name!r} holds {trouble}: make them equally long (empty ones count as missing), or leave the "
+                f"column out with --ignore {shlex.quote(name)}."
+            ) from None
+        except _NoRows as trouble:
+            return None, f"column {name!r} holds {trouble}: it is not used."
+        if rows.shape[1] == 0:
+            return None, f"column {name!r} holds empty lists only: it is not used."
+        usable = np.abs(rows) <= LARGEST  # a gap is not
+        fill = (
+            float(np.median(column[some])) if some.any() else 0.0 for column, some in zip(rows.T, usable.T, strict=True)
+        )
+        column = cls(name, tuple(fill), bool(np.isnan(rows).any()))
+        return column, f"column {name!r} holds lists of {len(column.fill)} numbers, each of which is a feature."
+
+    @property
+    def feature_names(self) -> list[str]:
+        """What the numbers are called."""
+        places = [f"{self.name}[{place}]" for place in range(len(self.fill))]
+        return places + ([f"{self.name} is missing"] if self.flag_missing else [])
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether its features are more than the numbers themselves."""
+        return self.flag_missing
+
+    def encode(self, cells: Sequence[Any], where: str) -> Array:
+        """The numbers of this column, one line a row."""
+        width = len(self.fill)
+        try:
+            rows = _rows(cells, width)
+        except _NoRows as trouble:
+            raise InputError(
+                f"column {self.name!r} of {where} holds {trouble}, but the model was trained on lists of {width} "
+                "numbers there: make them as they were made for the training."
+            ) from None
+        gaps = np.isnan(rows)
+        for value in rows[~gaps & ~(np.abs(rows) <= LARGEST)][:1]:
+            number(value, self.name, where)  # says what is wrong with it
+        filled = np.where(gaps, self.fill, rows).astype(np.float32)
+        return np.hstack([filled, gaps.any(axis=1, keepdims=True)], dtype=np.float32) if self.flag_missing else filled
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and texts, ready for JSON."""
+        return {"name": self.name, "fill": list(self.fill), "flag_missing": self.flag_missing}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "ListColumn":
+        """The inverse of `to_dict`."""
+        return cls(str(stored["name"]), tuple(map(finite, stored["fill"])), bool(stored["flag_missing"]))
+
+
+def _rows(cells: Sequence[Any], width: int = 0) -> Array:
+    """The numbers, NaN where one is missing; of the given width, where no row says another.
+
+    >>> _rows([[1, 2], None, [3, None]]).tolist()
+    [[1.0, 2.0], [nan, nan], [3.0, nan]]
+    """
+    arrays = [None if cell is None else _array(cell) for cell in cells]
+    known = [array for array in arrays if array is not None]
+    lengths = Counter(map(len, known))
+    if len(lengths) > 1:
+        ((usual, _),) = lengths.most_common(1)
+        row, odd = next((row, len(one)) for row, one in enumerate(arrays) if one is not None and len(one) != usual)
+        raise _Uneven(f"lists of different lengths (often {usual} numbers, in row {row} {odd})")
+    found = next(iter(lengths), width)
+    if width and found != width:
+        raise _Uneven(f"lists of {found} numbers")
+    rows = np.full((len(cells), found), np.nan)
+    if known:
+        rows[[array is not None for array in arrays]] = np.stack(known)
+    return rows
+
+
+def _array(cell: Any) -> Array | None:
+    """A list of numbers; an empty one is missing."""
+    if not is_nested(cell) or isinstance(cell, dict | bytes):
+        raise _NoRows("structures or bytes" if is_nested(cell) else f"{cell!r}, which is no list")
+    try:
+        array: Array = np.asarray(cell)
+    except ValueError:
+        raise _NoRows("lists of lists") from None
+    if array.ndim == 1 and array.dtype.kind == "O" and all(one is None or isinstance(one, Number) for one in array):
+        array = array.astype(np.float64)  # None becomes NaN
+    if array.ndim != 1 or array.dtype.kind not in "biuf":
+        raise _NoRows("lists of lists" if array.ndim > 1 else "lists whose values are no numbers")
+    return array if len(array) else None

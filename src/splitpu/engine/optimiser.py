@@ -1,0 +1,249 @@
+"""Adam, AdamW and SGD in one pass over all weights: by a kernel of our own where it runs, else by torch's fused ones.
+
+Torch's are called directly. They are what `torch.optim` calls, too, but its optimisers import torch's compiler when the
+first one is made, which no step of ours uses: seconds at the start of every process.
+
+Moving weights: optimisers, the rate over time, and the running average of weights.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.schema import OptimiserConfig
+from splitpu.kernels.dispatch import kernels_allowed
+from splitpu.kernels.optimiser_step import Moved, Rule, WeightMover, can_be_moved, weights_can_be_moved_on
+
+_EPSILON = 1e-8  # torch's own for Adam
+
+
+class Optimiser(Protocol):
+    """What a step asks of an optimiser; those of `torch.optim` have it."""
+
+    param_groups: list[dict[str, Any]]
+    state: Any
+
+    def step(self) -> Any:
+        """Move every parameter that has a gradient."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Under "state", by the number of the parameter, its tensors by name."""
+
+
+class FusedOptimiser:
+    """One pass over all parameters; the rate is a number or, for a captured step to read, a tensor on the device."""
+
+    def __init__(
+        self, parameters: list[nn.Parameter], config: OptimiserConfig, rate: float | Tensor, *, kernels: bool = False
+    ) -> None:
+        self._config = config
+        betas = (config.beta1, config.beta2)
+        self.param_groups: list[dict[str, Any]] = [{"params": parameters, "lr": rate, "betas": betas}]
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        has_kernel = kernels and not (config.name == "sgd" and config.momentum)
+        self._mover = WeightMover(_rule(config)) if has_kernel else None
+        self._by_kernel = False  # in this step
+        self._half_gradients: dict[Tensor, Tensor] = {}
+        self.half_copies: Mapping[Tensor, Tensor] = {}  # of weights: the kernel keeps them equal, torch's make them old
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, which come as new tensors either way: a step begins."""
+        parameters = self.param_groups[0]["params"]
+        for parameter in parameters:
+            parameter.grad = None
+        self._half_gradients.clear()
+        # Asked here and not on the way back: that is another thread, which would wait for a compiler.
+        devices = {parameter.device for parameter in parameters}
+        self._by_kernel = self._mover is not None and len(devices) == 1 and weights_can_be_moved_on(devices.pop())
+
+    def takes(self, weight: Tensor, half_gradient: Tensor) -> bool:
+        """Whether the step will use this gradient as it is, so that it need not be put into full precision before.
+
+        Only one for each weight: a second is for autograd to keep, and both are added up in full precision.
+        """
+        wanted = self._by_kernel and weight not in self._half_gradients and can_be_moved(weight, half_gradient)
+        if wanted:
+            self._half_gradients[weight] = half_gradient
+        return wanted
+
+    def state_dict(self) -> dict[str, Any]:
+        """Only parameters that have been moved have a state."""
+        parameters = self.param_groups[0]["params"]
+        return {"state": {i: self.state[one] for i, one in enumerate(parameters) if one in self.state}}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every parameter that has a gradient."""
+        by_kernel: list[Moved] = []
+        alike: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        # The largest first: a GPU takes some dozens at a time, and each time as long as for the largest of them.
+        for parameter in sorted(self.param_groups[0]["params"], key=lambda one: -one.numel()):
+            gradient = self._gradient(parameter)
+            if gradient is None:
+                continue
+            if self._by_kernel and can_be_moved(parameter, gradient):
+                by_kernel.append(self._moved(parameter, gradient))
+            else:
+                alike[parameter.device, parameter.dtype].append((parameter, gradient.to(parameter.dtype)))
+        if self._mover is not None and by_kernel:
+            self._mover.move(by_kernel, self.param_groups[0]["lr"])
+        for pairs in alike.values():
+            parameters, gradients = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            if self._config.name == "sgd":
+                self._sgd(parameters, gradients)
+            else:
+                self._adam(parameters, gradients)
+            for parameter in parameters:
+                torch.autograd.graph.increment_version(parameter)  # which torch's fused kernels leave out
+
+    def _gradient(self, parameter: Tensor) -> Tensor | None:
+        full, half = parameter.grad, self._half_gradients.get(parameter)
+        if full is None or half is None:
+            return half if full is None else full
+        del self._half_gradients[parameter]  # which is in the other from now on
+        return full.add_(half)
+
+    def _moved(self, parameter: Tensor, gradient: Tensor) -> Moved:
+        copy = self.half_copies.get(parameter)
+        if self._config.name == "sgd":
+            return Moved(parameter, gradient, copy=copy)
+        state = self._adam_state(parameter)
+        return Moved(parameter, gradient, state["step"], state["exp_avg"], state["exp_avg_sq"], copy)
+
+    def _adam(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        config, (beta1, beta2) = self._config, self.param_groups[0]["betas"]
+        states = [self._adam_state(parameter) for parameter in parameters]
+        steps = [state["step"] for state in states]
+        torch._foreach_add_(steps, 1)
+        move = torch._fused_adamw_ if config.name == "adamw" else torch._fused_adam_
+        move(
+            parameters,
+            gradients,
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            steps,
+            lr=self.param_groups[0]["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=config.weight_decay,
+            eps=_EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
+        config, buffers = self._config, []
+        if config.momentum:
+            buffers = [self._momentum(parameter) for parameter in parameters]
+        torch._fused_sgd_(
+            parameters,
+            gradients,
+            buffers,
+            weight_decay=config.weight_decay,
+            momentum=config.momentum,
+            lr=self.param_groups[0]["lr"],
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=False,  # from a buffer of zeros the first step is no different
+        )
+
+    def _adam_state(self, parameter: Tensor) -> dict[str, Tensor]:
+        if parameter not in self.state:
+            self.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+        return self.state[parameter]
+
+    def _momentum(self, parameter: Tensor) -> Tensor:
+        state = self.state.setdefault(parameter, {"momentum_buffer": torch.zeros_like(parameter)})
+        return state["momentum_buffer"]
+
+
+def _rule(config: OptimiserConfig) -> Rule:
+    if config.name == "sgd":
+        return Rule(config.weight_decay)
+    return Rule(config.weight_decay, config.name == "adamw", config.beta1, config.beta2, _EPSILON)
+
+
+def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> Optimiser:
+    """Make the optimiser, fused; on a GPU with its rate in a device tensor, so that a captured step can read it."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    on_gpu = device.type == "cuda"
+    rate: float | Tensor = torch.tensor(config.rate, device=device) if on_gpu else config.rate
+    if all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters):
+        return FusedOptimiser(parameters, config, rate, kernels=kernels_allowed(module))
+    # What has no fused kernel takes torch's usual way.
+    decay = config.weight_decay
+    if config.name == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=config.momentum)
+    kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=rate, betas=(config.beta1, config.beta2), weight_decay=decay, capturable=on_gpu)
+
+
+def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
+    """The rate at one step of a stage that takes `steps` of them, counted from 0.
+
+    >>> rate_at(OptimiserConfig(rate=1.0), 0, 100), round(rate_at(OptimiserConfig(rate=1.0), 50, 100), 3)
+    (1.0, 0.5)
+    >>> halving = OptimiserConfig(rate=1.0, schedule="halving", halvings=2.5)
+    >>> [rate_at(halving, step, 100) for step in (39, 40, 79, 80)]
+    [1.0, 0.5, 0.5, 0.25]
+    >>> [rate_at(OptimiserConfig(rate=1.0, schedule="constant", warmup=0.1), step, 15) for step in (0, 1)]
+    [0.66..., 1.0]
+    """
+    warmup = config.warmup * steps
+    if step < warmup:
+        return config.rate * min(1.0, (step + 1) / warmup)
+    if config.schedule == "constant":
+        return config.rate
+    progress = (step - warmup) / max(1.0, steps - warmup)
+    if config.schedule == "halving":
+        # The small number makes up for rounding: a halving that is due at this step must not wait for the next.
+        return config.rate * 0.5 ** math.floor(progress * config.halvings + 1e-9)
+    return config.rate * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def average_weight_at(decay: float, step: int) -> float:
+    """How far a step moves the average towards the new weights: far at first, so that the start is soon forgotten."""
+    return max(1 - decay, 9 / (10 + step))
+
+
+class WeightAverage:
+    """An exponential average of a module's parameters, updated inside the step."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.names = [name for name, p in module.named_parameters() if p.requires_grad]
+        self._live: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
+        self.values = [p.detach().clone() for p in self._live]
+
+    @torch.no_grad()
+    def update(self, weight: Tensor) -> None:
+        """Move the average by `weight` of its distance to the live parameters."""
+        if weight.device.type == "cpu":  # here reading the number costs nothing, and one pass replaces three
+            torch._foreach_lerp_(self.values, self._live, float(weight))
+            return
+        difference = torch._foreach_sub(self._live, self.values)
+        torch._foreach_mul_(difference, weight)
+        torch._foreach_add_(self.values, difference)
+
+    @torch.no_grad()
+    def copy_into_module(self) -> None:
+        """Make the average the module's weights. Batch-norm statistics no longer fit: recompute them."""
+        torch._foreach_copy_(self._live, self.values)
+
+
+def batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """Every batch-norm layer that keeps running statistics."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return [m for m in module.modules() if isinstance(m, kind) and m.track_running_stats]

@@ -1,0 +1,241 @@
+"""One optimisation step, issued kernel by kernel or replayed as one captured CUDA graph. Both compute the same."""
+
+import gc
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+
+import torch
+from torch import Tensor
+
+from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
+from splitpu.engine.data_parallel import SharedStep
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.low_memory import LighterForward
+from splitpu.engine.mixed_precision import HalfWeights
+from splitpu.engine.optimiser import FusedOptimiser, WeightAverage, build_optimiser
+from splitpu.engine.rows import RowStore
+from splitpu.engine.stage import Batch, Stage
+from splitpu.errors import SplitPUError
+from splitpu.kernels.dispatch import give_up_kernels, without_waiting
+from splitpu.utils.torch_state import TORCHS_OWN, StageDraws
+from splitpu.views import Views
+
+
+class Step:
+    """The whole step of a stage: gather, views, forward, loss, backward, optimiser, weight average, sums of terms."""
+
+    def __init__(self, stage: Stage, rows: RowStore, views: Views, hardware: Hardware, *, pieces: int = 1) -> None:
+        self.stage, self.rows, self.views, self.hardware = stage, rows, views, hardware
+        self.module = stage.task.module
+        self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
+        self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
+        self._shared = SharedStep(stage.task) if hardware.world.size > 1 else None
+        # Not among several processes: they exchange gradients that autograd gathers, and halves go past autograd.
+        halves = hardware.kernels and hardware.bf16 and hardware.world.size == 1
+        fused = self.optimiser if isinstance(self.optimiser, FusedOptimiser) else None
+        self._half = HalfWeights(self.module, fused) if halves else None
+        self.generator = torch.Generator(hardware.device)
+        self.draws = StageDraws(hardware.device)
+        # Inputs and sums sit at fixed addresses, which is what a captured graph reads and writes.
+        device = hardware.device
+        counts = [pool.count for pool in stage.pools.values()]
+        self._all_indices = torch.zeros(sum(counts), dtype=torch.int64, device=device)
+        self._indices = dict(zip(stage.pools, torch.split(self._all_indices, counts), strict=True))
+        self._average_weight = torch.zeros((), device=device)
+        self._terms_seen: list[str] = []
+        self._sums = torch.zeros(0, device=device)  # of the terms, in their order
+        self._raw: Mapping[str, Tensor] = {}
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self.not_captured: str | None = None  # why, where it was tried and failed
+        self.lighter: LighterForward | None = self._in_pieces(pieces) if pieces > 1 else None
+        may_capture = hardware.capture and rows.resident and self.lighter is None
+        self.captured = may_capture and self._try_capture()
+
+    def run(
+        self, indices: Mapping[str, Tensor], rate: Tensor, average_weight: Tensor, raw: Mapping[str, Tensor]
+    ) -> None:
+        """Take one step on the given rows at the given rate; `raw` holds the rows that were read ahead."""
+        torch._foreach_copy_(list(self._indices.values()), [indices[name] for name in self._indices])
+        self._set_rate(rate)
+        if self.average is not None:
+            self._average_weight.copy_(average_weight)
+        self._raw = raw
+        if self._graph is not None:
+            if self._half is not None:
+                self._half.copies.refresh()  # somebody else may have changed the weights since the last step
+            self._graph.replay()
+        else:
+            with self.draws.lent():
+                self._compute()
+
+    def take_means(self, steps: int) -> dict[str, float]:
+        """Mean of every term since the last call; the one moment of an epoch when the host waits for the device."""
+        means = (self._sums / steps).tolist()
+        self._sums.zero_()
+        return dict(zip(self._terms_seen, means, strict=True))
+
+    @torch.no_grad()
+    def forward_only(self, indices: Mapping[str, Tensor], raw: Mapping[str, Tensor]) -> None:
+        """Pass rows through the module in training mode, only to renew its batch-norm statistics."""
+        self._raw = raw
+        with self.draws.lent():
+            self._terms(indices)
+
+    def lighten(self, before: Mapping[str, Tensor]) -> bool:
+        """Go back to the state `before`, and from now on take a way that needs less memory; False if there is none.
+
+        The gradients stay those of the whole batch: see `engine/pieces.py`.
+        """
+        self._graph, self.captured = None, False
+        self.go_back(before)
+        if self.lighter is None:
+            self.lighter = self._in_pieces(2)
+            return True
+        rows = sum(len(indices) for indices in self._indices.values())
+        if not self.lighter.can_go_further(rows):
+            return False
+        self.lighter = self._in_pieces(2 * self.lighter.pieces)
+        return True
+
+    def go_back(self, before: Mapping[str, Tensor]) -> None:
+        """Go back to the state `before`, and free what a step that failed half-way still holds."""
+        self._raw = {}
+        self.optimiser.zero_grad(set_to_none=True)
+        if not any(name.startswith("optimiser/") for name in before):
+            self.optimiser.state.clear()  # which may be half made
+        with TORCHS_OWN:  # not while another run of this process is being captured
+            gc.collect()  # a graph that has failed holds its activations in circles
+            if self.hardware.device.type == "cuda":
+                torch.cuda.empty_cache()
+        self._restore(before)
+
+    def live_tensors(self) -> dict[str, Tensor]:
+        """Everything a step changes, by name."""
+        return training_tensors(self.module, self.optimiser, self.average)
+
+    def prepare_optimiser_state(self) -> None:
+        """Make the optimiser allocate its state without moving anything, so that a checkpoint can be copied in."""
+        if self.optimiser.state:
+            return
+        before = copied(training_tensors(self.module, self.optimiser, self.average))
+        for group in self.optimiser.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.zeros_like(parameter)
+        self.optimiser.step()
+        self._restore(before)
+
+    def _in_pieces(self, pieces: int) -> LighterForward:
+        some = torch.arange(min(4, len(self.rows)), device=self.hardware.device)
+        return LighterForward(self.module, pieces, self.views.plain(self.rows.gather(some)))
+
+    def _terms(self, indices: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        lighter = nullcontext() if self.lighter is None else self.lighter.active()
+        half = nullcontext() if self._half is None else self._half.active()
+        # Without gradients there is nothing to exchange but what networks exchange anyway.
+        shared = self._shared if torch.is_grad_enabled() else None
+        step = self.stage.task.step if shared is None else shared.terms
+        with self.hardware.autocast(), half, lighter:
+            return step(self._batch(indices), self.views, self.generator)
+
+    def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:
+        if self._raw:
+            return {name: Batch(rows, self._raw[name]) for name, rows in indices.items()}
+        # All groups at once: on a GPU ten rows by themselves take longer than five hundred.
+        together = self._all_indices if indices is self._indices else torch.cat(list(indices.values()))
+        raw = torch.split(self.rows.gather(together), [len(rows) for rows in indices.values()])
+        return {name: Batch(rows, part) for (name, rows), part in zip(indices.items(), raw, strict=True)}
+
+    def _set_rate(self, rate: Tensor) -> None:
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(rate)
+            else:
+                group["lr"] = float(rate)
+
+    def _compute(self) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        terms = self._terms(self._indices)
+        if self._shared is not None:
+            self._shared.backward(terms["loss"])
+        else:
+            # No gradient to begin with: torch would import its compiler to compare shapes, half a second of the start.
+            terms["loss"].backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update(self._average_weight)
+        with torch.no_grad():
+            if not self._terms_seen:
+                self._terms_seen, self._sums = list(terms), torch.zeros(len(terms), device=self.hardware.device)
+            self._sums.add_(torch.stack([terms[name].detach().float() for name in self._terms_seen]))
+
+    def _try_capture(self) -> bool:
+        before = copied(self.live_tensors())
+        try:
+            with self.draws.lent():
+                self._capture()
+        except SplitPUError:
+            raise
+        except Exception as error:  # a compiler raises anything at all; what is wrong with the step itself comes again
+            self._graph = None
+            without_kernels = give_up_kernels(self.hardware.device, error)
+            self.not_captured = None if without_kernels else _why(error)
+        else:
+            without_kernels = False
+        self._restore(before)
+        return self._try_capture() if without_kernels else self._graph is not None
+
+    def _capture(self) -> None:
+        for name, pool in self.stage.pools.items():
+            some = torch.from_numpy(pool.rows).to(self.hardware.device)
+            self._indices[name].copy_(some.repeat(-(-pool.count // len(some)))[: pool.count])
+        stream = _capture_stream(self.hardware.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._warm_up()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.generator)
+        self.optimiser.zero_grad(set_to_none=True)
+        # "thread_local": other threads, which may be training on this device, are free to do what a capture must not.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            self._compute()
+        self._graph = graph
+
+    def _warm_up(self) -> None:
+        """Let libraries choose their algorithms and the optimiser allocate its state, which cannot be captured.
+
+        This takes two steps. The first does what is done only once, and loads libraries while kernels are still being
+        compiled; so it may run without the kernels and need more memory than later ones. The second is like all others.
+        """
+        with suppress(torch.OutOfMemoryError), without_waiting():
+            self._compute()
+        self._compute()
+
+    def _restore(self, before: Mapping[str, Tensor]) -> None:
+        """Undo what steps did, in place; optimiser state that did not exist before starts at zero."""
+        with torch.no_grad():
+            for name, tensor in self.live_tensors().items():
+                if name not in before:
+                    tensor.zero_()
+        live = self.live_tensors()
+        restore_in_place({name: live[name] for name in before}, before)
+        self._sums.zero_()
+
+
+def _why(error: Exception) -> str:
+    """The error in a few words: its first line; torch's account of memory is one very long line and is left out."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "it ran out of memory"
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """This thread's own stream if it has one, else a new one: the device's usual stream cannot be captured.
+
+    Libraries keep one workspace a stream, and what is captured goes on using it. Runs that are replayed at the same
+    time must therefore never be captured on the same stream, as they would be on torch's own choice.
+    """
+    current = torch.cuda.current_stream(device)
+    if current != torch.cuda.default_stream(device):
+        return current
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

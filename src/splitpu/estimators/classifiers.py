@@ -1,0 +1,225 @@
+"""One classifier for each of the other methods; `splitpu methods` says when to use which.
+
+`SplitPUClassifier`: the method this package is about.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.parse import config_from_dict
+from splitpu.config.presets import preset
+from splitpu.config.schema import Config, Scenario
+from splitpu.data.features import Channels
+from splitpu.data.pudata import PUData
+from splitpu.errors import InputError
+from splitpu.estimators.base import PUEstimator
+from splitpu.methods.split import Round, SplitResult
+from splitpu.model import Model, Predictor, Scores
+from splitpu.networks.build import NetworkChoice
+from splitpu.training import Training, profile_of
+
+if TYPE_CHECKING:
+    from splitpu.prior.estimate import PriorEstimate
+
+
+class NNPUClassifier(PUEstimator):
+    """Non-negative PU risk: the sound and quick standard when the prior is known. Settings: `base`."""
+
+    method = "nnpu"
+
+
+class UPUClassifier(PUEstimator):
+    """Unbiased PU risk, for networks too small to overfit it. Settings: `base`."""
+
+    method = "upu"
+
+
+class PUbNClassifier(PUEstimator):
+    """PUbN without biased negatives: the risk on negatives is taken where a first network is sure. Settings: `pubn`."""
+
+    method = "pubn"
+
+
+class SelfPUClassifier(PUEstimator):
+    """Two networks that teach one another from a growing set of trusted rows. Settings: `self_pu`."""
+
+    method = "self-pu"
+
+
+class PUUPLClassifier(PUEstimator):
+    """An ensemble that takes up its own labels where its members agree. Settings: `puupl`."""
+
+    method = "puupl"
+
+
+class DistPUClassifier(PUEstimator):
+    """Matches the mean predictions to the prior, then sharpens them by mixing. Settings: `dist_pu`."""
+
+    method = "dist-pu"
+
+
+class VPUClassifier(PUEstimator):
+    """The variational approach: learns without a prior, which only places its threshold. Settings: `vpu`.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    >>> y = (X[:, 0] > 0) & (X[:, 1] > 0)
+    >>> VPUClassifier(prior=None, config={"vpu.epochs": 2}, random_state=0).fit(X, y).predict(X).shape
+    (60,)
+    """
+
+    method = "vpu"
+
+
+class DANClassifier(PUEstimator):
+    """A discriminator and an adversary that tells its positives from the labelled ones. Settings: `dan`."""
+
+    method = "dan"
+
+
+class P3MixClassifier(PUEstimator):
+    """Mixes doubtful rows with positives near the border, and corrects labels on the way. Settings: `p3mix`."""
+
+    method = "p3mix"
+
+
+class NaivePUClassifier(PUEstimator):
+    """Takes unlabelled rows for negatives: what every method has to beat. Settings: `base`."""
+
+    method = "naive"
+
+
+@dataclass(frozen=True)
+class RoundSummary:
+    """What one round did: how it split the unlabelled rows, and what its models say of the training rows.
+
+    Probabilities are of being positive, one for each training row, on the scale of `predict_proba`: of a calibrated
+    classifier those of every model are put through its map. What was taught, `split.teacher_probability`, is not.
+    """
+
+    number: int
+    split: SplitResult
+    teacher_probabilities: Scores
+    student_probabilities: Scores
+    taken: bool = True  # False: the student learned nothing, and the model before it stayed
+
+    @property
+    def doubtful_rows(self) -> npt.NDArray[np.int64]:
+        """Row numbers of the hard samples, the most doubtful first, as `splitpu hard` lists those of the last round."""
+        from splitpu.evaluation.metrics import most_doubtful
+
+        stayed = self.student_probabilities if self.taken else self.teacher_probabilities
+        rows, hard = self.split.rows, ~self.split.easy
+        return rows[most_doubtful(self.teacher_probabilities[rows], stayed[rows], hard, len(rows))]
+
+
+class SplitPUClassifier(PUEstimator):
+    """A binary classifier learned with Split-PU from some known positives and many unlabelled rows.
+
+    Parameters and attributes are those of every classifier here (see `splitpu.estimators.PUEstimator`) and these:
+
+    Parameters
+    ----------
+    rounds : int or None
+        Rounds of split and student; 0 keeps the base model alone, None takes what the configuration says: 2 unless
+        `config` sets another number.
+
+    Attributes
+    ----------
+    split_ : SplitResult or None
+        Which unlabelled rows the last round found easy and hard, and why; None if there were no rounds.
+    rounds_ : list of RoundSummary
+        Number, split and the probabilities of teacher and student on the training rows, for every round, and whether
+        the student was taken: one that says the same of nearly all rows is not, and the model before it stays.
+        `rounds_[-1].doubtful_rows` are the hard samples to look at, the most doubtful first.
+    base_ : Predictor
+        The base model before any round, with predict, predict_proba and decision_function, for comparison.
+
+    A loaded estimator lacks `split_`, `rounds_`, `history_` and `engine_`: they belong to the training.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    >>> y = (X[:, 0] > 0) & (X[:, 1] > 0)
+    >>> quick = {"base.epochs": 2, "student.epochs": 2, "split.tau": 0.1}
+    >>> fitted = SplitPUClassifier(prior=0.5, config=quick, rounds=1, random_state=0).fit(X, y)
+    >>> fitted.predict_proba(X).shape
+    (60, 2)
+    """
+
+    method = "split-pu"
+
+    def __init__(
+        self,
+        *,
+        prior: "float | str | PriorEstimate | None" = "auto",
+        backbone: NetworkChoice = "auto",
+        preset: str = "default",
+        config: Config | Mapping[str, Any] | str | Path | None = None,
+        rounds: int | None = None,
+        warmup: str | None = None,
+        scenario: Scenario = "single-training-set",
+        pos_label: Any = None,
+        calibration: str | None = None,
+        channels: Channels = "auto",
+        layers: tuple[str, str] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        # All of them by name, because scikit-learn finds the parameters of a class in its own signature alone.
+        super().__init__(
+            prior=prior,
+            backbone=backbone,
+            preset=preset,
+            config=config,
+            warmup=warmup,
+            scenario=scenario,
+            pos_label=pos_label,
+            calibration=calibration,
+            channels=channels,
+            layers=layers,
+            device=device,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.rounds = rounds
+
+    def _whole_config(self, data: PUData) -> Config:
+        config = super()._whole_config(data)
+        if self.rounds is None:
+            return config
+        start = preset(self.preset, profile_of(data))
+        if config.rounds not in (start.rounds, self.rounds):
+            raise InputError(
+                f"config sets rounds = {config.rounds} but rounds={self.rounds} was given as well: pass "
+                f"rounds={config.rounds}, or rounds=None to take what config says"
+            )
+        return config_from_dict({"rounds": self.rounds}, config)
+
+    @property
+    def base_(self) -> Predictor:
+        """The base model, which takes and refuses the same rows as the classifier itself."""
+        return self._predictor("base")
+
+    def _keep_findings(self, training: Training) -> None:
+        super()._keep_findings(training)
+        self.rounds_ = [_summary(training, one) for one in training.result.rounds]
+        self.split_ = self.rounds_[-1].split if self.rounds_ else None
+
+    @classmethod
+    def _parameters_of(cls, model: Model) -> dict[str, Any]:
+        return {"rounds": model.config.rounds}
+
+
+def _summary(training: Training, one: Round) -> RoundSummary:
+    from splitpu.training import row_probabilities
+
+    teacher, student = (row_probabilities(training, model) for model in (one.teacher, one.student))
+    return RoundSummary(one.number, one.split, teacher, student, one.taken)

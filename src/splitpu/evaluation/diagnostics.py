@@ -1,0 +1,350 @@
+"""Do the labelled positives look like a random draw of the positives? As far as P and U can tell.
+
+Models that look good on P and need not be: all positive, all negative, one constant, P learned by heart.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.data.pudata import PUData, check_pudata, check_scenario, check_share
+from splitpu.evaluation.metrics import among_unlabelled, auc_against_unlabelled, recall_error, share_error
+from splitpu.prior.algorithms import best_bin
+from splitpu.prior.scores import PUScores, ScoreKind, described, pu_scores
+from splitpu.types import Flags, Floats
+from splitpu.utils.arrays import checked_scores, checked_seed, sklearn_seed
+
+FEWEST_ROWS = 25  # of each kind among the likely positives, to say anything
+CLEAR_AUC, CLEAR_SIGMAS = 0.6, 3.0
+MOST_ROWS = 4000  # for the linear look; more would only take longer
+HARDLY_BENDING, BENDING = 0.01, 0.1  # how freely a linear classifier may follow single features (1 / penalty)
+FOLDS, REPEATS = 5, 3
+
+
+@dataclass(frozen=True)
+class LabellingCheck:
+    """Whether labelled and unlabelled likely positives can be told apart, and what that means."""
+
+    doubtful: bool
+    auc: float | None  # 1/2 = they cannot be told apart; None = too few rows to say
+    error: float | None
+    verdict: str
+
+
+class _Look(NamedTuple):
+    """How many rows were found clearly positive, and how well labelled ones are told from the others among them."""
+
+    labelled: int
+    unlabelled: int
+    auc: float = 0.5
+    error: float = 1.0
+
+    @property
+    def tells(self) -> bool:
+        return min(self.labelled, self.unlabelled) >= FEWEST_ROWS
+
+    @property
+    def sigmas(self) -> float:
+        return (self.auc - 0.5) / self.error
+
+    @property
+    def doubtful(self) -> bool:
+        return self.auc > CLEAR_AUC and self.sigmas > CLEAR_SIGMAS
+
+
+def check_random_labelling(
+    data: PUData, *, scores: PUScores | None = None, how: ScoreKind = "auto", seed: int = 0, device: str = "auto"
+) -> LabellingCheck:
+    """Compare the labelled rows with the unlabelled rows that score like positives.
+
+    If labels were given at random (SCAR), P and the positives in U come from one distribution. Among the rows whose
+    score says that hardly anything but positives is left, a classifier of P against U should then have nothing to go
+    by. If its out-of-fold scores still rank P above U, labels depend on the features, or negatives hide among the
+    likely positives. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look
+    like negatives.
+    """
+    check_pudata(data)
+    there = len(data.positives), len(data.unlabelled)
+    if scores is None and min(there) < FEWEST_ROWS:  # too few to learn scores from, or to find enough among them
+        return _cannot_be_told(*there, "are there")
+    found = scores if scores is not None else pu_scores(data, seed=seed, how=how, device=device)
+    looks = [_by_scores(found), *([_by_lines(data, found, seed)] if found.how == "classical" else [])]
+    telling = [look for look in looks if look.tells]
+    if not telling:
+        return _cannot_be_told(looks[0].labelled, looks[0].unlabelled, "are clearly positive")
+    look = max(telling, key=lambda one: (one.doubtful, one.sigmas))
+    if look.doubtful:
+        verdict = (
+            f"the labelled positives do not look like a random draw of the positives: a classifier tells them from "
+            f"unlabelled rows that are just as clearly positive (AUC {look.auc:.2f}, 0.5 is expected), so the prior "
+            "and all figures may be off; label positives drawn at random, or at least some of every kind"
+        )
+    else:
+        verdict = (
+            f"nothing speaks against the labelled positives being a random draw of all positives (AUC {look.auc:.2f} "
+            "against unlabelled rows that are as clearly positive, 0.5 is expected); kinds of positives of which "
+            "hardly any is labelled look like negatives and cannot be noticed"
+        )
+    return LabellingCheck(look.doubtful, look.auc, look.error, verdict)
+
+
+def _cannot_be_told(labelled: int, unlabelled: int, are: str) -> LabellingCheck:
+    verdict = (
+        f"whether the labelled positives are a random draw of all positives cannot be told: only {labelled} labelled "
+        f"and {unlabelled} unlabelled rows {are}, {FEWEST_ROWS} clearly positive ones of each are needed"
+    )
+    return LabellingCheck(False, None, None, verdict)
+
+
+def _by_scores(found: PUScores) -> _Look:
+    """The scores that the prior is estimated from; all there is where networks made them."""
+    return _looked(found.plain, found.labelled, _clearly_positive(found.cleaned, found.labelled))
+
+
+def _by_lines(data: PUData, found: PUScores, seed: int) -> _Look:
+    """Linear classifiers, one to find the clear positives and another one among them.
+
+    A classifier that bends freely learns where labels are missing, calls the unlabelled positives there negative, and
+    so hides what is looked for. A line that is held back has to follow the classes.
+    """
+    kept = np.arange(len(found.rows))
+    if len(kept) > MOST_ROWS:
+        kept = np.sort(np.random.default_rng(checked_seed(seed)).choice(kept, MOST_ROWS, replace=False))
+    labelled = found.labelled[kept]
+    if min(labelled.sum(), (~labelled).sum()) < FEWEST_ROWS:
+        return _Look(int(labelled.sum()), int((~labelled).sum()))
+    features = described(data, found.rows[kept], seed)
+    likely = _clearly_positive(_out_of_fold(features, labelled, HARDLY_BENDING, seed), labelled)
+    if min(labelled[likely].sum(), (~labelled[likely]).sum()) < FEWEST_ROWS:
+        return _Look(int(labelled[likely].sum()), int((~labelled[likely]).sum()))
+    told = np.zeros(len(labelled))
+    told[likely] = _out_of_fold(features[likely], labelled[likely], BENDING, seed)
+    return _looked(told, labelled, likely)
+
+
+def _clearly_positive(scores: Floats, labelled: Flags) -> npt.NDArray[np.int64]:
+    _, cut = best_bin(scores[labelled], scores[~labelled])
+    return np.flatnonzero(scores >= cut)
+
+
+def _looked(told: Floats, labelled: Flags, likely: npt.NDArray[np.int64]) -> _Look:
+    told, labelled = told[likely], labelled[likely]
+    rows = int(labelled.sum()), int((~labelled).sum())
+    return _Look(*rows, *auc_against_unlabelled(told[labelled], told[~labelled])) if min(rows) else _Look(*rows)
+
+
+def _out_of_fold(features: Floats, labelled: Flags, bending: float, seed: int) -> Floats:
+    """Scores of P against U by classifiers that did not see the row, the mean over several ways to fold."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=bending, max_iter=500))
+    scores = [
+        cross_val_predict(
+            model,
+            features,
+            labelled,
+            cv=StratifiedKFold(FOLDS, shuffle=True, random_state=sklearn_seed(FOLDS * seed + number)),
+            method="decision_function",
+        )
+        for number in range(REPEATS)
+    ]
+    return np.asarray(np.mean(scores, axis=0), dtype=np.float64)
+
+
+Kind = Literal[
+    "constant", "all positive", "all negative", "memorised positives", "too few positives", "no positives left"
+]
+
+NEARLY_ALL = 0.98
+# Where no prior says how many positives there should be, or where it would not matter.
+_WITHOUT_A_PRIOR: dict[Kind, str] = {
+    "constant": "the model gives every row the same score: it has learned nothing",
+    "all positive": "the model calls nearly all unlabelled rows positive, so it tells nothing apart",
+    "all negative": "the model calls next to nothing positive, not even labelled rows",
+}
+SAID_OF_ALL = frozenset(_WITHOUT_A_PRIOR)  # what makes a model worth nothing, not only its figures doubtful
+_SIGMAS = 3.0
+_FEWEST_TO_RANK = 10  # labelled rows; the ranks of fewer are anything
+_BY_CHANCE = 2.0  # standard errors that say nothing yet
+
+
+@dataclass(frozen=True)
+class Degeneracy:
+    """What is wrong with a model, and the sentence that says so."""
+
+    kind: Kind
+    sentence: str
+
+
+def find_degeneracies(
+    decision_positive: npt.ArrayLike,
+    decision_unlabelled: npt.ArrayLike,
+    prior: float,
+    *,
+    scenario: Scenario = "single-training-set",
+    held_out_positive: npt.ArrayLike | None = None,
+) -> list[Degeneracy]:
+    """Look at decisions on the training rows (above 0 = positive); an empty list means that nothing was found.
+
+    Memorised positives show without held-out ones, too: even a perfect model cannot rank labelled positives above
+    unlabelled ones, so its AUC of P against U stays at 1 - s / 2 with s the share of positives among U. A model above
+    that knows which rows were labelled. And U has to be called positive at the rate s * recall at least: where it is
+    not, by more than chance explains, the false positive rate that follows from both is below nought, so that figures
+    which count it as nought are too good. Where as many rows are labelled as the prior expects positives in all, each
+    unlabelled row that is called positive counts as a mistake.
+
+    >>> [found.kind for found in find_degeneracies([2.0, 3.0], [1.0, 1.5, 2.5, 3.5], 0.6)]
+    ['all positive']
+    """
+    positive, unlabelled = _both(decision_positive, decision_unlabelled)
+    prior = check_share(prior)
+    check_scenario(scenario)
+    held_out = None if held_out_positive is None else checked_scores(held_out_positive, "held-out positives")
+    alike = _said_of_all(positive, unlabelled)
+    if alike == "constant":
+        return [Degeneracy(alike, _WITHOUT_A_PRIOR[alike])]
+    if alike == "all positive":
+        sentence = (
+            f"the model calls {100 * float((unlabelled > 0).mean()):.1f} % of the unlabelled rows positive where the "
+            "prior expects far fewer: lower the prior or train longer; its recall says nothing"
+        )
+        return [Degeneracy(alike, sentence)] if _expected(prior, positive, unlabelled, scenario) < 0.9 else []
+    if alike == "all negative":
+        sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
+        return [Degeneracy(alike, sentence)]
+    return [
+        *_none_left(positive, unlabelled, prior, scenario),
+        *_memorised(positive, unlabelled, prior, scenario, held_out),
+        *_too_few(positive, unlabelled, prior, scenario),
+    ]
+
+
+def find_worthlessness(
+    decision_positive: npt.ArrayLike,
+    decision_unlabelled: npt.ArrayLike,
+    prior: float | None,
+    *,
+    scenario: Scenario = "single-training-set",
+) -> str | None:
+    """Say why a model that has just been trained should not be used at all, by its decisions on the training rows.
+
+    Besides what `find_degeneracies` finds of such models there are those that rank the very positives they were taught
+    no higher than unlabelled rows. That is said only where a good model would have shown: with few labelled rows, or
+    with hardly anything but positives among the unlabelled ones, chance and skill look alike. Without a prior nothing
+    says how many positives there should be, so only a model that says the same of nearly all rows is found.
+
+    >>> rising = np.linspace(-1, 1, 200)
+    >>> find_worthlessness(rising[::10], rising, 0.3)
+    'the model ranks the positives it was taught no higher than unlabelled rows (AUC 0.48, 0.5 is chance)'
+    >>> find_worthlessness(rising[::10] + 1, rising, 0.3) is None
+    True
+    """
+    positive, unlabelled = _both(decision_positive, decision_unlabelled)
+    if prior is None:
+        alike = _said_of_all(positive, unlabelled)
+        return None if alike is None else _WITHOUT_A_PRIOR[alike]
+    found = find_degeneracies(positive, unlabelled, prior, scenario=scenario)
+    useless = [one.sentence for one in found if one.kind in SAID_OF_ALL]
+    if useless or len(positive) < _FEWEST_TO_RANK:
+        return useless[0] if useless else None
+    auc, error = auc_against_unlabelled(positive, unlabelled)
+    ceiling = 1 - _expected(prior, positive, unlabelled, scenario) / 2
+    if auc - 0.5 > _BY_CHANCE * error or ceiling - auc < _SIGMAS * error:
+        return None
+    return f"the model ranks the positives it was taught no higher than unlabelled rows (AUC {auc:.2f}, 0.5 is chance)"
+
+
+def _both(positive: npt.ArrayLike, unlabelled: npt.ArrayLike) -> tuple[Floats, Floats]:
+    return checked_scores(positive, "positives"), checked_scores(unlabelled, "unlabelled rows")
+
+
+def _said_of_all(positive: Floats, unlabelled: Floats) -> Kind | None:
+    """Which one thing a model says of nearly all rows; None if it tells some from others."""
+    if np.ptp(np.concatenate([positive, unlabelled])) < 1e-9:
+        return "constant"
+    recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
+    if rate >= NEARLY_ALL:
+        return "all positive"
+    return "all negative" if recall <= 1 - NEARLY_ALL and rate <= 1 - NEARLY_ALL else None
+
+
+def _memorised(
+    positive: Floats,
+    unlabelled: Floats,
+    prior: float,
+    scenario: Scenario,
+    held_out: Floats | None,
+) -> list[Degeneracy]:
+    if held_out is not None:
+        seen, unseen = float((positive > 0).mean()), float((held_out > 0).mean())
+        middle = (seen * len(positive) + unseen * len(held_out)) / (len(positive) + len(held_out))
+        error = np.sqrt(max(middle * (1 - middle), 1e-9) * (1 / len(positive) + 1 / len(held_out)))
+        if seen - unseen > max(_SIGMAS * error, 0.05):
+            sentence = (
+                f"the model finds {100 * seen:.0f} % of the positives it was trained on but {100 * unseen:.0f} % of "
+                "new ones: it has learned them by heart; train for fewer epochs, or augment or regularise more"
+            )
+            return [Degeneracy("memorised positives", sentence)]
+        return []
+    share = _expected(prior, positive, unlabelled, scenario)
+    ceiling = 1 - share / 2
+    auc, error = auc_against_unlabelled(positive, unlabelled)
+    if auc - ceiling > max(_SIGMAS * error, 0.02):
+        sentence = (
+            f"the model ranks labelled positives above nearly everything unlabelled (AUC {auc:.3f}, where "
+            f"{ceiling:.3f} is the most that a model without knowledge of the labelling can reach): it has learned "
+            "them by heart, P and U were not recorded in the same way, or the prior is too high"
+        )
+        return [Degeneracy("memorised positives", sentence)]
+    return []
+
+
+def _too_few(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> list[Degeneracy]:
+    """Whether fewer unlabelled rows are called positive than there are positives that the model would find."""
+    share = _expected(prior, positive, unlabelled, scenario)
+    recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
+    necessary, sizes = share * recall, (len(positive), len(unlabelled))
+    errors = (
+        np.sqrt(max(of * (1 - of) for of in (rate, necessary)) / len(unlabelled)),
+        share * recall_error(recall, len(positive)),
+        recall * share_error(prior, share, *sizes, scenario),
+    )
+    if necessary - rate <= _BY_CHANCE * float(np.linalg.norm(errors)):
+        return []
+    fitting = rate / recall if scenario == "case-control" else _of_all(rate / recall, *sizes)
+    sentence = (
+        f"the model calls {100 * rate:.1f} % of the unlabelled rows positive where the prior and its recall of "
+        f"labelled positives make {100 * necessary:.1f} % necessary, more than chance explains: the prior is too high "
+        f"(at most {fitting:.3f} would fit), or labelled positives are easier to find than others; the figures are an "
+        f"upper limit, as with that prior at least {100 * (share - rate):.1f} % of the unlabelled rows are called "
+        "wrongly"
+    )
+    return [Degeneracy("too few positives", sentence)]
+
+
+def _none_left(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> list[Degeneracy]:
+    """Whether the labelled rows are all positives that the prior expects, which more often means another scenario."""
+    if among_unlabelled(prior, len(positive), len(unlabelled), scenario) > 0:
+        return []
+    rows = len(positive) + len(unlabelled)
+    sentence = (
+        f"{len(positive)} of the {rows} rows are labelled, where a prior of {prior:.3g} expects {prior * rows:.0f} "
+        "positives among them, so every unlabelled row that is called positive counts as a mistake: use "
+        "scenario='case-control' if the labelled rows were collected apart, else give more unlabelled rows"
+    )
+    return [Degeneracy("no positives left", sentence)]
+
+
+def _of_all(share: float, positives: int, unlabelled: int) -> float:
+    """The share of positives in a single training set with that share among its unlabelled rows."""
+    return (positives + share * unlabelled) / (positives + unlabelled)
+
+
+def _expected(prior: float, positive: Floats, unlabelled: Floats, scenario: Scenario) -> float:
+    return float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0.0, 1.0))

@@ -1,0 +1,374 @@
+"""Figures from truth and scores. A figure that the rows cannot give is None, never NaN.
+
+Figures of a model from labelled positives, unlabelled rows and the prior, each with an interval. No negatives.
+
+Which samples give most reason to doubt: one order for the command, the report and Python.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.data.pudata import check_interval, check_prior_of_sample
+from splitpu.evaluation.calibration import ScoreCells, Spread, monotone_spread, sigmoid
+from splitpu.types import Floats
+from splitpu.utils.arrays import checked_scores, checked_seed, warn_of_probabilities
+
+Figures = dict[str, float | None]
+
+
+def evaluate_scores(truth: npt.ArrayLike, decision: npt.ArrayLike, prior: float | None = None) -> Figures:
+    """Compare scores with the truth (True or 1 = positive); a score above 0 says positive.
+
+    Both the predicted and the true share of positives are among the figures: a model that calls everything positive
+    has a perfect recall, and only its positive rate gives it away. With a `prior`, the distance to it comes as well.
+
+    >>> figures = evaluate_scores([1, 1, 0, 0], [2.0, -1.0, -2.0, -3.0], prior=0.5)
+    >>> figures["accuracy"], figures["precision"], figures["recall"], figures["roc_auc"], figures["prior_gap"]
+    (0.75, 1.0, 0.5, 1.0, -0.25)
+    """
+    actual = np.asarray(truth) == 1
+    scores = np.asarray(decision, dtype=np.float64)
+    if actual.shape != scores.shape or actual.ndim != 1:
+        raise ValueError(f"truth of shape {actual.shape} and decision of shape {scores.shape} do not match")
+    if len(actual) == 0:
+        raise ValueError("there are no rows to evaluate")
+    called = scores > 0
+    hits = int((called & actual).sum())
+    figures: Figures = {
+        "accuracy": float((called == actual).mean()),
+        "f1": _ratio(2 * hits, int(called.sum() + actual.sum())),
+        "precision": _ratio(hits, int(called.sum())),
+        "recall": _ratio(hits, int(actual.sum())),
+        **_ranking(actual, scores),
+        "positive_rate": float(called.mean()),
+        "true_rate": float(actual.mean()),
+    }
+    if prior is not None:
+        figures["prior_gap"] = float(called.mean()) - prior
+    return figures
+
+
+def finite_or_none(value: Any) -> Any:
+    """Replace every NaN and infinity inside nested plain values by None, because JSON knows neither.
+
+    >>> finite_or_none({"loss": float("nan"), "terms": [1.0, float("inf")]})
+    {'loss': None, 'terms': [1.0, None]}
+    """
+    if isinstance(value, dict):
+        return {key: finite_or_none(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_none(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _ranking(actual: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64]) -> Figures:
+    """What the order of the scores is worth; it takes rows of both classes to say."""
+    if actual.all() or not actual.any() or not np.isfinite(scores).all():
+        return {"roc_auc": None, "average_precision": None}
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    return {
+        "roc_auc": float(roc_auc_score(actual, scores)),
+        "average_precision": float(average_precision_score(actual, scores)),
+    }
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision")
+_DRAWS = 200
+_QUANTILES = (0.025, 0.975)
+_NORMAL = 3.92  # width of a 95 % interval in standard deviations
+_CLEAR_SIGMAS = 4.0
+
+
+class PUFigure(NamedTuple):
+    """An estimated figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class PUEvaluation:
+    """What P, U and the prior tell of a model."""
+
+    figures: dict[str, PUFigure]
+    prior: float
+    positives: int
+    unlabelled: int
+    positive_rate_unlabelled: float  # share of U called positive
+    false_positive_rate: float  # share of negatives called positive, by inference
+    nnpu: float  # the nnPU risk with the sigmoid loss; lower is better
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON form."""
+        return {
+            "figures": {name: figure._asdict() for name, figure in self.figures.items()},
+            **{name: value for name, value in self.__dict__.items() if name != "figures"},
+        }
+
+    def __getitem__(self, name: str) -> PUFigure:
+        return self.figures[name]
+
+
+class Readings(NamedTuple):
+    """What one way of reckoning makes of the rows: the estimates first, then one entry for every random draw."""
+
+    recall: Floats
+    false_positive_rate: Floats
+    auc: Floats
+
+    def with_prior(self, priors: Floats, *, possible: bool = True) -> dict[str, Floats]:
+        """Every figure that follows from these three, kept inside what is `possible` or not."""
+        false_positives = np.clip(self.false_positive_rate, 0.0, 1.0) if possible else self.false_positive_rate
+        hits, alarms = priors * self.recall, (1 - priors) * false_positives
+        return {
+            "accuracy": hits + (1 - priors) - alarms,
+            "f1": 2 * hits / np.maximum(hits + alarms + priors, 1e-12),
+            "precision": hits / np.maximum(hits + alarms, 1e-12),
+            "recall": self.recall,
+            "roc_auc": np.clip(self.auc, 0.0, 1.0) if possible else self.auc,
+        }
+
+
+def evaluate_pu(
+    decision_positive: npt.ArrayLike,
+    decision_unlabelled: npt.ArrayLike,
+    prior: float,
+    *,
+    scenario: Scenario = "single-training-set",
+    prior_interval: tuple[float, float] | None = None,
+    seed: int = 0,
+    intervals: bool = True,
+) -> PUEvaluation:
+    """Estimate accuracy, F1, precision, recall, ROC AUC and average precision of decisions (above 0 = positive).
+
+    The rows should not have been trained on: recall is read off the labelled positives (`cross_fitted_decisions` lets
+    every row serve). With a share s of positives among the unlabelled rows, these are called positive at the rate
+    s * recall + (1 - s) * false positive rate, which gives the latter, and with the prior everything else; likewise the
+    AUC of P against U is s / 2 + (1 - s) * AUC. That is unbiased and noisy. The other way is to let the share of
+    positives rise with the score (see `monotone`), which is steadier and a little biased. The estimate is the mean of
+    both, and half of their difference is part of its error; but where they contradict each other, counting wins.
+    A `prior_interval` (95 %) adds the doubt about the prior. Without `intervals` only the values are computed.
+
+    >>> rng = np.random.default_rng(0)
+    >>> positive, negative = rng.normal(1.5, 1, 4000), rng.normal(-1.5, 1, 1400)
+    >>> found = evaluate_pu(positive[:2000], np.concatenate([positive[3400:], negative]), 0.3, scenario="case-control")
+    >>> found["accuracy"].low < 0.933 < found["accuracy"].high
+    True
+    """
+    positive, unlabelled = (
+        checked_scores(decision_positive, "positives"),
+        checked_scores(decision_unlabelled, "unlabelled rows"),
+    )
+    prior = check_prior_of_sample(prior, len(positive), len(unlabelled), scenario)
+    if prior_interval is not None:
+        prior_interval = check_interval(prior_interval, prior)
+    warn_of_probabilities(positive, unlabelled)
+    share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
+    rng = np.random.default_rng(checked_seed(seed))
+    draws = _DRAWS if intervals else 0
+    priors = np.concatenate([[prior], _prior_draws(prior, prior_interval, draws, rng)])
+    shares = np.concatenate(
+        [[share_in_u], _share_draws(priors[1:], prior, share_in_u, len(positive), len(unlabelled), scenario, rng)]
+    )
+    counted, rising, spreads = _two_readings(positive, unlabelled, shares, draws, rng)
+    readings = [counted] if _contradict(counted, rising, positive, unlabelled, share_in_u) else [counted, rising]
+    mean = Readings(*(np.mean(parts, axis=0) for parts in zip(*readings, strict=True)))
+    separate = [one.with_prior(priors) for one in readings]
+    # Of a model that is nearly always right, what is possible cuts draws off on one side only and so moves their mean:
+    # as far as counting alone would reach, if nothing were cut off, the truth may well lie.
+    uncut = counted.with_prior(priors, possible=False)
+    figures = {
+        name: _figure(values, [one[name][0] for one in separate], uncut[name])
+        for name, values in mean.with_prior(priors).items()
+    }
+    figures["average_precision"] = _average_precision(positive, unlabelled, priors, scenario, spreads)
+    return PUEvaluation(
+        figures={name: figures[name] for name in METRICS},
+        prior=prior,
+        positives=len(positive),
+        unlabelled=len(unlabelled),
+        positive_rate_unlabelled=float((unlabelled > 0).mean()),
+        false_positive_rate=float(np.clip(mean.false_positive_rate[0], 0, 1)),
+        nnpu=_nnpu(positive, unlabelled, prior, share_in_u),
+    )
+
+
+def among_unlabelled(prior: npt.ArrayLike, positives: int, unlabelled: int, scenario: Scenario) -> Floats:
+    """The share of positives among the unlabelled rows that a prior means.
+
+    >>> float(among_unlabelled(0.6, 2, 8, "single-training-set"))
+    0.5
+    """
+    prior = np.asarray(prior, dtype=np.float64)
+    if scenario == "case-control":
+        return prior
+    return (prior * (positives + unlabelled) - positives) / unlabelled
+
+
+def share_error(prior: float, share: float, positives: int, unlabelled: int, scenario: Scenario) -> float:
+    """The standard error of the share of positives among U, beyond that of a draw of U alone.
+
+    In a single training set the number of positives varies as in a draw of all rows, but U is what is left after a
+    fixed number of them were labelled, so it varies by more.
+    """
+    if scenario == "case-control":
+        return 0.0
+    rows = positives + unlabelled
+    surplus = rows * prior * (1 - prior) - unlabelled * share * (1 - share)
+    return float(np.sqrt(max(surplus, 0.0)) / unlabelled)
+
+
+def _two_readings(
+    positive: Floats, unlabelled: Floats, shares: Floats, draws: int, rng: np.random.Generator
+) -> tuple[Readings, Readings, list[Spread]]:
+    """By counting labelled rows, and by letting the share of positives rise with the score, which gives spreads."""
+    cells = ScoreCells.of(positive, unlabelled)
+    known, mixed = cells.weights(draws, rng)
+    of_known, of_mixed = (weights / weights.sum(1, keepdims=True) for weights in (known, mixed))
+    recall, rate = (weights[:, cells.above].sum(1) for weights in (of_known, of_mixed))
+    negative_share = np.maximum(1 - shares, 1e-9)
+    below = np.cumsum(of_mixed, axis=1) - of_mixed / 2
+    counted = Readings(
+        recall,
+        (rate - shares * recall) / negative_share,
+        ((of_known * below).sum(1) - shares / 2) / negative_share,
+    )
+    spreads = [monotone_spread(*row) for row in zip(known, mixed, shares, strict=True)]
+    rising = Readings(
+        np.array([spread.positive[cells.above].sum() for spread in spreads]),
+        np.array([spread.negative[cells.above].sum() for spread in spreads]),
+        np.array([spread.auc for spread in spreads]),
+    )
+    return counted, rising, spreads
+
+
+def _contradict(counted: Readings, rising: Readings, positive: Floats, unlabelled: Floats, share: float) -> bool:
+    """Whether the counts rule out that a higher score is no worse: a model may rank upside down."""
+    recall = float(rising.recall[0])
+    auc_error = max(auc_against_unlabelled(positive, unlabelled)[1], 1e-9) / max(1 - share, 1e-9)
+    return bool(
+        abs(counted.recall[0] - recall) > _CLEAR_SIGMAS * recall_error(recall, len(positive))
+        or abs(counted.auc[0] - rising.auc[0]) > _CLEAR_SIGMAS * auc_error
+    )
+
+
+def recall_error(recall: float, positives: int) -> float:
+    """Its standard error, which is not nought because all of a few positives were found."""
+    return float(np.sqrt(max(recall * (1 - recall), 1 / positives) / positives))
+
+
+def auc_against_unlabelled(positive: Floats, unlabelled: Floats) -> tuple[float, float]:
+    """The share of pairs of P and U in the right order, and its error from how much single rows move it (DeLong)."""
+    ordered_u, ordered_p = np.sort(unlabelled), np.sort(positive)
+    below = (np.searchsorted(ordered_u, positive, "left") + np.searchsorted(ordered_u, positive, "right")) / 2
+    under = (np.searchsorted(ordered_p, unlabelled, "left") + np.searchsorted(ordered_p, unlabelled, "right")) / 2
+    of_positive, of_unlabelled = below / len(unlabelled), 1 - under / len(positive)
+    error = np.sqrt(of_positive.var() / len(positive) + of_unlabelled.var() / len(unlabelled))
+    return float(of_positive.mean()), float(error)
+
+
+def _average_precision(
+    positive: Floats, unlabelled: Floats, priors: Floats, scenario: Scenario, spreads: list[Spread]
+) -> PUFigure:
+    """The mean of two readings, as for the other figures; how it varies is told by the one that is drawn again."""
+    pooled = _mean_precision(positive, unlabelled, float(priors[0]), scenario)
+    rising = np.array([spread.average_precision(float(one)) for spread, one in zip(spreads, priors, strict=True)])
+    return _figure(rising + (pooled - rising[0]) / 2, [pooled, float(rising[0])])
+
+
+def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> float:
+    """The precision at the score of every labelled positive, averaged over them.
+
+    At the top, where few rows are left, single values are wild; cut off at 1 each, they would come out too low on
+    average. So they are first made to rise with the score, which pools neighbours, and cut off then. For scores
+    that rank the worst rows highest this flatters.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    population = np.concatenate([positive, unlabelled]) if scenario == "single-training-set" else unlabelled
+    ordered, population = np.sort(positive), np.sort(population)
+    recalled = 1 - np.searchsorted(ordered, ordered, "left") / len(ordered)
+    called = 1 - np.searchsorted(population, ordered, "left") / len(population)
+    precision = prior * recalled / np.maximum(called, 0.5 / len(population))
+    weight = np.maximum(called, 0.5 / len(population))  # the surer, the more rows it rests on
+    pooled = IsotonicRegression(y_max=1.0).fit(np.arange(len(ordered)), precision, sample_weight=weight)
+    return float(pooled.predict(np.arange(len(ordered))).mean())
+
+
+def _nnpu(positive: Floats, unlabelled: Floats, prior: float, share: float) -> float:
+    """The value over the population: its part that is unlabelled is known, its labelled part is positive."""
+    loss_positive, loss_called = sigmoid(-positive).mean(), sigmoid(positive).mean()
+    negative = (1 - prior) / max(1 - share, 1e-9) * (sigmoid(unlabelled).mean() - share * loss_called)
+    return float(prior * loss_positive + max(negative, 0.0))
+
+
+def _prior_draws(prior: float, interval: tuple[float, float] | None, draws: int, rng: np.random.Generator) -> Floats:
+    if interval is None:
+        return np.full(draws, prior)
+    drawn: Floats = np.clip(rng.normal(prior, (interval[1] - interval[0]) / _NORMAL, draws), 1e-6, 1 - 1e-6)
+    return drawn
+
+
+def _share_draws(
+    priors: Floats,
+    prior: float,
+    share: float,
+    positives: int,
+    unlabelled: int,
+    scenario: Scenario,
+    rng: np.random.Generator,
+) -> Floats:
+    """The share of positives among U, with the doubt that the rate at which U is called positive does not hold."""
+    shares = among_unlabelled(priors, positives, unlabelled, scenario)
+    if scenario == "single-training-set":
+        shares = shares + rng.normal(0.0, share_error(prior, share, positives, unlabelled, scenario), len(shares))
+    clipped: Floats = np.clip(shares, 0.0, 1.0)
+    return clipped
+
+
+def _figure(values: Floats, readings: list[float], uncut: Floats | None = None) -> PUFigure:
+    """The first value with an interval around it: from the draws, and from how far the readings lie apart.
+
+    Upwards it reaches at least as far as the `uncut` draws.
+    """
+    value, draws = min(max(float(values[0]), 0.0), 1.0), values[1:]  # sums may end a rounding beyond
+    if len(draws) == 0:
+        return PUFigure(value, value, value)
+    apart = _NORMAL / 2 * float(np.std(readings))
+    low, high = np.quantile(draws, _QUANTILES)
+    below, above = (float(np.hypot(max(reach, 0.0), apart)) for reach in (value - low, high - value))
+    highest = value + above if uncut is None else max(value + above, float(np.quantile(uncut[1:], _QUANTILES[1])))
+    return PUFigure(value, max(value - below, 0.0), min(highest, 1.0))
+
+
+def written(probability: float) -> str:
+    """A probability as files keep it.
+
+    >>> written(0.123456789)
+    '0.123457'
+    """
+    return f"{probability:.6g}"
+
+
+def most_doubtful(teacher: Floats, student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
+    """Positions where the student is unsure or contradicts its teacher, the worst first; both on one scale.
+
+    >>> most_doubtful(np.array([0.9, 0.5, 1.0]), np.array([0.9, 0.5, 0.0]), np.array([True, True, True]), 2).tolist()
+    [2, 1]
+    """
+    candidates = np.flatnonzero(among)
+    # Rounded as files are, or near ties would have one order in the training and another when its files are read.
+    taught, said = (np.array([float(written(one)) for one in both[candidates]]) for both in (teacher, student))
+    doubt = np.abs(taught - said) + (0.5 - np.abs(said - 0.5))
+    return candidates[np.argsort(-doubt, kind="stable")][:count]

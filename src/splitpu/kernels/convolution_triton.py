@@ -1,0 +1,94 @@
+"""The kernel behind the patches of `thin_convolution`, in Triton.
+
+The kernel behind `strided_gradient`, in Triton.
+
+A 3x3 convolution with stride 2 and padding 1 reads row 2i + k - 1 for its row i, so row 2u of the input has been read
+by k = 1 alone (for i = u), and row 2u + 1 by k = 2 (for i = u) and k = 0 (for i = u + 1); columns likewise. Pixels of
+one kind of row and column have the same one, two or four taps: a matrix product for each kind.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_PIXELS, _WARPS = 128, 4  # of a program; half as many pixels take twice as long
+
+
+@triton.jit(do_not_specialize=["height", "width", "rows", "columns", "count"])
+def _patch_values(
+    images, patches, height, width, rows, columns, count, stride, padding,
+    channels: tl.constexpr, side: tl.constexpr, values: tl.constexpr, block: tl.constexpr, tile: tl.constexpr,
+):  # fmt: skip
+    pixel = tl.program_id(0) * tile + tl.arange(0, tile)
+    value = tl.arange(0, block)
+    channel, down, across = value // (side * side), value // side % side, value % side
+    row = (pixel // columns % rows * stride - padding)[:, None] + down[None, :]
+    column = (pixel % columns * stride - padding)[:, None] + across[None, :]
+    exists = (pixel < count)[:, None] & (value < values)[None, :]
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width) & (channel < channels)[None, :]
+    image = (pixel // (rows * columns)).to(tl.int64)[:, None]
+    place = ((image * height + row) * width + column) * channels + channel[None, :]
+    seen = tl.load(images + place, mask=exists & inside, other=0.0)
+    target = pixel.to(tl.int64)[:, None] * values + value[None, :]
+    tl.store(patches + target, seen.to(patches.dtype.element_ty), mask=exists)
+
+
+def patches(images: Tensor, side: int, stride: int, padding: int, values: int, dtype: torch.dtype) -> Tensor:
+    """What every output pixel sees of images (B, H, W, C): (B, H', W', values), filled up with zeros."""
+    count, height, width, channels = images.shape
+    rows, columns = ((size + 2 * padding - side) // stride + 1 for size in (height, width))
+    found = torch.empty((count, rows, columns, values), device=images.device, dtype=dtype)
+    pixels = count * rows * columns
+    _patch_values[(triton.cdiv(pixels, _PIXELS),)](
+        images, found, height, width, rows, columns, pixels, stride, padding,
+        channels=channels, side=side, values=values, block=triton.next_power_of_2(values), tile=_PIXELS,
+        num_warps=_WARPS,
+    )  # fmt: skip
+    return found
+
+
+_GRADIENT_PIXELS, _STEP = 64, 32  # of a tile; gradient channels that are multiplied at a time
+_GRADIENT_WARPS, _STAGES = 4, 4
+
+
+@triton.jit(do_not_specialize=["rows", "columns", "pixels"])
+def _strided_gradient(
+    gradients, weight, result, rows, columns, pixels, inputs: tl.constexpr, outputs: tl.constexpr,
+    block: tl.constexpr, tile: tl.constexpr, step: tl.constexpr,
+):  # fmt: skip
+    kind = 3 - tl.program_id(1)  # those with most taps first: the last programs to end should be short ones
+    odd_row, odd_column = kind // 2, kind % 2
+    pixel = tl.program_id(0) * tile + tl.arange(0, tile)
+    image, row, column = pixel // (rows * columns), pixel // columns % rows, pixel % columns
+    channel, part = tl.arange(0, block), tl.arange(0, step)
+    total = tl.zeros((tile, block), tl.float32)
+    taps = (1 + odd_row) * (1 + odd_column)
+    for number in range(taps * (outputs // step)):
+        tap, first = number // (outputs // step), number % (outputs // step) * step
+        below, right = tap // (1 + odd_column), tap % (1 + odd_column)
+        # Even rows have tap 1; odd ones have tap 2 of their own row and tap 0 of the row below.
+        down, across = odd_row * (2 - 2 * below) + (1 - odd_row), odd_column * (2 - 2 * right) + (1 - odd_column)
+        there = (pixel < pixels) & (row + below < rows) & (column + right < columns)
+        place = ((image * rows + row + below) * columns + column + right).to(tl.int64) * outputs + first
+        gradient = tl.load(gradients + place[:, None] + part[None, :], mask=there[:, None], other=0.0)
+        own = ((first + part) * 9 + down * 3 + across) * inputs
+        taken = tl.load(weight + own[:, None] + channel[None, :], mask=(channel < inputs)[None, :], other=0.0)
+        total = tl.dot(gradient, taken, total)
+    target = ((image * 2 * rows + 2 * row + odd_row) * 2 * columns + 2 * column + odd_column).to(tl.int64) * inputs
+    mask = (pixel < pixels)[:, None] & (channel < inputs)[None, :]
+    tl.store(result + target[:, None] + channel[None, :], total.to(result.dtype.element_ty), mask=mask)
+
+
+def strided_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of the input (B, C, 2H, 2W) from that of the output (B, O, H, W), all of them channels-last."""
+    count, outputs, rows, columns = gradient.shape
+    inputs = weight.shape[1]
+    result = torch.empty((count, 2 * rows, 2 * columns, inputs), device=gradient.device, dtype=gradient.dtype)
+    pixels = count * rows * columns
+    _strided_gradient[(triton.cdiv(pixels, _GRADIENT_PIXELS), 4)](
+        gradient, weight, result, rows, columns, pixels, inputs=inputs, outputs=outputs,
+        block=triton.next_power_of_2(inputs), tile=_GRADIENT_PIXELS, step=_STEP, num_warps=_GRADIENT_WARPS,
+        num_stages=_STAGES,
+    )  # fmt: skip
+    return result.permute(0, 3, 1, 2)

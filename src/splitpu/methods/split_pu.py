@@ -1,0 +1,146 @@
+"""The student: learns easy samples from the teacher's labels, and hard ones without them.
+
+Split-PU: base model, then rounds of split and student, each sound student the next round's teacher.
+"""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from splitpu.engine.stage import Pool, Stage, proportional_count
+from splitpu.errors import SplitPUWarning
+from splitpu.methods.base_model import train_base
+from splitpu.methods.common import Trained, as_one, member_names
+from splitpu.methods.context import Context, Student, Teacher
+from splitpu.methods.split import MethodResult as MethodResult
+from splitpu.methods.split import Round as Round
+from splitpu.methods.split import SplitResult, split_unlabelled
+from splitpu.methods.student_loss import StudentTask, easy_rows_agree, feature_predictor
+from splitpu.networks.backbones import Backbone
+from splitpu.utils.warnings import NOT_TAKEN
+
+_LEAST_AGREEMENT = 0.55  # mean over both labels; one answer for all rows would reach one half
+_MORE_ATTEMPTS, _SLOWER = 2, 3.0  # each further attempt takes steps so many times as small as the one before
+
+
+def train_student(context: Context, teacher: Teacher, split: SplitResult, number: int) -> Student:
+    """Train a fresh network on the split; if it is sound, it can be the next round's teacher.
+
+    Members that learned nothing are left out of it. Where that would leave none, it is made of all of them and is not
+    sound: it is not taken, but its figures are reported.
+    """
+    config = context.config.student
+    for parameter in teacher.network.parameters():
+        parameter.requires_grad_(False)
+    teacher.network.eval()
+    pools = _pools(context, split)
+
+    # Easy rows once had views of their own for their labels; named here, checkpoints from that time are not taken up.
+    shared = {"easy_rows": "agree as well"} if easy_rows_agree(config) else {}
+
+    def train_once(name: str, slower: float, **again: Any) -> Trained:
+        network = context.fresh_network(name)
+        predictor = context.fresh_head(lambda: feature_predictor(network.feature_dim), name)
+        stage = Stage(
+            name=name,
+            task=StudentTask(network, predictor, teacher, context.known_prior, config),
+            pools=pools,
+            leading=next(group for group in ("easy", "rest", "consistent", "positives") if group in pools),
+            epochs=config.epochs,
+            optimiser=replace(config.optimiser, rate=config.optimiser.rate / slower),
+            identity=context.identity(
+                name, "student", "views", "threshold", teacher=teacher.key, split=split.key, **shared, **again
+            ),
+        )
+        return network, context.train(stage, network)
+
+    def train_one(name: str) -> tuple[Trained, bool]:
+        trained = train_once(name, 1.0)
+        for attempt in range(1, _MORE_ATTEMPTS + 1):
+            if _learned(context, trained[0], teacher, split):
+                return trained, True
+            slower = _SLOWER**attempt
+            warnings.warn(_trained_again(name, config.optimiser.rate / slower), SplitPUWarning, stacklevel=2)
+            trained = train_once(f"{name}.again{attempt}", slower, again=attempt)
+        return trained, _learned(context, trained[0], teacher, split)
+
+    name = f"round{number}.student"
+    members = {place: train_one(place) for place in member_names(context, name)}
+    sound = [trained for trained, learned in members.values() if learned]
+    lost = [place for place, (_, learned) in members.items() if not learned]
+    for sentence in map(_left_out, lost) if sound else [_never_learned(name)]:
+        warnings.warn(sentence, SplitPUWarning, stacklevel=2)
+    joined_up = as_one(context, sound or [trained for trained, _ in members.values()])
+    return Student(**vars(joined_up), sound=bool(sound))
+
+
+def _learned(context: Context, network: Backbone, teacher: Teacher, split: SplitResult) -> bool:
+    """Whether the student tells its easy samples apart as their labels do, at least somewhat.
+
+    With few rows and large steps the labelled positives can pull every logit so far up that the easy loss, which is
+    bounded, has no gradient left to pull back with. No true label is needed to notice: such a student gives all rows
+    the same answer.
+    """
+    easy = context.rows(split.easy_rows)
+    label = teacher.probabilities[easy] > 0.5
+    if not label.any() or label.all():
+        return True
+    # In eval mode, as it will be used: with the statistics of each batch, as in training, it may still be right.
+    decision = context.logits_of(network)[easy] > 0
+    recalled = [float((decision == label)[label == kind].double().mean()) for kind in (True, False)]
+    return sum(recalled) / 2 > _LEAST_AGREEMENT
+
+
+def _trained_again(name: str, rate: float) -> str:
+    return (
+        f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained again with "
+        f"smaller steps (student.optimiser.rate = {rate:.3g})."
+    )
+
+
+def _never_learned(name: str) -> str:
+    return (
+        f"{name}: after {_MORE_ATTEMPTS + 1} attempts the student still says the same of nearly all samples, so it "
+        f"{NOT_TAKEN} and the model that taught it stays; for a student that learns, lower student.positive_weight or "
+        "student.optimiser.rate."
+    )
+
+
+def _left_out(name: str) -> str:
+    return (
+        f"{name}: after {_MORE_ATTEMPTS + 1} attempts this member still says the same of nearly all samples, so it "
+        f"{NOT_TAKEN} and the student is made of the other members; lower student.positive_weight or "
+        "student.optimiser.rate to have all of them."
+    )
+
+
+def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
+    """The groups of rows. A batch holds easy and hard rows in the proportion in which there are such."""
+    config, data = context.config.student, context.data
+    unlabelled = len(data.unlabelled)
+    batch = min(config.batch_size, unlabelled)
+    third, consistent = "consistent", split.hard_rows
+    if easy_rows_agree(config):
+        third, consistent = "rest", split.rows[~split.taught]
+    per_batch = config.positives_per_batch or proportional_count(len(data.positives), unlabelled, batch)
+    pools = {"positives": Pool(data.positives, per_batch)}
+    if len(split.easy_rows):
+        pools["easy"] = Pool(split.easy_rows, proportional_count(len(split.easy_rows), unlabelled, batch))
+    if len(consistent) and config.hard_loss != "none":
+        pools[third] = Pool(consistent, proportional_count(len(consistent), unlabelled, batch))
+    return pools
+
+
+def run_split_pu(context: Context) -> MethodResult:
+    """Run the whole method."""
+    base = train_base(context)
+    if context.config.base.method == "risk":  # with other methods a logit of 0 does not mean 1/2
+        context = context.with_own_share(base.logits)
+    teacher, rounds = base, []
+    for number in range(1, context.config.rounds + 1):
+        split = split_unlabelled(context, teacher, number)
+        student = train_student(context, teacher, split, number)
+        rounds.append(Round(number, teacher, split, student))
+        if student.sound:
+            teacher = student
+    return MethodResult(base, tuple(rounds), tuple(context.engine.history))

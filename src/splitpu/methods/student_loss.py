@@ -1,0 +1,186 @@
+"""What a student is taught in every step: all loss terms, and which rows they are of."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.schema import StudentConfig
+from splitpu.engine.rows import joined
+from splitpu.engine.stage import Batch
+from splitpu.kernels.dispatch import last_rows
+from splitpu.kernels.loss_terms import (
+    feature_term,
+    fused_consistency_applies,
+    fused_terms_apply,
+    label_terms,
+    low_level_term,
+)
+from splitpu.losses import (
+    feature_consistency,
+    generalised_jensen_shannon,
+    low_level_consistency,
+    nnpu_risk,
+    prediction_consistency,
+    soft_cross_entropy,
+)
+from splitpu.methods.context import Teacher
+from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.views import Views
+
+_PREDICTOR_WIDTH = 512
+
+
+class StudentTask:
+    """All loss terms of the student, over up to three groups of rows.
+
+    Two groups are the easy rows and the labelled positives. The third holds the rows whose two views have to agree
+    (`consistent`). Where the views of easy rows have to agree as well, the third group holds only the others (`rest`),
+    and one view of an easy row serves both its label and the agreement.
+    """
+
+    def __init__(
+        self, network: Backbone, predictor: nn.Module, teacher: Teacher, prior: float, config: StudentConfig
+    ) -> None:
+        self.module = nn.ModuleDict({"network": network, "predictor": predictor})
+        self.network, self.predictor = network, predictor
+        self.teacher, self.prior, self.config = teacher.network, prior, config
+        # Terms that are not named here are reported only.
+        self.weights = {
+            "easy": 1.0,
+            "positive": config.positive_weight,
+            "nnpu_objective": 1.0,
+            "low": config.low_weight,
+            "prediction": config.alpha,
+            "feature": config.beta,
+        }
+        self._weights: Tensor | None = None
+        self._agreeing = ("easy", "rest") if easy_rows_agree(config) else ("consistent",)
+        q = teacher.probabilities.float()
+        self.labels = q if config.labels == "soft" else (q > 0.5).float()
+
+    def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
+        """One forward for every view of every group, so that all share their batch-norm statistics."""
+        seen = self._seen(batch, views, generator)
+        outputs = self.network(seen)
+        consistent = sum(len(batch[name].rows) for name in self._agreeing if name in batch)
+        terms = self._label_terms(batch, self._in_order(batch, outputs.logit, consistent), consistent)
+        if consistent:
+            terms |= self._feature_terms(outputs, seen, consistent)
+        names = [name for name in self.weights if name in terms]
+        stacked = torch.stack([terms[name] for name in names])
+        return {"loss": (stacked * self._weights_of(names, like=stacked)).sum(), **terms}
+
+    def _seen(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> Tensor:
+        """Rows with labels, then the consistent rows in weak views, and these once more in strong ones."""
+        groups = {name: group.raw for name, group in batch.items()}
+        consistent = [groups[name] for name in self._agreeing if name in groups]
+        labelled = [groups[name] for name in ("easy", "positives") if name in groups and name not in self._agreeing]
+        seen = []
+        if self.config.label_views == "strong" and labelled:
+            seen.append(views.strong(joined(labelled), generator))
+            labelled = []
+        if labelled or consistent:
+            seen.append(views.weak(joined([*labelled, *consistent]), generator))
+        if consistent:
+            seen.append(views.strong(joined(consistent), generator))
+        return torch.cat(seen)
+
+    def _in_order(self, batch: Mapping[str, Batch], logit: Tensor, consistent: int) -> Tensor:
+        """Logits of easy rows, positives, and consistent rows in weak and in strong views, one behind the other."""
+        if "easy" not in self._agreeing or "easy" not in batch:
+            return logit
+        positives, weak, strong = torch.split(logit, [len(logit) - 2 * consistent, consistent, consistent])
+        taught = strong if self.config.label_views == "strong" else weak
+        return torch.cat([taught[: len(batch["easy"].rows)], positives, weak, strong])
+
+    def _label_terms(self, batch: Mapping[str, Batch], logit: Tensor, consistent: int) -> dict[str, Tensor]:
+        """What depends on logits alone: the losses of labels, and the consistency of predictions."""
+        sizes = {name: len(batch[name].rows) for name in ("easy", "positives") if name in batch}
+        sizes |= {"consistent": consistent, "strong": consistent} if consistent else {}
+        kind, config = self.config.hard_loss, self.config
+        fused: Mapping[str, Tensor] = {}
+        if fused_terms_apply(self.module, logit):
+            taught = batch["easy"].rows if "easy" in batch else batch["positives"].rows[:0]
+            rho = config.rho if config.easy_loss == "js" else None
+            counts = (len(taught), sizes["positives"], consistent)
+            fused = label_terms(logit, self.labels, taught, counts, rho=rho, confidence=config.confidence)
+        else:
+            logit = logit.float()
+        logits = dict(zip(sizes, torch.split(logit, list(sizes.values())), strict=True))
+
+        def term(name: str, computed: Callable[[], Tensor]) -> dict[str, Tensor]:
+            return {name: fused[name] if name in fused else computed()}
+
+        terms = term("positive", lambda: _certain(logits["positives"]))
+        if "easy" in batch:
+            terms |= term("easy", lambda: self._easy_loss(logits["easy"], batch["easy"].rows))
+            terms |= term("agreement", lambda: self._agreement(logits["easy"], batch["easy"].rows))
+        if consistent and kind == "nnpu":
+            risk = nnpu_risk(logits["positives"], logits["consistent"], self.prior)
+            terms |= {"nnpu_objective": risk.objective, "nnpu": risk.value}
+        if consistent and kind in ("self", "dual"):
+            views = logits["consistent"], logits["strong"]
+            terms |= term("prediction", lambda: prediction_consistency(*views, confidence=config.confidence))
+        return terms
+
+    def _easy_loss(self, logit: Tensor, rows: Tensor) -> Tensor:
+        if self.config.easy_loss == "js":
+            return generalised_jensen_shannon(logit, self.labels[rows], self.config.rho)
+        return soft_cross_entropy(logit, self.labels[rows])
+
+    def _agreement(self, logit: Tensor, rows: Tensor) -> Tensor:
+        """How many easy samples the student already decides as their label says."""
+        return ((logit > 0) == (self.labels[rows] > 0.5)).float().mean()
+
+    def _feature_terms(self, outputs: Outputs, seen: Tensor, count: int) -> dict[str, Tensor]:
+        """What depends on features of the consistent rows, the last of the batch in both views."""
+        kind = self.config.hard_loss
+        terms: dict[str, Tensor] = {}
+        if kind in ("cross", "dual"):
+            with torch.no_grad():
+                teacher_low = self.teacher.low_features(seen[-2 * count :])
+            terms["low"] = self._low_term(outputs, teacher_low)
+        if kind in ("self", "dual"):
+            terms["feature"] = self._feature_term(outputs.high[-2 * count :])
+        return terms
+
+    def _low_term(self, outputs: Outputs, teacher_low: Tensor) -> Tensor:
+        fused = None
+        if fused_consistency_applies(self.module, outputs.low, teacher_low):
+            # Not where outputs were gathered from elsewhere: then nothing but this term moves them.
+            own = self.network.low_gradient_is_own and isinstance(outputs, Outputs)
+            fused = low_level_term(outputs.low, teacher_low, own_gradient=own)
+        return low_level_consistency(last_rows(outputs.low, len(teacher_low)), teacher_low) if fused is None else fused
+
+    def _feature_term(self, high: Tensor) -> Tensor:
+        predicted, fused = self.predictor(high), None
+        if fused_consistency_applies(self.module, predicted, high):
+            fused = feature_term(predicted, high)
+        return feature_consistency(*predicted.chunk(2), *high.chunk(2)) if fused is None else fused
+
+    def _weights_of(self, names: list[str], like: Tensor) -> Tensor:
+        """On the device from the first step on: a captured step must not copy anything to it."""
+        if self._weights is None:
+            self._weights = like.new_tensor([self.weights[name] for name in names])
+        return self._weights
+
+
+def _certain(logit: Tensor) -> Tensor:
+    """The cross-entropy of rows that are known to be positive."""
+    return soft_cross_entropy(logit, torch.ones_like(logit))
+
+
+def feature_predictor(size: int) -> nn.Module:
+    """The head that maps one view's feature to the other's."""
+    return nn.Sequential(
+        nn.Linear(size, _PREDICTOR_WIDTH, bias=False),
+        nn.BatchNorm1d(_PREDICTOR_WIDTH),
+        nn.ReLU(),
+        nn.Linear(_PREDICTOR_WIDTH, size),
+    )
+
+
+def easy_rows_agree(config: StudentConfig) -> bool:
+    """Whether the two views of easy rows have to agree as well, not only those of hard rows."""
+    return config.consistency == "all" and config.hard_loss != "none"

@@ -1,0 +1,283 @@
+"""A trained model as it is shipped: networks, preprocessing, threshold, and what the labels mean. No pickle.
+
+A trained model with the three questions every scikit-learn classifier answers.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
+from torch import nn
+
+from splitpu.config.parse import config_from_dict, config_to_dict
+from splitpu.config.schema import Config, Scenario
+from splitpu.data.features import Channels, canonical_features, rows_in_words
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.engine.hardware import Hardware
+from splitpu.engine.inference import predict_logits
+from splitpu.errors import InputError, ModelFileError
+from splitpu.evaluation.calibration import PUCalibrator
+from splitpu.networks.backbones import Backbone, Ensemble, member_count
+from splitpu.networks.build import build_network, network_names
+from splitpu.types import Array
+from splitpu.utils.files import replacing, write_through
+from splitpu.utils.torch_state import TORCHS_OWN, usual_torch
+from splitpu.views import Views
+
+FORMAT = 1
+WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+AGAIN = "copy the run folder again, or train a new run"
+_TRIES, _LOOK_AGAIN = 5, 0.05  # for a model that is being replaced; seconds
+
+
+@dataclass(frozen=True)
+class ScoringNetwork:
+    """A network and the logit above which it says positive."""
+
+    network: nn.Module
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """The final network and, for comparison, the base model it grew from."""
+
+    final: ScoringNetwork
+    base: ScoringNetwork
+    network_name: str
+    preprocessing: Preprocessing
+    config: Config
+    prior: float | None  # None if the method did without
+    classes: tuple[Any, Any]  # what 'not positive' and 'positive' were called in the training labels
+    inputs: Mapping[str, Any] | None = None  # how files become rows, if the model was trained on folders or a table
+    calibration: PUCalibrator | None = None  # of the final network's decisions
+    scenario: Scenario | None = None  # how the training rows were sampled; files of earlier versions do not say
+
+    def decision(
+        self, features: npt.NDArray[Any], hardware: Hardware, *, which: str = "final"
+    ) -> npt.NDArray[np.float64]:
+        """Logit above the threshold: positive means positive. Takes canonical features.
+
+        Of a calibrated model, these are the log odds of its probabilities, so that 1/2 is the threshold.
+        """
+        scorer = self.base if which == "base" else self.final
+        views = Views(self.preprocessing, self.config.views, hardware.device)
+        network = scorer.network.to(hardware.device)
+        decision = predict_logits(network, features, views, hardware) - scorer.threshold
+        return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the two model files; the description comes last, and knows the weights that belong to it.
+
+        An earlier model stays until both are on disk. Of a save that ends between the two files nothing can be loaded.
+        """
+        folder = Path(folder)
+        tensors = {
+            # Copied: without rounds final and base are one network, and a network of the user's may tie weights.
+            f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for part, scorer in (("final", self.final), ("base", self.base))
+            for name, tensor in scorer.network.state_dict().items()
+        }
+        description = {
+            "format": FORMAT,
+            "network": self.network_name,
+            "preprocessing": self.preprocessing.to_dict(),
+            "threshold": {"final": self.final.threshold, "base": self.base.threshold},
+            "prior": self.prior,
+            "scenario": self.scenario,
+            "classes": [_plain(value) for value in self.classes],
+            "inputs": None if self.inputs is None else dict(self.inputs),
+            "calibration": None if self.calibration is None else self.calibration.to_dict(),
+            "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold), calibrated where given",
+            # How the arithmetic was done there says nothing about the machine the model is used on.
+            "config": {name: value for name, value in config_to_dict(self.config).items() if name != "engine"},
+        }
+        with replacing(folder / DESCRIPTION) as description_file, replacing(folder / WEIGHTS) as weights_file:
+            save_file(tensors, weights_file)
+            described = {**description, "weights": sha256(weights_file.read_bytes()).hexdigest()}
+            description_file.write_text(json.dumps(described, indent=2), encoding="utf-8")
+            write_through(description_file)  # before the weights are moved into place
+
+    @classmethod
+    @usual_torch()
+    def load(cls, folder: str | Path, own: Callable[[Preprocessing], Backbone] | None = None) -> "Model":
+        """Read a model back. `own` makes the user's own network, when it is not one of ours."""
+        folder = Path(folder)
+        description, tensors = _read_both(folder)
+        try:
+            preprocessing = Preprocessing.from_dict(description["preprocessing"])
+            name = str(description["network"])
+            thresholds = {part: float(description["threshold"][part]) for part in ("final", "base")}
+            if not all(map(math.isfinite, thresholds.values())):
+                raise ValueError("a threshold is no number")
+            config = config_from_dict(description["config"])
+            first, second = description["classes"]
+            prior, inputs = description["prior"], description.get("inputs")
+            stored = description.get("calibration")
+            calibration = None if stored is None else PUCalibrator.from_dict(stored)
+            scenario = description.get("scenario")
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+            message = f"{folder / DESCRIPTION} has a missing or damaged part ({error}); {AGAIN}."
+            raise ModelFileError(message) from error
+        # Not in the block above: what goes wrong in the user's own network is no fault of the file.
+        final, base = (
+            ScoringNetwork(_filled(name, preprocessing, tensors, part, folder, own), threshold)
+            for part, threshold in thresholds.items()
+        )
+        return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration, scenario)
+
+
+def _filled(
+    name: str,
+    preprocessing: Preprocessing,
+    tensors: dict[str, torch.Tensor],
+    part: str,
+    folder: Path,
+    own: Callable[[Preprocessing], Backbone] | None,
+) -> nn.Module:
+    weights = {key.removeprefix(f"{part}/"): t for key, t in tensors.items() if key.startswith(f"{part}/")}
+
+    def build() -> Backbone:
+        if own is not None:
+            return own(preprocessing)
+        if name in network_names():
+            return build_network(name, preprocessing.shape)
+        raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
+
+    # The weights drawn here are replaced; the user's generator stays put.
+    with TORCHS_OWN, torch.random.fork_rng(devices=[]):
+        members = member_count(list(weights))
+        network = Ensemble([build() for _ in range(members)]) if members else build()
+    if preprocessing.kind != "vectors":  # as in training, so that the same arithmetic gives the same digits
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        trouble = (
+            f"network {name!r}; {AGAIN}"
+            if own is None
+            else "the network that was given: pass the one it was trained with"
+        )
+        raise ModelFileError(f"{folder / WEIGHTS} does not fit {trouble}.") from error
+    return network.eval()
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        message = f"{path.parent} holds no finished model ({path.name} is missing); train one with 'splitpu fit'."
+        raise ModelFileError(message) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelFileError(f"{path} cannot be read ({error}); {AGAIN}.") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        found = description.get("format") if isinstance(description, dict) else None
+        message = f"{path} has model format {found!r}, this version of splitpu reads {FORMAT}; train the model again."
+        raise ModelFileError(message)
+    return description
+
+
+def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The description and the weights that belong to it; those of an early version do not say so.
+
+    Another process may be about to put a new model in place, of which one file comes before the other.
+    """
+    for _ in range(_TRIES):
+        description = _read_description(folder / DESCRIPTION)
+        content = _read_bytes(folder / WEIGHTS)
+        if description.get("weights") in (None, sha256(content).hexdigest()):
+            return description, _tensors(content, folder / WEIGHTS)
+        time.sleep(_LOOK_AGAIN)
+    raise ModelFileError(
+        f"{folder / WEIGHTS} is not what {DESCRIPTION} beside it was written with: it is damaged or cut short, or "
+        f"one of the two belongs to another model; {AGAIN}."
+    )
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelFileError(f"{path} is missing; {AGAIN}.") from None
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read ({error}): check it and its permissions.") from None
+
+
+def _tensors(content: bytes, path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load(content)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the latter for kinds that torch lacks
+        raise ModelFileError(f"{path} is damaged or cut short ({error}); {AGAIN}.") from None
+
+
+def _plain(value: Any) -> Any:
+    """A label as JSON knows it."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+Scores = npt.NDArray[np.float64]
+
+
+class Predictor:
+    """One trained network, answering as scikit-learn asks: decisions above zero mean the second of `classes_`."""
+
+    def __init__(
+        self,
+        model: Model,
+        which: Literal["final", "base"],
+        classes: Array,
+        device: str,
+        checked_input: Callable[[Any], Any],
+        channels: Channels = "auto",
+    ) -> None:
+        self.classes_ = classes
+        self._model, self._which, self._device, self._channels = model, which, device, channels
+        self._checked_input = checked_input  # the classifier's, which knows the columns it was trained on
+        # The model scores the positive class, which need not be the second in sorted order.
+        self._sign = 1.0 if classes[1] == model.classes[1] else -1.0
+
+    def decision_function(self, X: Any) -> Scores:
+        """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold."""
+        fitted = self._model.preprocessing
+        features = canonical_features(
+            self._checked_input(X), "X", channels=self._channels, double=fitted.double, trained_on=fitted.shape
+        )
+        fitted.check(features)
+        hardware = Hardware.choose(self._device, self._model.config.engine, whatever_else_runs=True)
+        with usual_torch():
+            decision = self._model.decision(features, hardware, which=self._which)
+        _refuse_no_numbers(decision)
+        return self._sign * decision
+
+    def predict(self, X: Any) -> Array:
+        """The member of `classes_` each row is thought to belong to."""
+        chosen: Array = self.classes_[(self.decision_function(X) > 0).astype(np.intp)]
+        return chosen
+
+    def predict_proba(self, X: Any) -> Scores:
+        """Probabilities of the two `classes_`, one row a sample; the sigmoid of the decision."""
+        decision = torch.from_numpy(self.decision_function(X))
+        probabilities: Scores = torch.sigmoid(torch.stack([-decision, decision], dim=1)).numpy()
+        return probabilities
+
+
+def _refuse_no_numbers(decision: Scores) -> None:
+    """What is no number is above no threshold, and would pass for a clear negative."""
+    bad = np.flatnonzero(~np.isfinite(decision))
+    if not len(bad):
+        return
+    if len(bad) == len(decision):
+        advice = "the model may be damaged, or all rows are too far from those it was trained on: train it again"
+    else:
+        advice = "their values are too far from those the model was trained on: look at these rows"
+    raise InputError(f"the model's decision for {rows_in_words(bad, len(decision))} is not a finite number; {advice}")

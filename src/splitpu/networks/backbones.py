@@ -1,0 +1,476 @@
+"""What every network has in common: three outputs and a known feature size.
+
+Plain convolutional networks: a small one for images like 8x8 digits and the 13-layer one of the Split-PU paper.
+
+A plain network for vectors; images are flattened.
+
+ResNet-18, with the weight names everybody uses, so that weights trained elsewhere fit in (all but the head).
+
+Batch normalisation folded into the layer before it: outside training both are linear, so one layer does for two.
+
+Several networks that speak as one.
+
+The paper's network for volumes: every slice through one ResNet-18, then attention among the slices of a patient.
+"""
+
+import copy
+import itertools
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from splitpu.kernels.batch_norm import normalise
+from splitpu.kernels.convolution import convolve
+
+
+class Outputs(NamedTuple):
+    """What a network says about a batch of B samples."""
+
+    low: Tensor  # the first block's activation, compared between teacher and student
+    high: Tensor  # (B, feature_dim): the last hidden vector, compared between views
+    logit: Tensor  # (B,): above zero means positive
+
+
+class Backbone(nn.Module):
+    """A network whose `forward` returns `Outputs` and whose `high` is `feature_dim` wide."""
+
+    feature_dim: int
+    # Whether the gradient that `forward` sends back to `low` is a tensor that no other layer is given, too. It is where
+    # `low` goes into a convolution, or into several layers; not where it is only added to something.
+    low_gradient_is_own = False
+    # Whether its convolutions and linear layers look at their weights only when they are called: then copies in half
+    # precision can stand in for them during `forward`.
+    reads_weights_when_called = False
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The `low` output alone. Networks that can stop after their first block override this."""
+        low: Tensor = self(batch).low
+        return low
+
+
+def flat_size(input_shape: tuple[int, ...]) -> int:
+    """Return how many numbers one sample holds."""
+    return math.prod(input_shape)
+
+
+def network_input_shape(input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of one sample as a network sees it: (H, W, C) becomes (C, H, W).
+
+    Slices of a volume have one channel more, which says whether they are there: (S, H, W, C) becomes (S, C + 1, H, W).
+
+    >>> network_input_shape((32, 48, 3))
+    (3, 32, 48)
+    >>> network_input_shape((20,))
+    (20,)
+    """
+    if len(input_shape) == 1:
+        return input_shape
+    height, width, channels = input_shape[-3:]
+    if len(input_shape) == 4:
+        return input_shape[0], channels + 1, height, width
+    return channels, height, width
+
+
+class PlainCNN(Backbone):
+    """Convolutions one after the other, then hidden layers on the flattened map; low = the first block."""
+
+    low_gradient_is_own = True
+    reads_weights_when_called = True
+
+    first: nn.Module
+    rest: nn.Module
+    hidden: nn.Module
+    head: nn.Module
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first block alone."""
+        low: Tensor = self.first(batch)
+        return low
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of images."""
+        low = self.low_features(batch)
+        high = self.hidden(self.rest(low).flatten(1))
+        return Outputs(low, high, self.head(high).squeeze(1))
+
+
+class SmallCNN(PlainCNN):
+    """Three convolutions and a hidden layer. Flattened rather than pooled: in a tiny image, where matters."""
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        """Build for images of shape (H, W, C)."""
+        super().__init__()
+        height, width, channels = input_shape
+        self.feature_dim = 128
+        self.first = ConvolutionBlock(channels, 32)
+        self.rest = nn.Sequential(ConvolutionBlock(32, 64, stride=2), ConvolutionBlock(64, 64))
+        self.hidden = nn.Sequential(
+            nn.Linear(64 * _halved(height) * _halved(width), self.feature_dim, bias=False),
+            nn.BatchNorm1d(self.feature_dim),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(self.feature_dim, 1)
+
+
+class CNN13(PlainCNN):
+    """The paper's network: nine convolutions, two hidden layers of 1000; low = the first convolution's block."""
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        """Build for images of shape (H, W, C)."""
+        super().__init__()
+        height, width, channels = input_shape
+        self.feature_dim = 1000
+        self.first = ConvolutionBlock(channels, 96)
+        self.rest = nn.Sequential(
+            ConvolutionBlock(96, 96),
+            ConvolutionBlock(96, 96, stride=2),
+            ConvolutionBlock(96, 192),
+            ConvolutionBlock(192, 192),
+            ConvolutionBlock(192, 192, stride=2),
+            ConvolutionBlock(192, 192),
+            ConvolutionBlock(192, 192, kernel=1),
+            ConvolutionBlock(192, 10, kernel=1),
+        )
+        flattened = 10 * _halved(_halved(height)) * _halved(_halved(width))
+        self.hidden = nn.Sequential(
+            nn.Linear(flattened, self.feature_dim),
+            nn.ReLU(),
+            nn.Linear(self.feature_dim, self.feature_dim),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(self.feature_dim, 1)
+
+
+class ConvolutionBlock(nn.Sequential):
+    """Convolution, batch normalisation, ReLU, one after the other; on a GPU the last two are one."""
+
+    def __init__(self, inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> None:
+        """Build; without a bias, which the batch normalisation would take away again."""
+        super().__init__(
+            nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+        )
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Return the block's output."""
+        convolution, norm, _ = self
+        assert isinstance(convolution, nn.Conv2d)
+        return normalise(norm, convolve(convolution, batch))
+
+
+def _halved(side: int) -> int:
+    """The side of an image after a padded 3x3 convolution of stride 2."""
+    return (side + 1) // 2
+
+
+WIDTH = 256
+
+
+class MLP(Backbone):
+    """Three hidden layers of one width, each with batch normalisation; low = the first, high = the last."""
+
+    reads_weights_when_called = True
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        """Build for samples of this shape."""
+        super().__init__()
+        self.feature_dim = WIDTH
+        self.first = _hidden_layer(flat_size(input_shape), WIDTH)
+        self.rest = nn.Sequential(_hidden_layer(WIDTH, WIDTH), _hidden_layer(WIDTH, WIDTH))
+        self.head = nn.Linear(WIDTH, 1)
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first block alone."""
+        low: Tensor = self.first(batch.flatten(1))
+        return low
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of vectors or images."""
+        low = self.low_features(batch)
+        high = self.rest(low)
+        return Outputs(low, high, self.head(high).squeeze(1))
+
+
+def _hidden_layer(inputs: int, outputs: int) -> nn.Sequential:
+    # No bias: the batch normalisation that follows would take it away again.
+    return nn.Sequential(nn.Linear(inputs, outputs, bias=False), nn.BatchNorm1d(outputs), nn.ReLU())
+
+
+SMALL_IMAGE_BELOW = 64  # pixels of the shorter side
+
+
+class ResNet18(Backbone):
+    """Eight residual blocks in four layers; low = the first convolution's block, high = the pooled 512 channels."""
+
+    low_gradient_is_own = True
+    reads_weights_when_called = True
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        """Build for images of shape (H, W, C); small ones keep their resolution through the stem."""
+        super().__init__()
+        height, width, channels = input_shape
+        self.feature_dim = 512
+        self.is_small = min(height, width) < SMALL_IMAGE_BELOW
+        if self.is_small:
+            self.conv1 = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
+        else:
+            self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = _layer(64, 64, stride=1)
+        self.layer2 = _layer(64, 128, stride=2)
+        self.layer3 = _layer(128, 256, stride=2)
+        self.layer4 = _layer(256, 512, stride=2)
+        self.fc = nn.Linear(self.feature_dim, 1)
+        self._initialise()
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first convolution's block alone."""
+        return normalise(self.bn1, convolve(self.conv1, batch))
+
+    def features(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        """The low and the high features, for whoever has a head of its own."""
+        low = self.low_features(batch)
+        hidden = low if self.is_small else nn.functional.max_pool2d(low, 3, stride=2, padding=1)
+        hidden = self.layer4(self.layer3(self.layer2(self.layer1(hidden))))
+        return low, hidden.mean(dim=(2, 3))
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for a batch of images."""
+        low, high = self.features(batch)
+        return Outputs(low, high, self.fc(high).squeeze(1))
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a way round them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        """Build; the way round is a 1x1 convolution where the shape changes."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample: nn.Sequential | None = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Return the block's output."""
+        straight = batch
+        if self.downsample is not None:
+            convolution, norm = self.downsample
+            assert isinstance(convolution, nn.Conv2d)
+            straight = normalise(norm, convolve(convolution, batch), relu=False)
+        hidden = normalise(self.bn1, convolve(self.conv1, batch))
+        return normalise(self.bn2, convolve(self.conv2, hidden), added=straight)
+
+
+def _layer(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
+    return nn.Sequential(BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1))
+
+
+_IN_ORDER = (nn.Sequential.forward, ConvolutionBlock.forward)  # forward passes that run their layers one by one
+
+
+def folded(network: nn.Module) -> nn.Module:
+    """A copy in eval mode with every batch norm folded away that directly follows a convolution or a linear layer.
+
+    Only where the order is certain: inside an `nn.Sequential`, and in our own residual network. Elsewhere a module's
+    forward pass may do anything between two layers, and the batch norm stays. So it does where weights are used twice.
+    """
+    copied = copy.deepcopy(network).eval()
+    if _uses_weights_twice(copied):
+        return copied
+    for module in copied.modules():
+        if isinstance(module, nn.Sequential) and type(module).forward in _IN_ORDER:
+            names = list(module._modules)
+            for first, second in itertools.pairwise(names):
+                _fold_pair(module, first, second)
+        elif isinstance(module, ResNet18):
+            _fold_pair(module, "conv1", "bn1")
+        elif isinstance(module, BasicBlock):
+            _fold_pair(module, "conv1", "bn1")
+            _fold_pair(module, "conv2", "bn2")
+    return copied
+
+
+def _uses_weights_twice(network: nn.Module) -> bool:
+    every, single = network.named_parameters(remove_duplicate=False), network.named_parameters()
+    return len(list(every)) != len(list(single))
+
+
+@torch.no_grad()
+def _fold_pair(parent: nn.Module, first: str, second: str) -> None:
+    layer, norm = getattr(parent, first), getattr(parent, second)
+    if not isinstance(layer, nn.Conv2d | nn.Linear) or not isinstance(norm, _BatchNorm):
+        return
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None or layer._forward_hooks or norm._forward_hooks:
+        return
+    if layer.weight.shape[0] != norm.num_features:  # a batch norm of rows of vectors counts another axis
+        return
+    # In double precision: the quotient multiplies whole weights, so its rounding would be in every output.
+    scale = torch.rsqrt(variance.double() + norm.eps)
+    if norm.weight is not None:
+        scale = scale * norm.weight.double()
+    bias = torch.zeros_like(mean) if layer.bias is None else layer.bias
+    shift = (bias.double() - mean.double()) * scale
+    if norm.bias is not None:
+        shift = shift + norm.bias.double()
+    weight = layer.weight.double() * scale.view(-1, *(1 for _ in layer.weight.shape[1:]))
+    layer.weight = nn.Parameter(weight.to(layer.weight.dtype), requires_grad=False)
+    layer.bias = nn.Parameter(shift.to(layer.weight.dtype), requires_grad=False)
+    setattr(parent, second, nn.Identity())
+
+
+class Ensemble(Backbone):
+    """Its probability is the mean of its members'; its features are those of the first member."""
+
+    def __init__(self, members: list[Backbone]) -> None:
+        """Join networks of one kind; their weights stay their own."""
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.feature_dim = members[0].feature_dim
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first member's."""
+        first: Backbone = self.members[0]  # type: ignore[assignment]
+        return first.low_features(batch)
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the logit of the mean probability."""
+        outputs: list[Outputs] = [member(batch) for member in self.members]
+        logits = torch.stack([one.logit if one.logit.dtype == torch.float64 else one.logit.float() for one in outputs])
+        return Outputs(outputs[0].low, outputs[0].high, mean_probability_logit(logits))
+
+
+def mean_probability_logit(logits: Tensor) -> Tensor:
+    """The logit of the mean probability, over the first axis; exact where every probability rounds to zero or one.
+
+    >>> mean_probability_logit(torch.tensor([[50.0, 0.0], [50.0, 0.0]]))
+    tensor([50.,  0.])
+    """
+    positive = torch.logsumexp(functional.logsigmoid(logits), 0)
+    return positive - torch.logsumexp(functional.logsigmoid(-logits), 0)
+
+
+def member_count(names: list[str]) -> int:
+    """How many members the names of stored weights tell of; 0 = these are no ensemble's.
+
+    >>> member_count(["members.0.head.weight", "members.1.head.weight"]), member_count(["head.weight"])
+    (2, 0)
+    """
+    return len({name.split(".")[1] for name in names if name.startswith("members.")})
+
+
+HEADS = 8
+
+
+class SlicesResNet18(Backbone):
+    """A shared ResNet-18, multi-head attention over the slices, their mean, a classifier.
+
+    low = the first block of every slice (B, S, 64, H', W'), 0 for slices that are not there; high = the pooled 512.
+
+    Slices that only fill up a shorter volume change nothing: attention and mean leave them out. Their places in the
+    batch that goes through the ResNet are taken by slices of the same patient, in turn. So all shapes are the same at
+    every step, which a captured CUDA graph needs, and batch normalisation never sees a slice that does not exist; in
+    its statistics every patient weighs the same, however many slices it has.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        """Build for volumes of shape (S, H, W, C); the number of slices may be another at every call."""
+        super().__init__()
+        self.encoder = ResNet18(input_shape[1:])
+        self.feature_dim = self.encoder.feature_dim
+        del self.encoder.fc  # one decision a patient, not one a slice
+        self.attention = SliceAttention(self.feature_dim, HEADS)
+        self.head = nn.Linear(self.feature_dim, 1)
+
+    def low_features(self, batch: Tensor) -> Tensor:
+        """The first block of every slice alone."""
+        slices, there = _slices_and_presence(batch)
+        return self._low_of_patients(self.encoder.low_features(slices), there)
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the outputs for volumes as views give them: (B, S, C + 1, H, W), the last channel for presence."""
+        slices, there = _slices_and_presence(batch)
+        low, described = self.encoder.features(slices)
+        high = masked_mean(self.attention(described.view(*there.shape, -1), there), there)
+        return Outputs(self._low_of_patients(low, there), high, self.head(high).squeeze(1))
+
+    def _low_of_patients(self, low: Tensor, there: Tensor) -> Tensor:
+        stacked = low.reshape(*there.shape, *low.shape[1:])
+        return stacked * there[:, :, None, None, None].to(low.dtype)
+
+
+class SliceAttention(nn.Module):
+    """Every slice looks at all slices of its patient and adds what it finds to itself."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        """Build; the last layer starts small, so that at first a patient is little more than the mean of its slices."""
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(width)
+        self.question_key_value = nn.Linear(width, 3 * width)
+        self.answer = nn.Linear(width, width)
+        nn.init.xavier_uniform_(self.question_key_value.weight)
+        nn.init.xavier_uniform_(self.answer.weight, gain=0.1)
+        for layer in (self.question_key_value, self.answer):
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, slices: Tensor, there: Tensor) -> Tensor:
+        """Slices (B, S, width) -> the same, each knowing the others; those that are not there are not looked at."""
+        patients, count, width = slices.shape
+        joined = self.question_key_value(self.norm(slices)).view(patients, count, 3, self.heads, width // self.heads)
+        question, key, value = joined.permute(2, 0, 3, 1, 4)  # (B, heads, S, width / heads) each
+        found = functional.scaled_dot_product_attention(question, key, value, attn_mask=there[:, None, None, :])
+        answer: Tensor = self.answer(found.transpose(1, 2).flatten(2))
+        return slices + answer
+
+
+def masked_mean(slices: Tensor, there: Tensor) -> Tensor:
+    """The mean over the slices (B, S, width) that are there.
+
+    >>> masked_mean(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]]))
+    tensor([[3.]])
+    """
+    weight = there.to(slices.dtype).unsqueeze(2)
+    return (slices * weight).sum(dim=1) / weight.sum(dim=1)
+
+
+def stand_ins(there: Tensor) -> Tensor:
+    """For every place (B, S) the slice of its patient to use there: itself, or another in turn where there is none.
+
+    >>> stand_ins(torch.tensor([[True, False, True, False, False]])).tolist()
+    [[0, 2, 2, 2, 0]]
+    """
+    places = torch.arange(there.shape[1], device=there.device).expand_as(there)
+    numbered = there.cumsum(dim=1)
+    wanted = places % numbered[:, -1:] + 1
+    # The wanted-th slice that is there comes after as many places as have seen fewer; no sort, nothing of free length.
+    found = (numbered[:, None, :] < wanted[:, :, None]).sum(dim=2)
+    return torch.where(there, places, found)
+
+
+def _slices_and_presence(batch: Tensor) -> tuple[Tensor, Tensor]:
+    """All slices of all patients (B * S, C, H, W), with stand-ins, and which of them are there (B, S)."""
+    patients, count = batch.shape[:2]
+    there = batch[:, :, -1, 0, 0] > 0
+    # A volume of zeros alone has one slice, which is blank: nothing here may divide by zero.
+    first = torch.arange(count, device=batch.device) == 0
+    there = there | (first & ~there.any(dim=1, keepdim=True))
+    rows = torch.arange(patients, device=batch.device)[:, None] * count + stand_ins(there)
+    slices = batch[:, :, :-1].flatten(0, 1).index_select(0, rows.flatten())
+    return slices.contiguous(memory_format=torch.channels_last), there

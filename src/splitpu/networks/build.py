@@ -1,0 +1,233 @@
+"""From a name to a network. Every network returns `Outputs(low, high, logit)` and knows its `feature_dim`.
+
+Weights are drawn from torch's global generator when a network is built: seed it before.
+
+How fresh networks are made from what the user gave, and what tells one such recipe from another.
+
+The file of weights that a run starts from: checked before the run, and again when it is resumed.
+"""
+
+import copy
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.parse import unknown_name
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.errors import InputError
+from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesResNet18, SmallCNN
+from splitpu.networks.backbones import Backbone as BackboneNetwork
+from splitpu.networks.custom import as_backbone
+from splitpu.networks.pretrained import (
+    WORD,
+    PretrainedWeights,
+    imagenet_weights,
+    pretrainable,
+    read_pretrained,
+    resnet_inside,
+    transfer,
+)
+from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
+
+FEW_IMAGES = 2_000  # fewer than that are few
+
+_BUILDERS: dict[str, Callable[[tuple[int, ...]], Backbone]] = {
+    "mlp": MLP,
+    "cnn-small": SmallCNN,
+    "cnn13": CNN13,
+    "resnet18": ResNet18,
+    "slices-resnet18": SlicesResNet18,
+}
+_VECTOR_NETWORKS, _VOLUME_NETWORKS = {"mlp"}, {"slices-resnet18"}
+
+
+def network_names() -> tuple[str, ...]:
+    """Return the names `build_network` knows besides "auto".
+
+    >>> network_names()
+    ('mlp', 'cnn-small', 'cnn13', 'resnet18', 'slices-resnet18')
+    """
+    return tuple(_BUILDERS)
+
+
+def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES) -> str:
+    """Return the network that "auto" stands for: by kind of sample and, for images, by longer side and number.
+
+    From a few hundred images a large network learns no more than a small one, and takes ten times as long without a
+    GPU (docs/LOG.md).
+
+    >>> choose_network((20,)), choose_network((8, 8, 1)), choose_network((32, 32, 3)), choose_network((224, 224, 3))
+    ('mlp', 'cnn-small', 'cnn13', 'resnet18')
+    >>> choose_network((32, 32, 3), rows=540)
+    'cnn-small'
+    """
+    if len(input_shape) == 1:
+        return "mlp"
+    if len(input_shape) == 4:
+        return "slices-resnet18"
+    side = max(input_shape[:2])
+    if side < 24 or (side <= 48 and rows < FEW_IMAGES):
+        return "cnn-small"
+    return "cnn13" if side <= 48 else "resnet18"
+
+
+def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
+    """Build a network by name for samples of one shape, (d,), (H, W, C) or (S, H, W, C), by which "auto" chooses.
+
+    >>> build_network("auto", (20,)).feature_dim
+    256
+    """
+    if name == "auto":
+        name = choose_network(input_shape)
+    if name not in _BUILDERS:
+        raise unknown_name("network", name, ("auto", *_BUILDERS))
+    if len(input_shape) == 1 and name not in _VECTOR_NETWORKS:
+        raise InputError(
+            f"network {name!r} needs images, but the data are vectors of {input_shape[0]} features: use 'mlp' or 'auto'"
+        )
+    if (len(input_shape) == 4) != (name in _VOLUME_NETWORKS):
+        needed, given = ("volumes", "no volumes") if name in _VOLUME_NETWORKS else ("single samples", "volumes")
+        raise InputError(f"network {name!r} is for {needed}, but the data are {given}: use 'auto'")
+    with float32_by_default():
+        return _BUILDERS[name](input_shape)
+
+
+NetworkChoice = str | nn.Module | Callable[[], nn.Module]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the repr of an object, another one every time
+
+
+@dataclass(frozen=True)
+class NetworkRecipe:
+    """How to make a fresh network, and the name that stands for it in files.
+
+    Names of users' own networks say little: their `mark` tells two of one name apart.
+    """
+
+    name: str
+    build: Callable[[], BackboneNetwork]
+    mark: Callable[[], str] | None = None
+
+
+def network_recipe(
+    backbone: NetworkChoice,
+    preprocessing: Preprocessing,
+    layers: tuple[str, str] | None = None,
+    weights: PretrainedWeights | None = None,
+    *,
+    rows: int = FEW_IMAGES,
+) -> NetworkRecipe:
+    """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
+
+    A network given as an object is copied as it is for every stage, weights included, so pretrained weights are kept;
+    a function is called for every stage, so each starts anew. Weights from a file are for the ResNet-18, be it a whole
+    network or the part of one that looks at slices.
+    """
+    shape = preprocessing.shape
+    if layers is not None and (weights is not None or isinstance(backbone, str)):
+        raise InputError(
+            f"layers={layers!r} is for a network of your own; a network of ours knows its layers: leave layers out"
+        )
+    if weights is not None:
+        name = pretrainable(shape)
+        return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
+    if isinstance(backbone, str):
+        name = choose_network(shape, rows) if backbone == "auto" else backbone
+        with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
+            build_network(name, shape)
+        return NetworkRecipe(name, lambda: build_network(name, shape))
+    low, high = _two_layers(layers)
+    if isinstance(backbone, nn.Module):
+        own = as_backbone(backbone, shape, low=low, high=high)
+        mark = cache(lambda: _digest(own, layers, with_weights=True))
+        return NetworkRecipe(f"own:{type(backbone).__name__}", lambda: copy.deepcopy(own), mark)
+    if not callable(backbone):
+        raise InputError(
+            f"backbone={backbone!r} is not a network: give a name (auto, {', '.join(network_names())}), a "
+            "torch.nn.Module or a function that makes one"
+        )
+    make = backbone
+
+    def build() -> BackboneNetwork:
+        with usual_torch():
+            return as_backbone(make(), shape, low=low, high=high)
+
+    def structure() -> str:
+        with seeded(0, "mark"):  # what it starts from follows from the run's own seed
+            return _digest(build(), layers, with_weights=False)
+
+    label = getattr(make, "__name__", type(make).__name__)
+    return NetworkRecipe(f"own:{label}", build, cache(structure))
+
+
+def refuse_frozen(network: nn.Module) -> None:
+    """Refuse a network that no training could change."""
+    weights = list(network.parameters())
+    if any(one.requires_grad for one in weights):
+        return
+    wrong = "has all its weights frozen" if weights else "has no weights"
+    raise InputError(
+        f"your network {wrong}, so there is nothing to train: give it layers whose weights require gradients "
+        "(requires_grad_(True))"
+    )
+
+
+def _two_layers(layers: Any) -> tuple[str, str] | tuple[None, None]:
+    if layers is None:
+        return None, None
+    named = isinstance(layers, tuple | list) and all(isinstance(name, str) for name in layers)
+    if not named or len(layers) != 2:
+        raise InputError(
+            f"layers={layers!r} does not name two layers: give the names of the first block and of the last hidden "
+            'layer, as in layers=("0", "3")'
+        )
+    return layers[0], layers[1]
+
+
+def _digest(network: nn.Module, layers: Any, *, with_weights: bool) -> str:
+    """A checksum of the layers a network is made of and, where they are its own, of the weights it starts from."""
+    words = f"{layers!r} {_ADDRESS.sub('', repr(network))}"
+    digest = hashlib.sha256(words.encode())
+    for name, value in network.state_dict().items() if with_weights else ():
+        if isinstance(value, Tensor):
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> BackboneNetwork:
+    network = build_network(name, shape)
+    transfer(weights, resnet_inside(network))
+    return network
+
+
+def weights_file(given: Path | None) -> Path | None:
+    """The file that was given, or the one that a word stands for: found out before anything that takes long."""
+    return imagenet_weights() if given is not None and str(given) == WORD and not given.exists() else given
+
+
+def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Try the weights on a network for these data; gives what the request remembers of them."""
+    name = pretrainable(shape)
+    if backbone not in ("auto", name):
+        raise InputError(f"--weights are for {name}, not for {backbone}; leave out one of the two options.")
+    if len(shape) == 1:
+        raise InputError("--weights are for images, but the data are vectors; leave the option out.")
+    weights = read_pretrained(path)
+    done = transfer(weights, resnet_inside(build_network(name, shape)))
+    return {"path": str(path.resolve()), "checksum": weights.checksum, "in_words": done.in_words()}
+
+
+def same_weights(remembered: dict[str, Any]) -> PretrainedWeights:
+    """The weights of the run, refused if the file changed since."""
+    weights = read_pretrained(Path(remembered["path"]))
+    if weights.checksum != remembered["checksum"]:
+        raise InputError(f"the weights in {weights.path} changed since the run began; restore them or start a new run.")
+    return weights

@@ -1,0 +1,152 @@
+"""What a report is made of: plain values, so that the page can be drawn without torch and without the run folder.
+
+Words and numbers as the page writes them; the only door through which names from the data enter it.
+"""
+
+import html
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One row of the data as a gallery shows it: what it is, and what teacher and student made of it."""
+
+    name: str
+    teacher_probability: float
+    student_probability: float
+    pixels: npt.NDArray[np.uint8] | None = None  # (H, W, C)
+    values: tuple[tuple[str, float], ...] | None = None  # (feature name, value)
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """How one round told easy samples from hard ones."""
+
+    number: int
+    tau: float
+    agreement: tuple[float, ...]  # with the teacher, after each epoch of the temporary network
+    stopped_epoch: int
+    reached: bool  # False: tau was never reached and the best epoch had to do
+    easy: int
+    hard: int
+    noise: Mapping[str, float] | None = None  # share of wrong teacher labels in "easy", "hard", "all"; needs the truth
+    taken: bool = True  # False: the student learned nothing, and its teacher stayed
+    unsure: int = 0  # hard samples that were learned, but less surely than others
+
+
+@dataclass(frozen=True, eq=False)
+class ReportData:
+    """Everything the page shows."""
+
+    title: str
+    asked: Mapping[str, str]  # in the order to be shown
+    figures: Sequence[Mapping[str, Any]]  # one row a model, the base first, the last student last
+    rounds: tuple[RoundReport, ...]
+    history: Sequence[Mapping[str, Any]]  # the lines of metrics.jsonl
+    probabilities: npt.NDArray[np.floating[Any]]  # of the final model, on the unlabelled rows
+    prior: float
+    expected_positive_share: float  # what the prior makes of the unlabelled rows
+    threshold: float
+    easiest: tuple[Sample, ...]
+    hardest: tuple[Sample, ...]
+    warnings: tuple[str, ...]
+    config_text: str  # TOML
+    environment: Mapping[str, str]
+    method: str = "Split-PU"
+    prior_table: Sequence[Mapping[str, Any]] = ()  # name, value, low, high of every estimator, the used one first
+    reliability: Sequence[Mapping[str, float]] = ()  # low, high, share, promised, estimated of every bin
+    reliability_rows: str = ""  # the sentence that says which rows these are
+    final: str = ""  # the name among the figures of the model that predicts; the last one if not given
+    calibrated: bool = False  # all probabilities, the teacher's too, by the map of the final model
+
+    @property
+    def last_taken(self) -> int | None:
+        """The number of the last round whose student was taken."""
+        return max((one.number for one in self.rounds if one.taken), default=None)
+
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
+MISSING = "\N{EN DASH}"
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+
+
+def escape(text: object) -> str:
+    """Make any text safe between tags and inside quoted attributes; names from the data are not to be trusted.
+
+    >>> escape('<script>"')
+    '&lt;script&gt;&quot;'
+    """
+    # File names may carry lone surrogates, which UTF-8 cannot write, and control characters, which XML forbids.
+    writable = str(text).encode("utf-8", "replace").decode("utf-8")
+    return html.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", writable), quote=True)
+
+
+def name(text: object) -> str:
+    """Escape a name and isolate its writing direction, so that a right-to-left mark cannot turn the page around it."""
+    return f"<bdi>{escape(text)}</bdi>"
+
+
+def shorten(text: str, longest: int) -> str:
+    """Cut a text that has no room.
+
+    >>> shorten("prediction", 6)
+    'predi…'
+    """
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def percent(share: float, decimals: int = 1) -> str:
+    """Write a share as a percentage.
+
+    >>> percent(0.3984).replace(NO_BREAK, " ")
+    '39.8 %'
+    """
+    return f"{100 * share:.{decimals}f}{NO_BREAK}%" if math.isfinite(share) else MISSING
+
+
+def count(number: int, thing: str = "") -> str:
+    """Write a number of things, with its plural.
+
+    >>> count(35880), count(1, "round").replace(NO_BREAK, " ")
+    ('35,880', '1 round')
+    """
+    if not thing:
+        return f"{number:,}"
+    return f"{number:,}{NO_BREAK}{thing}{'' if number == 1 else 's'}"
+
+
+def decimal(number: float, digits: int = 3) -> str:
+    """Write a number to a few significant digits.
+
+    >>> decimal(0.123456), decimal(float("nan")) == MISSING
+    ('0.123', True)
+    """
+    return f"{number:.{digits}g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(number) else MISSING
+
+
+def probability(number: float) -> str:
+    """Write a probability; rounding never turns an almost certain one into a certain one.
+
+    >>> probability(0.9999), probability(0.5), probability(1.0)
+    ('>0.999', '0.500', '1.000')
+    """
+    if not math.isfinite(number):
+        return MISSING
+    if 0.9995 <= number < 1:
+        return ">0.999"
+    if 0 < number < 0.0005:
+        return "<0.001"
+    return f"{number:.3f}"
+
+
+def facts(pairs: list[tuple[str, str]]) -> str:
+    """Lay out named facts as a description list."""
+    rows = "".join(f"<div><dt>{escape(label)}</dt><dd>{name(value)}</dd></div>" for label, value in pairs)
+    return f'<dl class="facts">{rows}</dl>'

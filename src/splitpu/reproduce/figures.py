@@ -1,0 +1,416 @@
+"""Two detectors of wrong labels, to show what they can and cannot find among easy samples.
+
+Looking over the shoulder of a stage: figures taken after each of its epochs, without changing what it learns.
+
+What each figure of the paper is drawn from: a part of the method is run and looked at, with the truth at hand.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitpu.engine.inference import training_logits
+from splitpu.engine.loop import Engine
+from splitpu.engine.stage import EpochRecord, Stage, StageOutcome
+from splitpu.errors import InputError
+from splitpu.methods.base_model import train_base
+from splitpu.methods.context import Context, Student, Teacher
+from splitpu.methods.split import SplitResult, split_unlabelled
+from splitpu.methods.split_pu import train_student
+
+COMPONENTS = 64  # principal components that the penalised regression sees of a feature
+PIECE = 4000  # samples that are regressed together
+_PATH_STEPS = 40
+_PATH_END = 0.05  # the path ends at this share of the penalty at which the first sample enters
+_SWEEPS = 25  # proximal steps at each penalty, each path point starting from the one before
+
+
+def penalised_regression_suspicion(features: Tensor, labels: Tensor, seed: int = 0) -> Tensor:
+    """Give every sample the penalty at which SPR first takes its label for noise: the larger, the more suspect.
+
+    A linear model explains one-hot labels by features, and each sample may deviate from it by a shift of its own that
+    costs its length: `min |Y - X B - S|^2 / 2 + penalty * sum |S_i|`. From a high penalty downwards, the samples whose
+    shift leaves zero first fit their label worst. Many samples are regressed in random pieces.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(features), generator=generator).to(features.device)
+    pieces = order.chunk(max(1, round(len(features) / PIECE)))
+    suspicion = torch.zeros(len(features), dtype=torch.float64, device=features.device)
+    reduced = _principal_components(features.double(), min(COMPONENTS, features.shape[1]))
+    for rows in pieces:
+        suspicion[rows] = _entry_penalties(reduced[rows], labels[rows])
+    return suspicion
+
+
+def _principal_components(features: Tensor, count: int) -> Tensor:
+    centred = features - features.mean(0)
+    directions: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
+    return centred @ directions[:, -count:]
+
+
+def _entry_penalties(features: Tensor, labels: Tensor) -> Tensor:
+    """Follow the regularisation path of one piece by proximal gradient steps, warm-started from point to point."""
+    constant = torch.ones(len(features), 1, dtype=features.dtype, device=features.device)
+    # Only the space that the features span matters; an orthonormal basis of it makes every step one of length 1.
+    basis, sizes, _ = torch.linalg.svd(torch.cat([features, constant], 1), full_matrices=False)
+    basis = basis[:, sizes > 1e-9 * sizes[0]]
+    targets = functional.one_hot(labels.long(), 2).to(features.dtype)
+    unexplained = targets - basis @ (basis.T @ targets)
+    highest = float(unexplained.norm(dim=1).max())
+    entered = torch.zeros(len(features), dtype=features.dtype, device=features.device)
+    shifts = torch.zeros_like(targets)
+    for step in range(_PATH_STEPS):
+        penalty = highest * _PATH_END ** (step / (_PATH_STEPS - 1))
+        for _ in range(_SWEEPS):
+            # A step down the gradient (I - H)(S - Y) of the squared error, H the projection on the features' span.
+            moved = basis @ (basis.T @ shifts) + unexplained
+            length = moved.norm(dim=1, keepdim=True).clamp_min(1e-300)
+            shifts = moved * (1 - penalty / length).clamp_min(0)
+        newly = (shifts.norm(dim=1) > 0) & (entered == 0)
+        entered[newly] = penalty
+    return entered
+
+
+def first_convolution(network: nn.Module) -> nn.Conv2d:
+    """The layer whose gradients are looked at."""
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d) and layer.groups == 1 and isinstance(layer.padding, tuple):
+            return layer
+    raise InputError(f"{type(network).__name__} has no plain convolution; compare an image network instead")
+
+
+def first_convolution_gradients(network: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy's gradient with respect to the first convolution's weights, sample by sample.
+
+    In eval mode samples do not see one another, so that the gradient at the layer's output, taken for the whole batch
+    at once, holds one gradient a sample; weights and patches of the input give the rest. Returns (B, *weight.shape).
+    """
+    layer = first_convolution(network)
+    seen: list[Tensor] = []
+    handle = layer.register_forward_hook(lambda _, arguments, output: seen.extend([arguments[0], output]))
+    try:
+        network.eval()
+        with torch.enable_grad():
+            # Where no weight asks for gradients, the input does, so that there is a graph at all.
+            logit = network(inputs.detach().requires_grad_()).logit.float()
+            loss = functional.binary_cross_entropy_with_logits(logit, targets.to(logit.dtype), reduction="sum")
+            (at_output,) = torch.autograd.grad(loss, seen[1])
+    finally:
+        handle.remove()
+    padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)  # as first_convolution made sure
+    patches = functional.unfold(
+        seen[0].detach(), layer.kernel_size, dilation=layer.dilation, padding=padding, stride=layer.stride
+    )
+    return torch.einsum("nol,npl->nop", at_output.flatten(2), patches).view(len(inputs), *layer.weight.shape)
+
+
+def coherence(gradients: Tensor) -> Tensor:
+    """Cosine between each sample's gradient and the mean gradient: a low one makes a sample suspect."""
+    flat = gradients.flatten(1).double()
+    return functional.cosine_similarity(flat, flat.mean(0, keepdim=True), dim=1)
+
+
+# Figures of one epoch, given the stage's module and the epoch's number; an empty list leaves the epoch out.
+Look = Callable[[Any, int], list[float]]
+
+
+class WatchingEngine(Engine):
+    """An engine that takes figures after the epochs of chosen stages and keeps them with the stage's checkpoint."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._looks: dict[str, dict[str, Look]] = {}  # by stage and purpose
+        self._seen: dict[tuple[str, str], list[list[float]]] = {}
+
+    def watch(self, stage: str, **looks: Look) -> None:
+        """Look at the stage of this name for these purposes, which become part of its checkpoint's name."""
+        self._looks[stage] = looks
+
+    def seen(self, stage: str, purpose: str) -> list[list[float]]:
+        """What was seen: one row an epoch, its number first."""
+        return self._seen[stage, purpose]
+
+    def run(self, stage: Stage) -> StageOutcome:
+        """Train as always, with a look after each epoch."""
+        if stage.name not in self._looks:
+            return super().run(stage)
+        looks = self._looks[stage.name]
+        # Under a name of its own: a checkpoint of the same stage that nobody watched holds no figures.
+        stage.identity = {**stage.identity, "watched for": ", ".join(sorted(looks))}
+        stage.after_epoch = _looking(stage, looks)
+        outcome = super().run(stage)
+        for purpose in looks:
+            self._seen[stage.name, purpose] = outcome.memory[_place(purpose)].tolist()
+        return outcome
+
+
+def _looking(stage: Stage, looks: Mapping[str, Look]) -> Callable[[EpochRecord, dict[str, Tensor]], bool]:
+    before = stage.after_epoch
+
+    def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+        stopped = before(record, memory) if before is not None else False
+        for purpose, look in looks.items():
+            row, place = look(stage.task.module, record.epoch), _place(purpose)
+            if row:
+                new = torch.tensor([[float(record.epoch), *row]], dtype=torch.float64)
+                memory[place] = torch.cat([memory[place].cpu(), new]) if place in memory else new
+        return stopped
+
+    return after_epoch
+
+
+def _place(purpose: str) -> str:
+    """Where figures are kept in a stage's memory."""
+    return f"seen {purpose}"
+
+
+Series = dict[str, Any]
+Bools = npt.NDArray[np.bool_]
+
+LOOK_EVERY = 10  # epochs between two regressions of SPR
+MOST_SAMPLES = 12_000  # of the easy set that a detector sees
+SUSPECTED_SHARE = 0.1
+SHOWN_EACH = 10  # samples in a group of the gallery
+_CHUNK = 256
+_STUDENT = "round1.student"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A figure's data, and the models that were trained for it."""
+
+    series: Series
+    base: Teacher
+    student: Student | None = None
+    split: SplitResult | None = None
+
+
+def noise_by_tau(context: Context, engine: WatchingEngine) -> Found:
+    """Size and noise of easy and hard samples after every epoch of a temporary network that is not stopped."""
+    base = train_base(context)
+    rows = context.rows(context.data.unlabelled)
+    decision = base.probabilities[rows] > 0.5
+    noisy = decision != _truth(context)[rows]
+    name = "round1.split"
+    engine.watch(name, noise=lambda network, _: _split_figures(context, network, rows, decision, noisy))
+    split = split_unlabelled(context, base, 1)
+    columns = ("epoch", "agreement", "easy", "hard", "noisy_easy", "noisy_hard")
+    series = _columns(columns, engine.seen(name, "noise"))
+    return Found({**series, "noise_all": float(noisy.double().mean())}, base, split=split)
+
+
+def _split_figures(
+    context: Context, network: torch.nn.Module, rows: Tensor, decision: Tensor, noisy: Tensor
+) -> list[float]:
+    engine = context.engine
+    logits = training_logits(network, engine.rows, engine.views, engine.hardware)
+    easy = (logits[rows] > 0) == decision
+    counts = (easy.sum(), (~easy).sum(), (easy & noisy).sum(), (~easy & noisy).sum())
+    return [float(easy.double().mean()), *(float(count) for count in counts)]
+
+
+def learning_of_noise(context: Context, engine: WatchingEngine) -> Found:
+    """How many clean and noisy easy samples the student decides as their pseudo-labels say, epoch by epoch."""
+    first = _first_round(context, engine)
+    columns = ("epoch", "clean", "noisy", "clean_missed", "noisy_missed")
+    series = _columns(columns, engine.seen(_STUDENT, "learning"))
+    sizes = {"clean_size": int((~first.noisy).sum()), "noisy_size": int(first.noisy.sum())}
+    return first.found({**series, **sizes})
+
+
+def spr(context: Context, engine: WatchingEngine) -> Found:
+    """Rank easy samples by SPR on the student's features every few epochs, and compare with the truth."""
+    first = _first_round(context, engine)
+    _, _, noisy = first.some(context)
+    series = _columns(("epoch", "selected", "selected_noisy", "auc"), engine.seen(_STUDENT, "spr"))
+    return first.found({**series, "noise_easy": float(noisy.double().mean()), "samples": len(noisy)})
+
+
+def cgh(context: Context, engine: WatchingEngine) -> Found:
+    """Gradients of single easy samples at the end of the first round, for clean and noisy ones."""
+    first = _first_round(context, engine)
+    easy, labels, noisy = first.some(context)
+    gradients = torch.cat(
+        [
+            first_convolution_gradients(first.student.network, engine.views.plain(engine.rows.gather(rows)), target)
+            for rows, target in zip(torch.split(easy, _CHUNK), torch.split(labels, _CHUNK), strict=True)
+        ]
+    )
+    weight = gradients.flatten(1)[:, 0].double()
+    agreement = coherence(gradients)
+    selected, selected_noisy, auc = _detection(-agreement, noisy)
+    series = {
+        **_histograms(weight[~noisy].cpu().numpy(), weight[noisy].cpu().numpy()),
+        "statistics": {"clean": _statistics(weight[~noisy]), "noisy": _statistics(weight[noisy])},
+        "coherence": {"clean": _statistics(agreement[~noisy]), "noisy": _statistics(agreement[noisy])},
+        "selected": selected,
+        "selected_noisy": selected_noisy,
+        "auc": auc,
+        "noise_easy": float(noisy.double().mean()),
+        "samples": len(easy),
+    }
+    return first.found(series)
+
+
+def gallery(context: Context, engine: WatchingEngine) -> Found:
+    """Pictures of easy and hard samples of both true classes."""
+    from splitpu.evaluation.metrics import most_doubtful
+    from splitpu.report.charts import png_address
+    from splitpu.runs.report_data import surest
+
+    first = _first_round(context, engine)
+    split = first.split
+    truth = _truth(context).cpu().numpy()[split.rows]
+    said = first.student.probabilities.double().cpu().numpy()[split.rows]
+    groups = {}
+    for meaning, is_class in (("positive", truth), ("negative", ~truth)):
+        groups[f"easy, truly {meaning}"] = surest(said, split.easy & is_class, SHOWN_EACH)
+        hard = ~split.easy & is_class
+        groups[f"hard, truly {meaning}"] = most_doubtful(split.teacher_probability, said, hard, SHOWN_EACH)
+    series = {
+        group: [
+            {
+                "row": int(split.rows[i]),
+                "png": png_address(context.preprocessing.pixels(context.data.features[split.rows[i]])),
+                "teacher": round(float(split.teacher_probability[i]), 4),
+                "student": round(float(said[i]), 4),
+            }
+            for i in positions
+        ]
+        for group, positions in groups.items()
+    }
+    return first.found(series)
+
+
+FIGURES: dict[str, Callable[[Context, WatchingEngine], Found]] = {
+    "noise-by-tau": noise_by_tau,
+    "learning-of-noise": learning_of_noise,
+    "spr": spr,
+    "cgh": cgh,
+    "gallery": gallery,
+}
+
+
+@dataclass(frozen=True)
+class _FirstRound:
+    """Models and split of the first round, and of the easy samples: rows, hard pseudo-labels, whether wrong."""
+
+    base: Teacher
+    split: SplitResult
+    student: Student
+    easy: Tensor
+    labels: Tensor
+    noisy: Tensor
+
+    def found(self, series: Series) -> Found:
+        """A figure that was made of it."""
+        return Found(series, self.base, self.student, self.split)
+
+    def some(self, context: Context) -> tuple[Tensor, ...]:
+        """As many of the easy samples as a detector sees."""
+        return _some(context, self.easy, self.labels, self.noisy)
+
+
+def _first_round(context: Context, engine: WatchingEngine) -> _FirstRound:
+    """Trained for all figures at once: whichever is made first, the others find base, split and student."""
+    base = train_base(context)
+    split = split_unlabelled(context, base, 1)
+    easy = context.rows(split.rows[split.easy])
+    labels = base.probabilities[easy] > 0.5
+    noisy = labels != _truth(context)[easy]
+    some, some_labels, some_noisy = _some(context, easy, labels, noisy)
+
+    def learning(network: torch.nn.Module) -> list[float]:
+        learned = (training_logits(network, engine.rows, engine.views, engine.hardware)[easy] > 0) == labels
+        clean_missed, noisy_missed = (~learned & ~noisy).sum(), (~learned & noisy).sum()
+        shares = [float(learned[part].double().mean()) if part.any() else float("nan") for part in (~noisy, noisy)]
+        return [*shares, float(clean_missed), float(noisy_missed)]
+
+    def suspected(network: torch.nn.Module, epoch: int) -> list[float]:
+        if epoch % LOOK_EVERY and epoch != context.config.student.epochs:
+            return []
+        suspicion = penalised_regression_suspicion(_features(context, network, some), some_labels, engine.seed)
+        return _detection(suspicion, some_noisy)
+
+    engine.watch(
+        _STUDENT,
+        learning=lambda module, _: learning(module["network"]),
+        spr=lambda module, epoch: suspected(module["network"], epoch),
+    )
+    student = train_student(context, base, split, 1)
+    return _FirstRound(base, split, student, easy, labels, noisy)
+
+
+def _truth(context: Context) -> Tensor:
+    truth = context.data.truth
+    if truth is None:
+        raise ValueError("figures about noise need data with known truth")
+    return context.rows(truth)
+
+
+def _some(context: Context, *of_samples: Tensor) -> tuple[Tensor, ...]:
+    """The same few of each, in their order."""
+    count = len(of_samples[0])
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(context.engine.seed))
+    chosen = order[:MOST_SAMPLES].sort().values.to(of_samples[0].device)
+    return tuple(one[chosen] for one in of_samples)
+
+
+@torch.no_grad()
+def _features(context: Context, network: torch.nn.Module, rows: Tensor) -> Tensor:
+    engine = context.engine
+    with engine.hardware.autocast():
+        parts = [
+            network(engine.views.plain(engine.rows.gather(some))).high.float() for some in torch.split(rows, 4 * _CHUNK)
+        ]
+    return torch.cat(parts)
+
+
+def _detection(suspicion: Tensor, noisy: Tensor) -> list[float]:
+    """Size of the most suspected share, the noise in it, and how well the whole ranking tells noisy from clean."""
+    count = max(1, round(SUSPECTED_SHARE * len(noisy)))
+    suspected = suspicion.argsort(descending=True, stable=True)[:count]
+    return [float(count), float(noisy[suspected].sum()), _ranking_quality(suspicion, noisy)]
+
+
+def _ranking_quality(suspicion: Tensor, noisy: Tensor) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    if noisy.all() or not noisy.any():
+        return float("nan")
+    return float(roc_auc_score(noisy.cpu().numpy(), suspicion.double().cpu().numpy()))
+
+
+def _histograms(clean: npt.NDArray[np.float64], noisy: npt.NDArray[np.float64], bins: int = 41) -> Series:
+    """Shares in shared bins; the end ones gather the outermost hundredth, which would squeeze everything else."""
+    widest = float(np.quantile(np.abs(np.concatenate([clean, noisy])), 0.99)) or 1.0
+    edges = np.linspace(-widest, widest, bins + 1)
+    shares = {
+        name: (np.histogram(np.clip(values, -widest, widest), edges)[0] / max(len(values), 1)).tolist()
+        for name, values in (("clean_share", clean), ("noisy_share", noisy))
+    }
+    return {"middle": ((edges[:-1] + edges[1:]) / 2).tolist(), **shares}
+
+
+def _statistics(values: Tensor) -> dict[str, float]:
+    if len(values) == 0:
+        return {"count": 0}
+    quarter, median, three_quarters = torch.quantile(values, torch.tensor([0.25, 0.5, 0.75]).to(values)).tolist()
+    return {
+        "count": len(values),
+        "mean": float(values.mean()),
+        "sd": float(values.std(correction=0)),
+        "quarter": quarter,
+        "median": median,
+        "three_quarters": three_quarters,
+    }
+
+
+def _columns(names: tuple[str, ...], rows: list[list[float]]) -> Series:
+    return {name: [row[number] for row in rows] for number, name in enumerate(names)}

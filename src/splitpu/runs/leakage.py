@@ -1,0 +1,79 @@
+"""Which rows that a model is judged by are among those it was trained on."""
+
+import filecmp
+import hashlib
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from splitpu.types import Array, Mask
+from splitpu.utils.arrays import row_slices
+
+_BEGINNING = 1 << 16  # bytes of a file that are read to see whether it is worth reading the rest
+_SIGMAS = 3.0
+
+
+class TrainingFiles:
+    """The files, or the folders of patients, that a model was trained on: known by their place, or as equal copies."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._places = {os.path.realpath(path) for path in paths}
+        self._by_size: dict[int, list[str]] = {}
+        for place in self._places:
+            if os.path.isfile(place):
+                self._by_size.setdefault(os.path.getsize(place), []).append(place)
+        self._beginnings: dict[str, bytes] = {}
+
+    def __contains__(self, path: str) -> bool:
+        """Whether this is one of them, or a copy of one, byte by byte."""
+        place = os.path.realpath(path)
+        if place in self._places:
+            return True
+        alike = self._by_size.get(os.path.getsize(place), []) if os.path.isfile(place) else []
+        return any(
+            self._beginning(other) == self._beginning(place) and filecmp.cmp(other, place, shallow=False)
+            for other in alike
+        )
+
+    def _beginning(self, path: str) -> bytes:
+        if path not in self._beginnings:
+            with Path(path).open("rb") as file:
+                self._beginnings[path] = _digest(file.read(_BEGINNING))
+        return self._beginnings[path]
+
+
+def rows_seen(training: Array, given: Array) -> Mask:
+    """Which of the given rows equal a training row; none if there are no more of them than new rows might be.
+
+    Rows of a few coarse numbers are often equal by chance: as often as one training row equals another.
+
+    >>> rows_seen(np.array([[1.0], [2.0], [3.0]]), np.array([[2.0], [3.0], [4.0]])).tolist()
+    [True, True, False]
+    >>> rows_seen(np.array([[1.0], [1.0], [0.0], [0.0]]), np.array([[1.0], [0.0]])).tolist()
+    [False, False]
+    """
+    nothing = np.zeros(len(given), dtype=np.bool_)
+    if training.shape[1:] != given.shape[1:] or training.dtype != given.dtype:
+        return nothing
+    wanted = set(_digests(given))
+    if wanted.isdisjoint(_digests(training)):  # as it should be, and found out without keeping all of many rows in mind
+        return nothing
+    known = Counter(_digests(training))
+    found = np.fromiter((digest in known for digest in _digests(given)), np.bool_, len(given))
+    by_chance = sum(count for count in known.values() if count > 1) / len(training)
+    expected = len(given) * by_chance
+    return found if found.sum() > expected + _SIGMAS * math.sqrt(expected * (1 - by_chance)) else nothing
+
+
+def _digests(features: Array) -> Iterator[bytes]:
+    for rows in row_slices(features):
+        for row in np.ascontiguousarray(features[rows]):
+            yield _digest(row.tobytes())
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()

@@ -1,0 +1,1 @@
+"""What everything else stands on: files, signals, text, warnings, arrays, the state of torch."""

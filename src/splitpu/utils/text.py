@@ -1,0 +1,72 @@
+"""Lists as people write them in one word: names or numbers with commas between them.
+
+Naming some of many things in a message.
+
+Text that looks the same is the same: an umlaut may be one character, or a letter and its dots.
+
+What rows are called, as text.
+"""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from splitpu.errors import InputError
+
+
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read whole numbers with commas between them.
+
+    >>> parse_numbers("0,1, 2", "--seeds")
+    (0, 1, 2)
+    """
+    try:
+        numbers = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 0:
+        raise InputError(f"{option} {text!r} cannot be used; give whole numbers with commas, such as 0,1,2")
+    return numbers
+
+
+def parse_words(text: str, option: str, example: str) -> tuple[str, ...]:
+    """Read names with commas between them; none at all is a variable that a script forgot to set.
+
+    >>> parse_words("vpu, dan", "--method", "vpu")
+    ('vpu', 'dan')
+    """
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise InputError(f"{option} {text!r} names nothing; give for example {example}")
+    return words
+
+
+MOST_SHOWN = 5
+
+
+def listed(things: Sequence[Any], written: Callable[[Any], str] = str, separator: str = ", ") -> str:
+    """The first few of them, each `written` as a message shows it.
+
+    >>> listed(["a", "b"], repr), listed(range(9))
+    ("'a', 'b'", '0, 1, 2, 3, 4, ...')
+    """
+    shown = separator.join(written(thing) for thing in things[:MOST_SHOWN])
+    return f"{shown}{separator}..." if len(things) > MOST_SHOWN else shown
+
+
+def composed(text: str) -> str:
+    """Every letter in one character with its marks, as keyboards write it; file systems and archives may part them.
+
+    >>> composed("Mu\\u0308ller") == "M\\xfcller"
+    True
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def row_name(name: object) -> str:
+    """A name as text; arrays of bytes, as HDF5 and older programs write them, hold it in UTF-8.
+
+    >>> row_name(b"r\\xc3\\xb6ntgen"), row_name("b"), row_name(7)
+    ('röntgen', 'b', '7')
+    """
+    return name.decode("utf-8", errors="backslashreplace") if isinstance(name, bytes) else str(name)
