@@ -1,8 +1,7 @@
 """What results and checkpoints hang on, frozen: names of configurations and stages, the forms of files, weights.
 
 `python tests/test_golden.py` writes the file anew; that makes earlier checkpoints and results strangers, so it is a
-decision and never a repair.
-"""
+decision and never a repair."""
 
 import contextlib
 import hashlib

@@ -14,7 +14,7 @@ import pytest
 
 import splitpu
 
-PROBE = Path(__file__).with_name("import_probe.py")
+PROBE = Path(__file__).parent / "helpers" / "import_probe.py"
 # Lines of Python that the import of one of our modules runs on average, dataclasses included: 1,080 when this was
 # written. A table that is filled or a file that is gone through at import is more than all of them together.
 MOST_LINES = 1500

@@ -1,0 +1,117 @@
+"""A run that takes long says so, and what would make it shorter.
+
+Methods on the command line: listed, run, and without a prior where they need none.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from cli_tools import run_cli, tiny_arrays, write_npz
+from method_tools import SETTINGS, budget
+
+from splitpu import preset
+from splitpu.cli.train import LongRun
+from splitpu.data.pudata import PUData
+from splitpu.engine.stage import EpochRecord
+from splitpu.methods.registry import METHODS
+
+
+@pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])
+def test_a_run_that_takes_long_says_so_once_and_early(seconds: float, restored: int, said: int) -> None:
+    config = preset("default")
+    data = PUData.from_arrays(np.zeros((60, 96, 96)), np.arange(60) < 20)
+    told: list[str] = []
+    pace = LongRun(config, data, told.append, backbone="auto", from_files=True)
+    pace.stage_started(SimpleNamespace(name="base"), restored)  # type: ignore[arg-type]
+    for epoch in range(restored + 1, 41):
+        pace.epoch_done(EpochRecord("base", epoch, 40, seconds, 1e-3, {}))
+        assert len(told) == (said if epoch >= restored + 2 else 0)
+    pace.stage_started(SimpleNamespace(name="round1.split"), 0)  # type: ignore[arg-type]
+    pace.epoch_done(EpochRecord("round1.split", 2, 40, 1000.0, 1e-3, {}))
+    assert len(told) == said
+    assert not told or (" hours; " in told[0] and "--size 64" in told[0])
+
+
+@pytest.mark.parametrize(
+    ("side", "backbone", "from_files", "rounds", "advice"),
+    [
+        (32, "cnn13", True, 2, "Faster: a smaller network (--backbone cnn-small) or a single round (--rounds 1)."),
+        (32, "auto", True, 2, "Faster: a single round (--rounds 1)."),  # which is the smaller network for so few
+        (96, "cnn-small", True, 1, "Faster: smaller images (--size 64)."),
+        (96, "cnn-small", False, 1, "stopped (Ctrl-C) and resumed."),  # --size is for folders
+    ],
+)
+def test_a_long_run_is_told_only_what_would_make_it_shorter(
+    side: int, backbone: str, from_files: bool, rounds: int, advice: str
+) -> None:
+    data = PUData.from_arrays(np.zeros((60, side, side), np.uint8), np.arange(60) < 20)
+    told: list[str] = []
+    config = dataclasses.replace(preset("default"), rounds=rounds)
+    pace = LongRun(config, data, told.append, backbone=backbone, from_files=from_files)
+    pace.stage_started(SimpleNamespace(name="base"), 0)  # type: ignore[arg-type]
+    pace.epoch_done(EpochRecord("base", 2, 40, 90.0, 1e-3, {}))
+    assert told[0].endswith(advice)
+
+
+def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown, _ = run_cli(capsys, "methods")
+    assert code == 0 and all(method.summary in shown and method.citation in shown for method in METHODS.values())
+    listed = json.loads(run_cli(capsys, "methods", "--json")[1])["methods"]
+    assert [one["name"] for one in listed] == list(METHODS)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "split-pu"])
+def test_a_run_of_any_method(tmp_path: Path, capsys: pytest.CaptureFixture[str], method: str) -> None:
+    out, data = tmp_path / "run", write_npz(tmp_path / "rows.npz")
+    prior = [] if method == "vpu" else ["--prior", "0.5" if METHODS[method].needs_prior else "none"]
+    few_epochs = [word for setting in [*SETTINGS[:1], *budget(method, 2)] for word in ("--set", setting)]
+    words = ["fit", data, "--method", method, "--out", out, "--quiet", *prior, *few_epochs]
+    code, shown, said = run_cli(capsys, *words)
+    assert code == 0, said
+    result = json.loads((out / "result.json").read_text())
+    assert result["method"] == method and result["rounds"] == [] and len(result["models"]) == 1
+    assert (result["prior"] is None) == (prior == ["--prior", "none"])
+    assert result["models"][0]["model"] == METHODS[method].title and result["models"][0]["test"]["accuracy"] is not None
+    page = (out / "report.html").read_text()
+    assert f"The {METHODS[method].title} model" in page and 'id="split"' not in page
+    figures = json.loads(run_cli(capsys, "evaluate", out, "--json")[1])["models"]
+    assert [one["model"] for one in figures] == [METHODS[method].title]
+    assert figures[0]["accuracy"] == result["models"][0]["test"]["accuracy"]
+    code, shown, _ = run_cli(capsys, "info", out)
+    assert code == 0 and method in shown
+
+
+def test_an_estimate_serves_methods_that_learn_without_a_prior(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a word about the prior a run of VPU can be judged without truth, and its prior be varied."""
+    data = write_npz(tmp_path / "rows.npz", **tiny_arrays(rows=240) | {"X_test": None, "y_test": None, "truth": None})
+    words = ["fit", data, "--method", "vpu", "--set", "vpu.epochs=3", *("--set", "engine.threads=1")]
+    code, shown, said = run_cli(capsys, *words, "--out", tmp_path / "run", "--json")
+    result = json.loads(shown)
+    low, high = result["prior_interval"]
+    assert code == 0 and low < result["prior"] < high and result["prior_source"] == "estimated by consensus"
+    assert "prior: being estimated" in said
+    assert f"95 % interval {low:.3g} to {high:.3g}" in (tmp_path / "run/report.html").read_text()
+    code, shown, _ = run_cli(capsys, "evaluate", tmp_path / "run", "--json")
+    assert code == 0 and json.loads(shown)["figures"]["accuracy"]["value"] > 0.8
+    code, shown, _ = run_cli(capsys, "sensitivity", tmp_path / "run", "--json", "--steps", "3")
+    rates = [row["positive_rate_unlabelled"] for row in json.loads(shown)["rows"]]
+    assert code == 0 and rates == sorted(rates)
+    code, _, said = run_cli(capsys, *words, "--prior", "none", "--out", tmp_path / "without", "--quiet")
+    assert code == 0 and json.loads((tmp_path / "without/result.json").read_text())["prior"] is None
+    assert "was trained without a prior" in run_cli(capsys, "sensitivity", tmp_path / "without")[2]
+    code, _, said = run_cli(capsys, "fit", data, "--prior", "none", "--out", tmp_path / "no", "--quiet")
+    assert code == 2 and "method 'split-pu' needs the prior" in said and not (tmp_path / "no").exists()
+
+
+def test_wrong_method_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_npz(tmp_path / "rows.npz")
+    code, _, said = run_cli(capsys, "fit", data, "--method", "vpuu", "--out", tmp_path / "run")
+    assert code == 2 and "did you mean 'vpu'" in said
+    code, _, said = run_cli(capsys, "fit", data, "--method", "vpu", "--set", "vpu.epoch=2")
+    assert code == 2 and "did you mean 'vpu.epochs'" in said

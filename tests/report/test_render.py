@@ -1,0 +1,399 @@
+"""The report: safe whatever the names are, whole in itself, and there for every shape a run can take.
+
+The report's drawings: charts of anything are well-formed and stay on the paper, and pixels become PNG files.
+"""
+
+import io
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from browser import find_browser, screenshot, visit
+from fake_report import fake_report, vector_samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from splitpu.errors import InputError
+from splitpu.report.charts import (
+    Mark,
+    Series,
+    encode_png,
+    histogram,
+    line_chart,
+    round_axis,
+    share_bar,
+    span_of,
+    stacked_bar,
+)
+from splitpu.report.contents import ReportData, RoundReport, Sample
+from splitpu.report.outcome import figures, headline, next_steps
+from splitpu.report.render import render, write_report
+from splitpu.report.training_section import called_positive
+
+HOSTILE = (
+    "</title></script></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&\x00\ud800\u202e" + "w" * 300
+)
+VOID_TAGS = {"meta", "link", "img", "br"}
+
+
+class Tags(HTMLParser):
+    """Reads a page as a browser would, and insists that every tag is closed where it was opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID_TAGS:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in {"script", "style"}:
+            self.text += data
+
+
+def read(page: str) -> Tags:
+    tags = Tags()
+    tags.feed(page)
+    tags.close()
+    assert tags.open == []
+    return tags
+
+
+def plain(text: str) -> str:
+    return re.sub(r"<[^>]+>", "", text).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def hostile_report() -> ReportData:
+    values = ((HOSTILE, -1.5), ("b", math.nan))
+    pixels = np.zeros((3, 2, 3), dtype=np.uint8)
+    return fake_report(
+        title=HOSTILE,
+        asked={HOSTILE: HOSTILE},
+        figures=[{"model": HOSTILE, HOSTILE: HOSTILE, "accuracy": 0.5}, {"model": "b", "accuracy": 0.6}],
+        rounds=(RoundReport(1, 0.9, (0.5, 0.95), 2, True, 3, 1, {HOSTILE: 0.1}),),
+        history=[{"stage": HOSTILE, "epoch": 1, "epochs": 1, "rate": 0.1, "terms": {HOSTILE: 0.1}}],
+        easiest=(Sample(HOSTILE, 0.1, 0.2, pixels=pixels), Sample(HOSTILE, 0.1, 0.2, values=values)),
+        hardest=(Sample(HOSTILE, 0.1, math.nan),),
+        warnings=(HOSTILE,),
+        config_text=HOSTILE,
+        environment={HOSTILE: HOSTILE},
+    )
+
+
+REPORTS = {
+    "images": fake_report(),
+    "vectors": fake_report(easiest=vector_samples(3, 30), hardest=vector_samples(2, 3)),
+    "hostile": hostile_report(),
+    "no test set": fake_report(figures=[{"model": "base", "positive_rate": 0.4}]),
+    "bare": fake_report(
+        asked={},
+        figures=[],
+        rounds=(),
+        history=[],
+        probabilities=np.array([]),
+        easiest=(),
+        hardest=(),
+        warnings=(),
+        config_text="",
+        environment={},
+    ),
+    "broken numbers": fake_report(
+        probabilities=np.array([math.nan, 0.3, math.inf]),
+        expected_positive_share=math.nan,
+        threshold=math.nan,
+        rounds=(RoundReport(1, 0.9, (math.nan,), 1, False, 0, 0, {"hard": math.nan}),),
+        history=[{"stage": "base", "epoch": 1, "epochs": 9, "terms": {"loss": math.nan, "other": None}}],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_every_report_is_well_formed(kind: str) -> None:
+    page = render(REPORTS[kind])
+    tags = read(page)
+    assert [attributes["id"] for tag, attributes in tags.seen if tag == "section"] == [
+        "question",
+        "outcome",
+        "next",
+        "split",
+        "samples",
+        "probabilities",
+        "curves",
+        "configuration",
+        "environment",
+    ]
+    for svg in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
+        assert ElementTree.fromstring(svg).get("aria-label")
+    page.encode("utf-8")
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_nothing_is_loaded_from_anywhere(kind: str) -> None:
+    page = render(REPORTS[kind])
+    for _, attributes in read(page).seen:
+        for address in (attributes.get(key) for key in ("src", "href", "srcset", "action", "xlink:href")):
+            assert address is None or address.startswith(("data:", "#"))
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "url(" not in page
+    assert "@import" not in page
+
+
+def test_hostile_names_stay_text() -> None:
+    tags = read(render(hostile_report()))
+    assert [tag for tag, _ in tags.seen].count("script") == 1
+    assert all(not key.startswith("on") for _, attributes in tags.seen for key in attributes)
+    assert all(attributes["src"].startswith("data:") for tag, attributes in tags.seen if tag == "img")
+    assert "<script>alert(1)</script>" in tags.text
+
+
+def test_the_headline_answers_in_plain_words() -> None:
+    report = fake_report(probabilities=np.repeat([0.1, 0.9], [602, 398]), expected_positive_share=0.385, threshold=0.5)
+    assert plain(headline(report)) == (
+        "After 2 rounds the student calls 39.8 % of the unlabelled positive (expected from the prior: 38.5 %). "
+        "Accuracy on the test set rose from 89.5 % (base) to 93.6 %."
+    )
+
+
+def test_a_probability_at_the_threshold_is_not_called_positive() -> None:
+    """The rule of scores.csv and of predict, which compare with nought what is 1/2 here."""
+    assert called_positive(fake_report(probabilities=np.array([0.2, 0.5, 0.5, 0.9]), threshold=0.5)) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([("base", 0.9), ("student", 0.8)], "fell from 90.0 % (base) to 80.0 %."),
+        ([("base", 0.9), ("student", 0.90001)], "stayed at 90.0 %."),
+        ([("base", 0.9)], "Accuracy on the test set is 90.0 %."),
+    ],
+)
+def test_the_headline_tells_rise_from_fall(rows: list[tuple[str, float]], words: str) -> None:
+    report = fake_report(figures=[{"model": model, "accuracy": accuracy} for model, accuracy in rows])
+    assert plain(headline(report)).endswith(words)
+
+
+def test_without_test_figures_the_headline_claims_none() -> None:
+    assert "test set" not in headline(REPORTS["no test set"])
+    assert "Without a test set" in figures(REPORTS["no test set"].figures)
+
+
+def test_the_page_says_what_to_do_next() -> None:
+    with_figures, without = (next_steps(REPORTS[kind]) for kind in ("images", "no test set"))
+    assert "split.csv" in with_figures and 'href="#samples"' in with_figures and "--copy-to" in with_figures
+    assert "splitpu evaluate" not in with_figures and "splitpu evaluate RUN" in without
+    assert "--copy-to" not in next_steps(REPORTS["vectors"])  # which is for images only
+    assert "copy their files" in with_figures and "copy their files" not in next_steps(REPORTS["vectors"])
+
+
+def test_without_a_prior_no_estimate_is_promised() -> None:
+    promised = "estimates accuracy, F1 and AUC"
+    assert promised in next_steps(fake_report(figures=[])) and promised not in (
+        steps := next_steps(fake_report(figures=[], prior=math.nan))
+    )
+    assert "splitpu evaluate RUN --test" in steps
+
+
+@pytest.mark.parametrize(("expected", "met"), [(0.4, True), (0.3, False)])
+def test_the_prior_is_met_where_as_many_are_called_positive_as_it_expects(expected: float, met: bool) -> None:
+    close = np.repeat([0.499, 0.501], [600, 400])  # so close that the cut of another prior lies in the same place
+    page = render(fake_report(probabilities=close, expected_positive_share=expected, threshold=0.5))
+    assert ("where the prior is met" in page) == met
+
+
+def test_broken_numbers_are_not_reported_as_figures() -> None:
+    assert headline(REPORTS["broken numbers"]).startswith("After 1\N{NO-BREAK SPACE}round the student gave no probabil")
+    assert "calls" not in headline(REPORTS["bare"])
+
+
+def test_only_the_best_of_a_column_is_bold() -> None:
+    rows = [
+        {"model": "base", "accuracy": 0.9, "f1": 0.8, "roc_auc": 0.2, "positive_rate": 0.4},
+        {"model": "student", "accuracy": 0.91, "f1": 0.8, "roc_auc": 0.1, "positive_rate": 0.5},
+        {"model": "broken", "accuracy": math.nan},
+    ]
+    bold = re.findall(r"<strong>(.*?)</strong>", figures(rows))
+    assert [plain(value) for value in bold] == ["0.2000", "91.00 %"]  # equal figures and rates have no best
+
+
+def test_a_round_that_never_reached_tau_says_so() -> None:
+    assert "never agreed with the teacher on more than" in render(fake_report()), "as much as tau is not enough"
+    assert "split taken at epoch" in render(fake_report())
+    assert "never agreed" not in render(fake_report(rounds=fake_report().rounds[:1]))
+
+
+def test_members_and_attempts_are_drawn_with_their_kind_and_named_for_the_reader() -> None:
+    stages = ["base", "base.member2", "round1.student", "round1.student.again1", "round2.student.member2.again2"]
+    history = [{"stage": stage, "epoch": 1, "epochs": 1, "terms": {"loss": 1.0}} for stage in stages]
+    page = render(fake_report(history=history)).replace("\N{NO-BREAK SPACE}", " ")
+    assert re.findall(r"<h3><bdi>(.*?)</bdi></h3>", page) == ["Base", "Students"]
+    assert "Base: 1 epoch<br>Base, member 2: 1 epoch" in page
+    assert "Round 1: 1 epoch<br>Round 1, attempt 2: 1 epoch<br>Round 2, member 2, attempt 3: 1 epoch" in page
+
+
+def test_a_resumed_epoch_counts_once() -> None:
+    line = {"stage": "base", "epoch": 1, "epochs": 2, "terms": {"loss": 1.0}}
+    page = render(fake_report(history=[line, {**line, "terms": {"loss": 2.0}}, {**line, "epoch": 2}]))
+    assert 'data-x="1 2" data-y="2 1"' in page
+
+
+def test_images_of_odd_channels_are_still_shown() -> None:
+    samples = (Sample("spectral", 0.5, 0.5, pixels=np.zeros((4, 4, 7), np.uint8)),)
+    assert "first channel" in render(fake_report(easiest=samples))
+
+
+def test_the_file_is_replaced_in_one_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.html"
+    write_report(path, fake_report())
+    whole = path.read_text(encoding="utf-8")
+    assert whole.startswith("<!DOCTYPE html>")
+
+    def fail(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("splitpu.report.render.outcome.headline", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(path, fake_report())
+    assert path.read_text(encoding="utf-8") == whole
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_browser_shows_the_page_without_complaint(tmp_path: Path) -> None:
+    find_browser()
+    page, image = tmp_path / "report.html", tmp_path / "report.png"
+    write_report(page, fake_report())
+    seen = visit(page, tmp_path / "profile")
+    assert seen.console == ""
+    assert "After 2&nbsp;rounds the student calls" in seen.dom
+    assert 'id="tip"' in seen.dom  # our own script passed the policy and ran
+    screenshot(page, tmp_path / "profile", image, 1200, 900)
+    assert Image.open(image).size == (1200, 900)
+
+
+@pytest.mark.parametrize("width", [375, 1200])
+@pytest.mark.parametrize("kind", ["images", "vectors", "hostile"])
+def test_no_screen_needs_sideways_scrolling(tmp_path: Path, kind: str, width: int) -> None:
+    find_browser()
+    write_report(tmp_path / "report.html", REPORTS[kind])
+    (tmp_path / "frame.html").write_text(
+        f'<iframe src="report.html" style="border:0;width:{width}px;height:800px" onload="'
+        "document.title = 'width ' + this.contentDocument.documentElement.scrollWidth\"></iframe>"
+    )
+    seen = visit(tmp_path / "frame.html", tmp_path / "profile", "--allow-file-access-from-files")
+    assert f"<title>width {width}</title>" in seen.dom
+    assert seen.console == ""
+
+
+NUMBERS = st.none() | st.floats(allow_nan=True, allow_infinity=True)
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 0.5, 0.7, 1.0])
+def test_the_words_beside_a_mark_stay_inside_the_drawing(at: float) -> None:
+    words = "threshold 0.5, where the prior is met"
+    drawn = histogram(np.array([0.1, 0.9]), description="d", x_label="x", y_label="y", marks=[Mark(at, words)])
+    drawing = ElementTree.fromstring(drawn)
+    (label,) = [text for text in drawing.iter() if text.text == words]
+    width, length = float(drawing.attrib["viewBox"].split()[2]), 6.3 * len(words)
+    left = float(label.attrib["x"]) - {"start": 0, "middle": length / 2, "end": length}[label.attrib["text-anchor"]]
+    assert left >= 0 and left + length <= width + 0.1
+
+
+def test_the_pointer_is_told_what_a_chart_runs_over() -> None:
+    chart = line_chart([Series("a", [0.1, 0.9], [0.2, 0.8])], description="d", x_label="probability", y_label="y")
+    assert ElementTree.fromstring(chart).attrib["data-across"] == "probability"
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_png_is_read_back_as_written(channels: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, channels), dtype=np.uint8)
+    decoded = np.asarray(Image.open(io.BytesIO(encode_png(pixels))))
+    np.testing.assert_array_equal(decoded.reshape(pixels.shape), pixels)
+
+
+def test_png_of_a_view_of_a_larger_array() -> None:
+    pixels = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)[::2, ::-1]
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(encode_png(pixels)))), pixels)
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [np.zeros((2, 2, 2), np.uint8), np.zeros((2, 2, 3)), np.zeros((2, 2), np.uint8), np.zeros((0, 2, 3), np.uint8)],
+)
+def test_png_refuses_what_it_cannot_hold(pixels: np.ndarray) -> None:
+    with pytest.raises(InputError, match="which a PNG cannot hold"):
+        encode_png(pixels)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(NUMBERS, max_size=8), max_size=4), NUMBERS, st.text(max_size=80))
+def test_line_charts_of_anything_are_well_formed(
+    lines: list[list[float | None]], level: float | None, name: str
+) -> None:
+    series = [Series(name, range(1, len(line) + 1), line) for line in lines]
+    mark = None if level is None else Mark(level, name)
+    svg = line_chart(series, description=name, x_label=name, y_label=name, level=mark, stop=mark)
+    assert "nan" not in re.sub(r'(data-\w+|aria-label)="[^"]*"', "", svg) or "nan" in name
+    ElementTree.fromstring(svg)
+
+
+def test_a_gap_breaks_the_line_and_a_lone_point_is_a_dot() -> None:
+    svg = line_chart([Series("a", range(1, 6), [1, 2, math.nan, 3, None])], description="d", x_label="x", y_label="y")
+    assert svg.count("<path") == 1
+    assert svg.count("<circle") == 1
+
+
+def test_long_names_are_cut_but_kept_whole_for_the_pointer() -> None:
+    names = ["a" * 200, "b" * 200]
+    svg = line_chart([Series(name, [1], [1.0]) for name in names], description="d", x_label="x", y_label="y" * 200)
+    words = [text.text or "" for text in ElementTree.fromstring(svg).iter("text")]
+    assert max(map(len, words)) < 70
+    assert f"<title>{names[0]}</title>" in svg
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0, 1) | st.just(math.nan), max_size=30), NUMBERS, st.booleans())
+def test_histograms_of_anything_are_well_formed(values: list[float], cut: float | None, logarithmic: bool) -> None:
+    marks = [] if cut is None else [Mark(cut, "cut")]
+    svg = histogram(
+        np.array(values), description="d", x_label="x", y_label="y", marks=marks, split_at=cut, logarithmic=logarithmic
+    )
+    rectangles = list(ElementTree.fromstring(svg).iter("rect"))
+    assert all(
+        float(rectangle.get("width", 0)) > 0 and float(rectangle.get("height", 0)) > 0 for rectangle in rectangles
+    )
+
+
+@pytest.mark.parametrize("parts", [[], [("a", 0), ("b", 0)], [("a", 1)], [("easy" * 50, 10**12), ("hard", 1)]])
+def test_bars_of_anything_are_well_formed(parts: list[tuple[str, int]]) -> None:
+    ElementTree.fromstring(stacked_bar(parts, description="d"))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0, math.nan])
+def test_share_bars_stay_on_the_paper(share: float) -> None:
+    for line in ElementTree.fromstring(share_bar(share, share, description="d")).iter("line"):
+        assert 0 < float(line.get("x1", "nan")) < 380
+
+
+@given(st.lists(st.floats(), max_size=5) | st.lists(st.floats(99_999, 100_001), min_size=2, max_size=5))
+def test_axes_cover_their_values_with_few_ticks(values: list[float]) -> None:
+    low, high = span_of(values)
+    axis = round_axis(low, high)
+    slack = 1e-6 * (high - low)
+    assert axis.low - slack <= low < high <= axis.high + slack
+    assert 2 <= len(axis.ticks) <= 8
+    assert len(set(axis.labels)) == len(axis.labels)
