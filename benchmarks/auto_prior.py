@@ -21,7 +21,7 @@ from machine import machine
 
 from splitpu import InputError, SplitPUClassifier
 from splitpu.prior.estimate import PriorEstimate, estimate_prior
-from splitpu.training import all_or_error, run_jobs
+from splitpu.runs.grid import Grid, SideBySide, Task
 
 GOAL = 0.5  # points of accuracy
 
@@ -55,8 +55,11 @@ def both_ways(case: Key, *, known: dict[tuple[Any, ...], PriorEstimate], control
     if control:
         ways["another seed"] = (rows.prior, case["seed"] + 1000)
     # On a GPU at the same time, which is quicker; on a CPU one after the other.
-    jobs = [partial(accuracy_with, rows, prior, case, seed) for prior, seed in ways.values()]
-    found = all_or_error(run_jobs(jobs, "auto", None, when_left=lambda: None), list(ways))
+    units = [
+        Task(way, lambda _, prior=prior, seed=seed: accuracy_with(rows, prior, case, seed))
+        for way, (prior, seed) in ways.items()
+    ]
+    found = Grid(units).run(SideBySide()).results()
     accuracy = dict(zip(ways, found, strict=True))
     lost = 100 * (accuracy["true"] - accuracy["auto"])
     words = f"{100 * accuracy['true']:.2f} % with {rows.prior:.3f}, {lost:+.2f} points lost with {estimate.value:.3f}"

@@ -27,7 +27,7 @@ from splitpu.config.parse import apply_overrides
 from splitpu.config.schema import EngineConfig
 from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.parallel_runs import SharedRows, in_lanes, runs_at_once
+from splitpu.engine.parallel_runs import SharedRows, in_worker_threads, runs_at_once
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
 from splitpu.methods import split_pu as student
@@ -38,7 +38,7 @@ from splitpu.reproduce.summary import reading
 from splitpu.reproduce.unit_runs import Workplace, run_unit
 from splitpu.reproduce.units import smoke_units
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.grid import mean_rows, seed_rows, summary_of
+from splitpu.runs.grid_folders import mean_rows, seed_rows, summary_of
 from splitpu.training import Runtime, Training, TrainSpec
 from splitpu.utils.torch_state import StageDraws, seeded
 from splitpu.utils.warnings import collected_warnings
@@ -168,7 +168,7 @@ def test_stopping_stops_all_and_all_go_on(draws: list[PUData], tmp_path: Path) -
 
 
 def at_the_same_time(*jobs: Any) -> list[Any]:
-    return [ended.answer for ended in in_lanes(jobs, CPU, len(jobs))]
+    return in_worker_threads(jobs, CPU)
 
 
 def test_every_job_knows_how_many_are_at_work() -> None:

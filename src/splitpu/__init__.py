@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from splitpu.networks.backbones import Backbone
     from splitpu.networks.custom import as_backbone
     from splitpu.prior.estimate import PriorEstimate, estimate_prior
-    from splitpu.training import Runtime, Training, TrainSpec, train, train_side_by_side
+    from splitpu.runs.grid import train_side_by_side
+    from splitpu.training import Runtime, Training, TrainSpec, train
 
     __version__: str
 
@@ -78,7 +79,7 @@ _HOMES = {
     "preset": "splitpu.config.presets",
     "pu_train_test_split": "splitpu.evaluation.scikit_learn",
     "train": "splitpu.training",
-    "train_side_by_side": "splitpu.training",
+    "train_side_by_side": "splitpu.runs.grid",
 }
 
 __all__ = [

@@ -2,35 +2,31 @@
 
 Listeners that a run puts between the training loop and the world.
 
-Several trainings at once on one device: seeds, labelled draws or settings that share their rows.
-
 Progress as plain lines of text.
 
 The models that a training made, by name, and whether the one that it ends with is worth anything.
 """
 
 import json
-import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from splitpu.config.parse import config_from_dict
 from splitpu.config.presets import DataProfile
-from splitpu.config.schema import Config, EngineConfig, Scenario
+from splitpu.config.schema import Config, Scenario
 from splitpu.data.pudata import PUData, check_interval, check_prior, check_pudata, missing_prior
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
-from splitpu.engine.parallel_runs import Ended, SharedRows, in_lanes, sensible_lanes
+from splitpu.engine.parallel_runs import SharedRows
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
-from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUWarning
+from splitpu.errors import InputError, SplitPUWarning
 from splitpu.evaluation.calibration import CalibrationMethod, PUCalibrator, sigmoid
 from splitpu.evaluation.diagnostics import find_worthlessness
 from splitpu.evaluation.metrics import finite_or_none
@@ -351,111 +347,6 @@ class ObserverList(Observer):
     def should_stop(self) -> bool:
         """Stop as soon as one of them wants to."""
         return any(listener.should_stop() for listener in self.listeners)
-
-
-_One = TypeVar("_One")
-
-
-def train_side_by_side(
-    data: PUData | Sequence[PUData],
-    spec: TrainSpec | Sequence[TrainSpec],
-    *,
-    seeds: Sequence[int],
-    runtime: Runtime | None = None,
-    observers: Sequence[Observer] | None = None,
-    at_once: int | None = None,
-) -> list[Training]:
-    """Train once for every seed, several at once on a GPU and one after the other on a CPU; results in their order.
-
-    `data` and `spec` may be one for all or one for each seed; data over the same features, as `make_pu` gives them,
-    have one copy of the rows on the device. Every training is the one that `train` gives for its seed: bitwise on the
-    CPU, up to the order of sums on a GPU. `at_once` limits how many share the device at a time. If one fails, the
-    others are brought to their end; `SomeRunsFailed` then holds both.
-
-    >>> from splitpu import load_named, make_pu, preset
-    >>> digits = load_named("digits")
-    >>> draws = [make_pu(digits, 50, seed)[0] for seed in (0, 1)]
-    >>> from splitpu.config import apply_overrides
-    >>> quick = apply_overrides(preset("default"), ["method=nnpu", "base.epochs=1"])
-    >>> both = train_side_by_side(draws, TrainSpec(config=quick, prior=0.49), seeds=(0, 1))
-    >>> [one.model.network_name for one in both]
-    ['cnn-small', 'cnn-small']
-    """
-    seeds, runtime = _whole_numbers(seeds), runtime or Runtime()
-    sets, specs = _for_each(data, check_pudata, seeds, "data"), _for_each(spec, _check_spec, seeds, "spec")
-    listeners = list(observers) if observers is not None else [Observer() for _ in seeds]
-    if len(listeners) != len(seeds):
-        raise InputError(f"{len(listeners)} observers were given for {len(seeds)} seeds: give one for each")
-    specs = [replace(one, seed=seed).checked_for(rows) for one, seed, rows in zip(specs, seeds, sets, strict=True)]
-    shared, left = SharedRows(), threading.Event()
-    jobs = [
-        partial(
-            train,
-            rows,
-            one,
-            replace(runtime, observer=ObserverList([listener, StopWhen(left.is_set)]), shared=shared),
-        )
-        for rows, one, listener in zip(sets, specs, listeners, strict=True)
-    ]
-    ended = run_jobs(jobs, runtime.device, at_once, when_left=left.set)
-    return all_or_error(ended, [f"seed {seed}" for seed in seeds])
-
-
-def _check_spec(spec: object) -> None:
-    if not isinstance(spec, TrainSpec):
-        raise InputError(f"spec is a {type(spec).__name__}: give TrainSpec(config=..., prior=...)")
-
-
-def run_jobs(
-    jobs: Sequence[Callable[[], _One]], device: str, at_once: int | None, when_left: Callable[[], None]
-) -> list[Ended[_One]]:
-    """Run the jobs in as many lanes as suit the device, or as were asked for."""
-    if at_once is not None and at_once < 1:
-        raise InputError(f"{at_once} runs at once would train nothing: give 1 or more")
-    chosen = Hardware.choose(device, EngineConfig()).device
-    lanes = min(len(jobs), at_once or sensible_lanes(chosen, len(jobs)))
-    return in_lanes(jobs, chosen, lanes, when_left)
-
-
-def all_or_error(ended: Sequence[Ended[_One]], names: Sequence[str]) -> list[_One]:
-    """All answers, or an error that names the runs that failed; one that was asked to stop did not fail."""
-    failed = {number: one.error for number, one in enumerate(ended) if one.error is not None}
-    for error in failed.values():
-        if isinstance(error, Interrupted):
-            raise error
-    if failed:
-        finished = {number: one.answer for number, one in enumerate(ended) if one.error is None}
-        first = next(iter(failed.values()))
-        raise SomeRunsFailed(_in_words(failed, finished, names), failed, finished) from first
-    return [one.answer for one in ended]
-
-
-def _in_words(failed: Mapping[int, Exception], finished: Mapping[int, Any], names: Sequence[str]) -> str:
-    reasons = "; ".join(f"{names[number]} failed ({error})" for number, error in failed.items())
-    others = ", ".join(names[number] for number in finished)
-    return f"{reasons}; finished: {others or 'none'}."
-
-
-def _whole_numbers(seeds: Sequence[int]) -> list[int]:
-    try:
-        given = list(seeds)
-    except TypeError:
-        raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
-    if not given:
-        raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
-    return [checked_seed(seed) for seed in given]
-
-
-def _for_each(
-    given: _One | Sequence[_One], check: Callable[[object], None], seeds: Sequence[int], name: str
-) -> list[_One]:
-    """One for every seed, each of which passed the `check` that `train` has for it."""
-    several: list[_One] = list(given) if isinstance(given, list | tuple) else [given] * len(seeds)  # type: ignore[list-item]
-    for one in several:
-        check(one)
-    if len(several) != len(seeds):
-        raise InputError(f"{name} has {len(several)} entries for {len(seeds)} seeds: give one for all, or one for each")
-    return several
 
 
 class ProgressLines(Observer):

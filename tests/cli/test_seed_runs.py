@@ -12,13 +12,15 @@ import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from process_tools import PATIENCE, start
 
-from splitpu import training as side_by_side
 from splitpu.cli import main
 from splitpu.cli import seed_runs as fit_seeds
+from splitpu.data.pudata import PUData
 from splitpu.engine import hardware
 from splitpu.runs import run as fitting
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.grid import SeedsFolder, summary_of
+from splitpu.runs.grid import SideBySide
+from splitpu.runs.grid_folders import SeedsFolder, summary_of
+from splitpu.training import Runtime, Training, TrainSpec
 from splitpu.utils.warnings import UNRELIABLE
 
 ASKED = ["--prior", "0.5", "--quiet", *TINY]
@@ -141,10 +143,10 @@ def test_one_seed_that_fails_is_named_and_the_others_finish(
 ) -> None:
     usual = fitting.train
 
-    def train(*given: object, **options: object) -> object:
-        if options["seed"] == 1:
+    def train(data: PUData, spec: TrainSpec, runtime: Runtime) -> Training:
+        if spec.seed == 1:
             raise RuntimeError("no luck today")
-        return usual(*given, **options)  # type: ignore[arg-type]
+        return usual(data, spec, runtime)
 
     monkeypatch.setattr(fitting, "train", train)
     words = ["fit", data, *ASKED, "--seeds", "0,1,2", "--side-by-side", "2", "--out", tmp_path / "run"]
@@ -204,11 +206,11 @@ def test_no_more_at_once_when_resumed_than_was_asked_for(
 ) -> None:
     asked: list[int | None] = []
 
-    def run_jobs(jobs, device, at_once, when_left):  # type: ignore[no-untyped-def]
+    def side_by_side(device: str, at_once: int | None) -> SideBySide:
         asked.append(at_once)
-        return side_by_side.run_jobs(jobs, device, at_once, when_left)
+        return SideBySide(device, at_once)
 
-    monkeypatch.setattr(fit_seeds, "run_jobs", run_jobs)
+    monkeypatch.setattr(fit_seeds, "SideBySide", side_by_side)
     words = ["fit", str(data), "--seeds", "0,1", "--side-by-side", "1", "--out", str(tmp_path / "run"), *ASKED]
     assert main([*words, "--method", "nnpu"]) == 0
     assert main(["fit", "--resume", str(tmp_path / "run"), "--quiet"]) == 0

@@ -12,7 +12,7 @@ from torch import nn
 from splitpu import load_named, make_pu, preset, train, train_side_by_side
 from splitpu.config.parse import apply_overrides
 from splitpu.data.pudata import PUData
-from splitpu.engine.parallel_runs import SharedRows, in_lanes
+from splitpu.engine.parallel_runs import SharedRows, in_worker_threads
 from splitpu.training import Runtime, Training, TrainSpec
 from splitpu.utils.torch_state import StageDraws
 
@@ -72,7 +72,7 @@ def test_cuda_a_captured_graph_keeps_its_own_draws() -> None:
     alone = [replayed(seed) for seed in range(3)]
     barrier = threading.Barrier(3)
     jobs = [lambda seed=seed: replayed(seed, barrier) for seed in range(3)]
-    together = [ended.answer for ended in in_lanes(jobs, GPU, 3)]
+    together = in_worker_threads(jobs, GPU)
     for one, other in zip(alone, together, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
     assert not torch.equal(alone[0][0], alone[0][1]) and not torch.equal(alone[0][0], alone[1][0])

@@ -19,12 +19,14 @@ from process_tools import PATIENCE, start, wait_for
 from splitpu.cli import compare as comparing
 from splitpu.cli import main
 from splitpu.cli import train as estimating
+from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
 from splitpu.prior.estimate import ResolvedPrior, prior_for
-from splitpu.runs import grid as comparison
 from splitpu.runs import run as fitting
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.grid import ComparisonFolder
+from splitpu.runs.grid_folders import ComparisonFolder
+from splitpu.training import Runtime, Training, TrainSpec
+from splitpu.utils.statistics import by_chance
 
 Capture = pytest.CaptureFixture[str]
 
@@ -93,7 +95,7 @@ def test_warnings_are_kept_in_reports_that_are_named(
     ("difference", "chance"), [((0.1, 0.2), True), ((-0.1, 0.2), True), ((0.0, 0.0), True), ((-0.3, 0.2), False)]
 )
 def test_what_counts_as_chance(difference: tuple[float, float], chance: bool) -> None:
-    assert comparison.by_chance({"mean": difference[0], "standard_error": difference[1]}) is chance
+    assert by_chance({"mean": difference[0], "standard_error": difference[1]}) is chance
 
 
 def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capture) -> None:
@@ -355,10 +357,10 @@ def test_a_run_that_fails_is_named_and_the_others_are_kept(
 ) -> None:
     usual = fitting.train
 
-    def train(*given: object, **options: Any) -> object:
-        if options["config"].method == "naive":
+    def train(data: PUData, spec: TrainSpec, runtime: Runtime) -> Training:
+        if spec.config.method == "naive":
             raise RuntimeError("no luck today")
-        return usual(*given, **options)  # type: ignore[arg-type]
+        return usual(data, spec, runtime)
 
     monkeypatch.setattr(fitting, "train", train)
     words = ["compare", compared_rows, "--method", "nnpu,naive", "--seeds", "0", "--out", tmp_path / "all", *ASKED]

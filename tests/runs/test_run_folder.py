@@ -13,7 +13,7 @@ from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import DiskFull, InputError
 from splitpu.runs import run as fitting
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.grid import SeedsFolder
+from splitpu.runs.grid_folders import SeedsFolder
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import load_request, load_source
 from splitpu.training import MetricsFile

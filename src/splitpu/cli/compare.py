@@ -6,8 +6,7 @@ What `splitpu compare` does: every method and seed on the same rows, run by run,
 import dataclasses
 import hashlib
 import json
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
 from splitpu.cli.interruptions import ComparisonStopped
 from splitpu.cli.progress import ProgressDisplay, choose_display
-from splitpu.cli.seed_runs import carry_out_named, parse_seeds, refuse_several_processes, told
+from splitpu.cli.seed_runs import RunUnit, StageLines, parse_seeds, refuse_several_processes, run_grid
 from splitpu.cli.train import (
     FitOptions,
     begin_with,
@@ -31,16 +30,18 @@ from splitpu.config.schema import Config
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.parallel_runs import SharedRows
-from splitpu.errors import InputError, Interrupted, SomeRunsFailed
+from splitpu.engine.stage import Observer
+from splitpu.errors import InputError
 from splitpu.methods.registry import find_method
 from splitpu.networks.build import weights_file
 from splitpu.prior.estimate import ResolvedPrior
 from splitpu.runs.folder import RUNS
-from splitpu.runs.grid import (
+from splitpu.runs.grid import Grid, InTurn, Results
+from splitpu.runs.grid_folders import (
     DOUBTFUL,
     ComparisonFolder,
     Line,
-    by_chance,
+    line_of,
     method_rows,
     seeds_in_words,
     summary_of_methods,
@@ -49,10 +50,10 @@ from splitpu.runs.prior_stage import FLATTERED, KNOWN_ROWS, kept_until_all_are_k
 from splitpu.runs.request import Source
 from splitpu.runs.run import check_network
 from splitpu.runs.sources import LoadedData, load_draws
-from splitpu.training import StopWhen, all_or_error, check_method, check_needs, run_jobs
-from splitpu.utils.signals import StopRequest
+from splitpu.training import check_method, check_needs
+from splitpu.utils.statistics import by_chance
 from splitpu.utils.text import listed, parse_words
-from splitpu.utils.warnings import UNRELIABLE
+from splitpu.utils.warnings import UNRELIABLE, Note
 
 
 def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
@@ -297,37 +298,54 @@ def _usual_path(title: str, shared: Mapping[str, Any]) -> Path:
     return RUNS / f"compare-{title}-{name}"
 
 
+@dataclasses.dataclass(frozen=True)
+class _MethodRun(RunUnit):
+    """The run of a method and a seed, which begins when its turn comes; its result is its line."""
+
+    method: str
+    seed: int
+    begin: Callable[[], object]
+
+    def run(self, observer: Observer, note: Note) -> Line:
+        if not self.folder.finished:
+            if not self.folder.request_file.exists():
+                self.begin()
+            super().run(observer, note)
+        return line_of(self.folder, self.loaded)
+
+
+class _Lines(Results[_MethodRun]):
+    """The lines of the finished runs, in the comparison's folder."""
+
+    def __init__(self, folder: ComparisonFolder) -> None:
+        self._folder, self.found = folder, folder.lines()
+
+    def find(self, unit: _MethodRun) -> Line | None:
+        return self.found.get((unit.method, unit.seed))
+
+    def add(self, unit: _MethodRun, result: Line) -> None:
+        self._folder.add(result)
+
+
 def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_checkpoints: bool) -> None:
-    left, shared, done = threading.Event(), SharedRows(), plan.folder.lines()
-    missing = [run for run in plan.runs if run not in done]
-    if len(missing) < len(plan.runs):
-        display.say(f"{len(plan.runs) - len(missing)} of {len(plan.runs)} runs are finished already")
+    rows, lines = SharedRows(), _Lines(plan.folder)
 
-    def bring_to_end(method: str, seed: int) -> None:
+    def unit(method: str, seed: int) -> _MethodRun:
         run, draw = plan.folder.run(method, seed), plan.rows.draws[seed]
-        if not run.finished:
-            if not run.request_file.exists():
-                config, prior = plan.configs[method], plan.priors[seed]
-                begin_with(
-                    asked,
-                    run.path,
-                    plan.rows.sources[seed],
-                    draw,
-                    seed,
-                    config=config,
-                    prior=prior,
-                    keep_checkpoints=keep_checkpoints,
-                )
-            carry_out_named(run, draw, f"{method}, seed {seed}", stopping, display, shared)
-        plan.folder.add(run, draw)
+        settled: dict[str, Any] = {
+            "config": plan.configs[method],
+            "prior": plan.priors[seed],
+            "keep_checkpoints": keep_checkpoints,
+        }
+        begin = partial(begin_with, asked, run.path, plan.rows.sources[seed], draw, seed, **settled)
+        return _MethodRun(f"{method}, seed {seed}", run, draw, rows, method, seed, begin)
 
-    with StopRequest() as stop:
-        stopping = StopWhen(lambda: stop.wanted() or left.is_set())
-        try:
-            # One at a time, on a GPU as well: runs that share a device would take seconds that mean nothing.
-            ended = run_jobs([partial(bring_to_end, *run) for run in missing], "cpu", 1, left.set)
-            all_or_error(ended, [f"{method}, seed {seed}" for method, seed in missing])
-        except (Interrupted, KeyboardInterrupt) as stopped:
-            raise ComparisonStopped(plan.folder.path, stop.exit_code) from stopped
-        except SomeRunsFailed as some:
-            raise told(some, f"run the same command to continue with what is in {plan.folder.path}") from some
+    finished = sum(run in lines.found for run in plan.runs)
+    if finished:
+        display.say(f"{finished} of {len(plan.runs)} runs are finished already")
+    run_grid(
+        Grid([unit(*run) for run in plan.runs], lines, progress=StageLines(display)),
+        InTurn(),  # on a GPU as well: runs that share a device would take seconds that mean nothing
+        stopped=partial(ComparisonStopped, plan.folder.path),
+        how_to_go_on=f"run the same command to continue with what is in {plan.folder.path}",
+    )

@@ -2,8 +2,8 @@
 
 import dataclasses
 import sys
-import threading
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -28,15 +28,16 @@ from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
 from splitpu.networks.build import weights_file
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.grid import FIGURES, SeedsFolder, mean_rows, seed_rows, warnings_in_words
+from splitpu.runs.grid import Executor, Grid, Progress, SideBySide
+from splitpu.runs.grid_folders import FIGURES, SeedsFolder, mean_rows, seed_rows, warnings_in_words
 from splitpu.runs.prior_stage import kept_until_all_are_known
 from splitpu.runs.run import carry_out
 from splitpu.runs.sources import LoadedData, check_still_there, check_unchanged, load_draws
-from splitpu.training import ObserverList, Runtime, StopWhen, all_or_error, run_jobs
+from splitpu.training import Runtime
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.text import parse_numbers
-from splitpu.utils.warnings import worth_repeating
+from splitpu.utils.warnings import Note, worth_repeating
 
 
 def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, json: bool) -> int:
@@ -113,61 +114,69 @@ def _train_and_show(
 
 
 def _train(several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay) -> None:
-    left, shared = threading.Event(), SharedRows()
+    device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
+    rows = SharedRows()
+    units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows) for seed, data in loaded.items()]
+    again = f"continue with: splitpu fit --resume {in_a_command(several.path)}"
+    try:
+        run_grid(
+            Grid(units, progress=StageLines(display)),
+            SideBySide(device, several.at_once()),
+            stopped=partial(RunStopped, several.path),
+            how_to_go_on=again,
+        )
+    except InputError:
+        several.discard_if_empty()
+        raise
+
+
+def run_grid(grid: Grid[Any], executor: Executor, *, stopped: Callable[[int], RunStopped], how_to_go_on: str) -> None:
+    """Bring all units to their end; Ctrl-C stops them, and what failed is named in one sentence."""
     with StopRequest() as stop:
-        stopping = StopWhen(lambda: stop.wanted() or left.is_set())
-        jobs = [
-            partial(_carry_out_seed, several, seed, data, stopping, display, shared) for seed, data in loaded.items()
-        ]
         try:
-            device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
-            all_or_error(run_jobs(jobs, device, several.at_once(), left.set), [f"seed {seed}" for seed in loaded])
-        except (Interrupted, KeyboardInterrupt) as stopped:
-            raise RunStopped(several.path, stop.exit_code) from stopped
+            grid.run(executor, stop.wanted).results()
+        except (Interrupted, KeyboardInterrupt) as error:
+            raise stopped(stop.exit_code) from error
         except SomeRunsFailed as some:
-            several.discard_if_empty()
-            raise told(some, f"continue with: splitpu fit --resume {in_a_command(several.path)}") from some
+            raise _told(some, how_to_go_on) from some
 
 
-def _carry_out_seed(
-    several: SeedsFolder,
-    seed: int,
-    loaded: LoadedData,
-    stopping: StopWhen,
-    display: ProgressDisplay,
-    shared: SharedRows,
-) -> None:
-    with resumable(several.path):
-        carry_out_named(several.run(seed), loaded, f"seed {seed}", stopping, display, shared)
+@dataclasses.dataclass(frozen=True)
+class RunUnit:
+    """One of several runs, in a folder of its own; it says nothing about the data, which all have in common."""
+
+    name: str
+    folder: RunFolder
+    loaded: LoadedData
+    rows: SharedRows
+
+    def run(self, observer: Observer, note: Note) -> dict[str, Any]:
+        """Train from wherever its checkpoints stand to the end; gives the run's result."""
+        runtime = Runtime(observer=observer, shared=self.rows)
+        note = all_but_of_data(note, self.loaded)
+        return carry_out(self.folder, self.folder.request(), self.loaded, runtime=runtime, note=note)
 
 
-def carry_out_named(
-    folder: RunFolder,
-    loaded: LoadedData,
-    name: str,
-    stopping: StopWhen,
-    display: ProgressDisplay,
-    shared: SharedRows,
-) -> None:
-    """Bring one of several runs to its end; what it says has its name before it, and nothing is about the data."""
-    if stopping.should_stop():
-        raise Interrupted(f"stopped before {name}.")
-    observer = ObserverList([StageLines(name, display), stopping])
-
-    note = all_but_of_data(lambda text: display.note(f"{name}: {text}"), loaded)
-    carry_out(folder, folder.request(), loaded, runtime=Runtime(observer=observer, shared=shared), note=note)
+class _SeedRun(RunUnit):
+    def run(self, observer: Observer, note: Note) -> dict[str, Any]:
+        with resumable(self.folder.path.parent):
+            return super().run(observer, note)
 
 
-class StageLines(Observer):
+class StageLines(Progress[RunUnit]):
     """One line a stage that says whose it is: bars of several runs at once would be too much to look at."""
 
-    def __init__(self, name: str, display: ProgressDisplay) -> None:
-        self._name, self._display = name, display
+    def __init__(self, display: ProgressDisplay) -> None:
+        self._display = display
 
-    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
+    def stage_done(self, unit: RunUnit, stage: Stage, outcome: StageOutcome, restored: int) -> None:
         """Say what the stage took."""
         seconds, epochs = sum(record.seconds for record in outcome.history), len(outcome.history)
-        self._display.say(f"{self._name}  {stage.name}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
+        self._display.say(f"{unit.name}  {stage.name}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
+
+    def note(self, unit: RunUnit, text: str) -> None:
+        """Say it with the name of the run before it."""
+        self._display.note(f"{unit.name}: {text}")
 
 
 def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:
@@ -186,7 +195,7 @@ def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -
         print_note(warning)
 
 
-def told(some: SomeRunsFailed, how_to_go_on: str) -> SplitPUError:
+def _told(some: SomeRunsFailed, how_to_go_on: str) -> SplitPUError:
     """The sentence for the user; what is no mistake of theirs keeps its traceback."""
     reasons = {str(error) for error in some.failed.values()}
     for error in some.failed.values():

@@ -37,7 +37,7 @@ from splitpu.prior.estimate import TRUE_SHARE, ResolvedPrior, being_estimated, p
 from splitpu.prior.scores import too_few_rows
 from splitpu.reproduce.units import whole_run_seconds
 from splitpu.runs.folder import RUNS, RunFolder
-from splitpu.runs.grid import SeedsFolder
+from splitpu.runs.grid_folders import SeedsFolder
 from splitpu.runs.prior_stage import kept_until_known
 from splitpu.runs.request import Request, Source
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network, help_out

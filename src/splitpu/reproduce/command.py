@@ -8,10 +8,11 @@ from pathlib import Path
 
 from splitpu.errors import InputError
 from splitpu.reproduce.declared import chosen_experiments
-from splitpu.reproduce.runner import Say, Session, run_units, say, smoke
 from splitpu.reproduce.store import ResultStore
 from splitpu.reproduce.units import Unit, planned_units
 from splitpu.utils.signals import StopRequest
+from splitpu.utils.text import say
+from splitpu.utils.warnings import Note
 
 RESULTS, DOCS = Path("results"), Path("docs")
 
@@ -49,14 +50,16 @@ def carry_out_politely(order: Order) -> int:
         return stop.exit_code if stop.wanted() else code
 
 
-def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say = say) -> int:
+def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Note = say) -> int:
     """Run, list or render; 0 if nothing failed."""
     if order.smoke:
         chosen_experiments(
             order.names or "all"
         )  # a name that there is not is told; all of them are run, as all are shown
+        from splitpu.reproduce.runner import smoke
+
         with tempfile.TemporaryDirectory(prefix="splitpu-smoke-") as folder:
-            return _exit_code(smoke(chosen_experiments("all"), Path(folder), "cpu", tell))
+            return 1 if smoke(chosen_experiments("all"), Path(folder), "cpu", tell).failed else 0
     if order.names is None and order.only_list:
         return _list_experiments(order, tell)
     if order.names is None and not order.render:
@@ -83,7 +86,7 @@ def carry_out(order: Order, stop: Callable[[], bool] = lambda: False, tell: Say 
     return _list(order, tell) if order.only_list else _run(order, stop, tell)
 
 
-def _opened(order: Order, tell: Say) -> ResultStore:
+def _opened(order: Order, tell: Note) -> ResultStore:
     """The results so far; what is wrong with them is told before anything is run again because of it."""
     store = ResultStore(order.results)
     for remark in store.remarks():
@@ -91,7 +94,7 @@ def _opened(order: Order, tell: Say) -> ResultStore:
     return store
 
 
-def _list_experiments(order: Order, tell: Say) -> int:
+def _list_experiments(order: Order, tell: Note) -> int:
     """Which experiments there are, and how much of each is done."""
     store = _opened(order, tell)
     for experiment in chosen_experiments("all"):
@@ -101,14 +104,14 @@ def _list_experiments(order: Order, tell: Say) -> int:
     return 0
 
 
-def _list(order: Order, tell: Say) -> int:
+def _list(order: Order, tell: Note) -> int:
     store = _opened(order, tell)
     for unit in _planned(order):
         print(f"{'done' if store.find(unit) else 'open'}  {unit}")
     return 0
 
 
-def _plan(order: Order, tell: Say) -> int:
+def _plan(order: Order, tell: Note) -> int:
     """What would be run, in which order, and how long each unit may take on a GPU; nothing is trained."""
     from splitpu.reproduce.store import plan_lines
 
@@ -118,9 +121,10 @@ def _plan(order: Order, tell: Say) -> int:
     return 0
 
 
-def _run(order: Order, stop: Callable[[], bool], tell: Say) -> int:
+def _run(order: Order, stop: Callable[[], bool], tell: Note) -> int:
     began = time.monotonic()  # before the imports, which take their time on a machine that has just started
     from splitpu.data.public.download import cache_folder
+    from splitpu.reproduce.runner import run_units
     from splitpu.reproduce.unit_runs import Workplace
 
     cache = order.cache or cache_folder(order.datasets) / "stages"
@@ -130,10 +134,11 @@ def _run(order: Order, stop: Callable[[], bool], tell: Say) -> int:
     units, store = _here(order, tell), _opened(order, tell)
     store.check_place()
     minutes = None if order.minutes is None else order.minutes - (time.monotonic() - began) / 60
-    return _exit_code(run_units(units, store, workplace, minutes=minutes, fill=order.fill, stop=stop, tell=tell))
+    session = run_units(units, store, workplace, minutes=minutes, fill=order.fill, stop=stop, tell=tell)
+    return 1 if session.failed else 0
 
 
-def _here(order: Order, tell: Say) -> list[Unit]:
+def _here(order: Order, tell: Note) -> list[Unit]:
     """The units that can be run on this machine, with a sentence for what cannot."""
     from splitpu.data.public.medical import why_missing
 
@@ -153,7 +158,3 @@ def _planned(order: Order) -> list[Unit]:
     return planned_units(
         chosen, recipe=order.recipe, positives=order.positives, seeds=order.seeds, methods=order.methods
     )
-
-
-def _exit_code(session: Session) -> int:
-    return 1 if session.failed else 0

@@ -29,9 +29,9 @@ from splitpu.reproduce.summary import (
     as_markdown,
     candidates,
     cells,
-    deviation,
     estimate,
     figure_lines,
+    mean_and_deviation,
     mean_of,
     verdict,
     with_deviation,
@@ -414,14 +414,13 @@ def _compared(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke:
 def _by_size(experiment: Experiment, recipe: Recipe, store: ResultStore, smoke: bool) -> Grid:
     rows = []
     for cell in cells(experiment, recipe.name, store, smoke=smoke):
-        estimates = [value for line in cell.lines if (value := estimate(line, cell.row.value)) is not None]
         # Of the last model; a row about an earlier round has none.
         risk = mean_of(cell.lines, "selection", "nnpu_value") if cell.row.value == "accuracy" else None
         rows.append(
             [
                 f"{cell.row.group}: {cell.row.label}" if cell.row.group else cell.row.label,
                 str(cell.positives),
-                with_deviation(fmean(estimates), deviation(estimates)) if estimates else NOT_RUN,
+                mean_and_deviation((estimate(line, cell.row.value) for line in cell.lines), NOT_RUN),
                 f"{risk:.4f}" if risk is not None else MISSING,
                 cell.ours,
                 cell.time,

@@ -1,34 +1,27 @@
-"""Which units this process works on, so that others with the same cache leave them alone.
-
-The time there is, and what fits into it.
-
-Which stages units have in common: one lane trains such a stage, and no other lane should stand and wait for it.
-
-Running many units: what is done is skipped, what fails is told, and the time limit is kept.
+"""Units of the paper's tables as a grid of runs, with what only these need: a limit of time, claims among processes
+that share a cache, and an order in which no worker waits for a stage that another one is training.
 """
 
 import hashlib
-import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from splitpu.config.parse import config_hash
+from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.errors import Interrupted, SplitPUError
-from splitpu.reproduce.declared import SPLIT_PU
+from splitpu.reproduce import unit_runs
+from splitpu.reproduce.declared import SPLIT_PU, Experiment
 from splitpu.reproduce.store import Line, ResultStore
-from splitpu.reproduce.units import Unit, what_is_computed
+from splitpu.reproduce.unit_runs import Workplace
+from splitpu.reproduce.units import Unit, smoke_units, what_is_computed
+from splitpu.runs.grid import Grid, InTurn, Progress, Results, Schedule, SideBySide
 from splitpu.utils.files import Taken, disk_errors_in_words, held_alone
-
-if TYPE_CHECKING:
-    from splitpu.engine.stage import Observer
-    from splitpu.reproduce.declared import Experiment
-    from splitpu.reproduce.unit_runs import Workplace
+from splitpu.utils.text import say
+from splitpu.utils.warnings import Note
 
 
 class Claims:
@@ -164,16 +157,6 @@ def _place(stage: str) -> int:
     return next((place for start, place in starts.items() if stage.startswith(start)), _BASE)
 
 
-Say = Callable[[str], None]
-
-_LOOK_AGAIN = 1.0  # seconds; a stop from outside wakes nobody who waits
-
-
-def say(text: str) -> None:
-    """Progress goes to standard error, at once."""
-    print(text, file=sys.stderr, flush=True)
-
-
 @dataclass
 class Session:
     """What came of running units."""
@@ -199,217 +182,146 @@ class Session:
 def run_units(
     units: Sequence[Unit],
     store: ResultStore,
-    workplace: "Workplace",
+    workplace: Workplace,
     *,
     minutes: float | None = None,
     fill: bool = False,
     stop: Callable[[], bool] = lambda: False,
-    tell: Say = say,
+    tell: Note = say,
 ) -> Session:
     """Run what is not done yet until all is done or time is up. An interrupted unit goes on from its checkpoints.
 
     As many units at once as the workplace has room for; those that need the same stage train it once.
     """
-    shift = _Shift(units, store, workplace, Clock(minutes, fill=fill), stop, tell)
-    if workplace.side_by_side == 1:
-        shift.work()
-    else:
-        shift.work_in_lanes()
-    tell(shift.session.summary())
-    return shift.session
+    grid = Grid(
+        [UnitRun(number, unit, workplace) for number, unit in enumerate(units)],
+        _StoredResults(store),
+        schedule=_Schedule(units, Clock(minutes, fill=fill), Claims(workplace.cache)),
+        progress=_Lines(len(units), workplace.side_by_side, tell),
+    )
+    at_once = workplace.side_by_side
+    ended = grid.run(InTurn() if at_once == 1 else SideBySide(workplace.device, at_once), stop)
+    session = Session(
+        done=[units[number] for number in ended.done],
+        skipped=[units[number] for number in ended.skipped],
+        failed=[(units[number], str(error)) for number, error in ended.failed.items()],
+        left=[units[number] for number in ended.left],
+    )
+    tell(session.summary())
+    return session
 
 
-class _Shift:
-    """Hands out units in their order and writes down what came of them; may be asked from several threads."""
+@dataclass(frozen=True)
+class UnitRun:
+    """A unit of the plan at the place where it is run."""
 
-    def __init__(
-        self,
-        units: Sequence[Unit],
-        store: ResultStore,
-        workplace: "Workplace",
-        clock: Clock,
-        stop: Callable[[], bool],
-        tell: Say,
-    ) -> None:
-        self.session = Session()
-        self._store, self._workplace, self._clock, self._tell = store, workplace, clock, tell
-        self._left = threading.Event()  # the process is on its way out
-        self._stop: Callable[[], bool] = lambda: stop() or self._left.is_set()
-        self._units = units
-        self._open = dict(enumerate(units))
-        self._shared = SharedStages(units)
-        self._lock = threading.Condition()  # told of every stage that is made and of every unit that has ended
-        self._claims = Claims(workplace.cache)
-        self._over = False  # no more units are handed out; those that run go on
+    number: int
+    unit: Unit
+    workplace: Workplace
 
-    def work(self) -> None:
-        """Run units until there are none left or time is up."""
-        while (taken := self._take()) is not None:
-            number, unit, claim = taken
-            with claim:
-                self._work_on(number, unit)
+    @property
+    def name(self) -> str:
+        """As it is planned."""
+        return str(self.unit)
 
-    def _work_on(self, number: int, unit: Unit) -> None:
-        started = time.monotonic()
-        try:
-            line = self._run(number, unit)
-        except Interrupted as stopped:
-            self._put_back(number, stopped)
-        except Exception as error:
-            # One unit that cannot be run says nothing about the others.
-            self._failed(number, error)
-        else:
-            self._done(number, line, time.monotonic() - started)
+    def run(self, observer: Observer, note: Note) -> Line:
+        """Go on from whatever stages the cache holds."""
+        return unit_runs.run_unit(self.unit, self.workplace, observer, note)
 
-    def work_in_lanes(self) -> None:
-        """The same by several threads at once."""
-        from splitpu.config.schema import EngineConfig
-        from splitpu.engine.hardware import Hardware
-        from splitpu.engine.parallel_runs import in_lanes
 
-        device = Hardware.choose(self._workplace.device, EngineConfig()).device
-        lanes = self._workplace.side_by_side
-        for ended in in_lanes([self.work] * lanes, device, lanes, when_left=self._left.set):
-            ended.answer  # noqa: B018 (an error of the harness itself is raised here)
+class _StoredResults(Results[UnitRun]):
+    """The result lines, to which other processes may add as well."""
 
-    def _take(self) -> tuple[int, Unit, ExitStack] | None:
-        with self._lock:
-            self._skip_done()
-            while self._open and not self._over:
-                stopped, entry = self._stop(), self._next()
-                if entry is None and not stopped:
-                    self._wait_for_others()
-                    self._skip_done()
-                    continue
-                number, unit = entry or next(iter(self._open.items()))
-                if stopped or not self._clock.fits(unit):
-                    self._over = True
-                    left = f"{max(self._clock.left(), 0):.0f} s are left, too little for"
-                    self._tell(f"{'stopped before' if stopped else left} the next unit: {unit}")
-                    break
-                claim = self._claims.take(unit)
-                self._skip_done()  # another process may have ended the unit just before it could be claimed
-                if claim is not None and number in self._open:
-                    del self._open[number]
-                    self._shared.begin(number)
-                    self._tell(f"[{number + 1}/{len(self._units)}] {unit}")
-                    return number, unit, claim
-                if claim is not None:
-                    claim.close()
-                elif number in self._open:
-                    self._tell(f"[{number + 1}/{len(self._units)}] another process is at it: {unit}")
-                    self.session.left.append(self._open.pop(number))
-            self._leave_the_rest()
-            return None
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
 
-    def _wait_for_others(self) -> None:
-        """Let go of the lock for a while. Runs must not be told meanwhile that they share the device with this lane."""
-        from splitpu.engine.parallel_runs import standing_by
-
-        with standing_by():
-            self._lock.wait(_LOOK_AGAIN)
-
-    def _skip_done(self) -> None:
-        """Leave out what is done, by this process or another."""
+    def refresh(self) -> None:
         self._store.refresh()
-        for number, unit in list(self._open.items()):
-            if self._store.find(unit) is not None:
-                self.session.skipped.append(self._open.pop(number))
 
-    def _next(self) -> tuple[int, Unit] | None:
-        """The first in order of those that need no stage another thread is still to make; None if all do.
+    def find(self, unit: UnitRun) -> Line | None:
+        return self._store.find(unit.unit)
 
-        Such a unit is left for later: a thread that takes it up stands and waits, while others may become ready.
-        """
-        return next((entry for entry in self._open.items() if not self._shared.would_wait(entry[0])), None)
-
-    def _run(self, number: int, unit: Unit) -> Line:
-        from splitpu.reproduce.unit_runs import run_unit
-
-        tell = self._tell_of(number)
-
-        def begun(stage: str) -> None:
-            with self._lock:
-                self._shared.reached(number, stage)
-                self._lock.notify_all()
-
-        observer = _observer(self._clock, self._stop, begun, tell)
-        return run_unit(unit, self._workplace, observer, lambda text: tell(f"    note: {text}"))
-
-    def _ended(self, number: int) -> Unit:
-        self._shared.end(number)
-        self._lock.notify_all()
-        return self._units[number]
-
-    def _leave_the_rest(self) -> None:
-        if self._over:
-            self.session.left += self._open.values()
-            self._open.clear()
-
-    def _put_back(self, number: int, stopped: Interrupted) -> None:
-        with self._lock:
-            self._over = True
-            self.session.left.append(self._ended(number))
-        self._tell_of(number)(f"    {stopped}")
-
-    def _failed(self, number: int, error: Exception) -> None:
-        with self._lock:
-            self.session.failed.append((self._ended(number), str(error)))
-        told = f"    failed: {error}" if isinstance(error, SplitPUError) else traceback.format_exc()
-        self._tell_of(number)(told)
-
-    def _done(self, number: int, line: Line, seconds: float) -> None:
-        with self._lock:
-            unit = self._ended(number)
-            self._clock.took(unit, seconds)
-            self._store.add(unit, line)
-            self.session.done.append(unit)
-        self._tell_of(number)(f"    {_in_words(line)}")
-
-    def _tell_of(self, number: int) -> Say:
-        """Among several units at once every line says which one it is about."""
-        if self._workplace.side_by_side == 1:
-            return self._tell
-        return lambda text: self._tell(f"[{number + 1}] {text.strip()}")
+    def add(self, unit: UnitRun, result: Line) -> None:
+        self._store.add(unit.unit, result)
 
 
-def smoke(chosen: "Iterable[Experiment]", folder: Path, device: str = "cpu", tell: Say = say) -> Session:
+class _Schedule(Schedule[UnitRun]):
+    """Begins what fits into the time, what no other process is at, and what needs no stage that is being made."""
+
+    def __init__(self, units: Sequence[Unit], clock: Clock, claims: Claims) -> None:
+        self._clock, self._claims, self._shared = clock, claims, SharedStages(units)
+
+    def is_ready(self, unit: UnitRun) -> bool:
+        return not self._shared.would_wait(unit.number)
+
+    def why_not(self, unit: UnitRun) -> str:
+        fits = self._clock.fits(unit.unit)
+        return "" if fits else f"{max(self._clock.left(), 0):.0f} s are left, too little for"
+
+    def claim(self, unit: UnitRun) -> ExitStack | None:
+        return self._claims.take(unit.unit)
+
+    def started(self, unit: UnitRun) -> None:
+        self._shared.begin(unit.number)
+
+    def reached(self, unit: UnitRun, stage: str) -> None:
+        self._shared.reached(unit.number, stage)
+
+    def ended(self, unit: UnitRun, seconds: float | None) -> None:
+        self._shared.end(unit.number)
+        if seconds is not None:
+            self._clock.took(unit.unit, seconds)
+
+    def out_of_time(self) -> bool:
+        return self._clock.left() <= 0
+
+
+class _Lines(Progress[UnitRun]):
+    """A line for every unit and every stage of it; among several units at once each says which one it is about."""
+
+    def __init__(self, units: int, at_once: int, tell: Note) -> None:
+        self._units, self._at_once, self._tell = units, at_once, tell
+
+    def unit_started(self, unit: UnitRun) -> None:
+        self._tell(f"[{unit.number + 1}/{self._units}] {unit.name}")
+
+    def stage_done(self, unit: UnitRun, stage: Stage, outcome: StageOutcome, restored: int) -> None:
+        epochs, seconds = len(outcome.history), sum(record.seconds for record in outcome.history)
+        trained = "from the cache" if restored >= epochs else f"{epochs} epochs, {seconds:.1f} s"
+        self._tell_of(unit, f"    {stage.name}: {trained}")
+
+    def note(self, unit: UnitRun, text: str) -> None:
+        self._tell_of(unit, f"    note: {text}")
+
+    def unit_done(self, unit: UnitRun, result: Line) -> None:
+        self._tell_of(unit, f"    {_in_words(result)}")
+
+    def unit_failed(self, unit: UnitRun, error: Exception) -> None:
+        known = isinstance(error, SplitPUError)
+        self._tell_of(unit, f"    failed: {error}" if known else "".join(traceback.format_exception(error)))
+
+    def unit_interrupted(self, unit: UnitRun, stopped: Interrupted) -> None:
+        self._tell_of(unit, f"    {stopped}")
+
+    def unit_elsewhere(self, unit: UnitRun) -> None:
+        self._tell(f"[{unit.number + 1}/{self._units}] another process is at it: {unit.name}")
+
+    def ended_before(self, unit: UnitRun, reason: str) -> None:
+        self._tell(f"{reason} the next unit: {unit.name}")
+
+    def _tell_of(self, unit: UnitRun, text: str) -> None:
+        self._tell(text if self._at_once == 1 else f"[{unit.number + 1}] {text.strip()}")
+
+
+def smoke(chosen: Iterable[Experiment], folder: Path, device: str = "cpu", tell: Note = say) -> Session:
     """Run experiments and every method in them for one tiny unit, and render what came out; all is kept in `folder`."""
     from splitpu.reproduce.pages import render
-    from splitpu.reproduce.unit_runs import Workplace
-    from splitpu.reproduce.units import smoke_units
 
     store = ResultStore(folder / "results")
     units = smoke_units(chosen)
     session = run_units(units, store, Workplace(folder / "stages", device), tell=tell)
     render(store, folder / "docs", smoke=True)
     return session
-
-
-def _observer(clock: Clock, stop: Callable[[], bool], begun: Say, tell: Say) -> "Observer":
-    """Tells of every stage and stops in time. Defined here so that rendering alone needs no torch."""
-    from splitpu.engine.stage import Observer, Stage, StageOutcome
-
-    class Foreman(Observer):
-        def __init__(self) -> None:
-            self.restored = 0
-
-        def stage_started(self, stage: Stage, done: int) -> None:
-            self.restored = done
-            begun(stage.name)
-
-        def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
-            epochs = len(outcome.history)
-            if self.restored >= epochs:
-                tell(f"    {stage.name}: from the cache")
-            else:
-                seconds = sum(record.seconds for record in outcome.history)
-                tell(f"    {stage.name}: {epochs} epochs, {seconds:.1f} s")
-
-        def should_stop(self) -> bool:
-            return clock.left() <= 0 or stop()
-
-    return Foreman()
 
 
 def _in_words(line: Line) -> str:

@@ -6,17 +6,20 @@ A choice as a computed thing: which candidate the accuracy estimated on held-out
 """
 
 import re
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from splitpu.report.contents import MISSING, escape
 from splitpu.reproduce.declared import Experiment, Row
 from splitpu.reproduce.store import Line, ResultStore, device_seconds
 from splitpu.reproduce.units import SMOKE_POSITIVES, Unit, known_set, rows_for
+from splitpu.utils.statistics import mean, paired_gains, standard_deviation, standard_error
 
 NOT_RUN = "not run"
+ENOUGH_GAINS = 3  # for a standard error: of two it would be a guess that looks like knowledge
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Cell:
     @property
     def mean(self) -> float | None:
         """Over the seeds."""
-        return statistics.fmean(self.values) if self.values else None
+        return mean(self.values)
 
     @property
     def paper(self) -> str:
@@ -54,7 +57,7 @@ class Cell:
         if self.mean is None:
             return NOT_RUN
         sign = "+" if self.row.value == "gain" and self.mean > 0 else ""
-        return f"{sign}{with_deviation(self.mean, deviation(self.values))} (n = {len(self.values)})"
+        return f"{sign}{with_deviation(self.mean, standard_deviation(self.values))} (n = {len(self.values)})"
 
     @property
     def difference(self) -> str:
@@ -67,12 +70,11 @@ class Cell:
 
         A dash for the other itself, and where they have no seed in common.
         """
-        own, theirs = self._by_seed, other._by_seed
-        gains = [value - theirs[seed] for seed, value in own.items() if seed in theirs]
-        if not gains or self is other:
+        gains = paired_gains(self._by_seed, other._by_seed)
+        gain = mean(gains)
+        if gain is None or self is other:
             return MISSING
-        mean = statistics.fmean(gains)
-        return f"{'+' * (mean > 0)}{with_deviation(mean, standard_error(gains))}"
+        return f"{'+' * (gain > 0)}{with_deviation(gain, standard_error(gains, ENOUGH_GAINS))}"
 
     @property
     def _by_seed(self) -> dict[int, float]:
@@ -89,16 +91,14 @@ class Cell:
         """The final model's accuracy at the threshold that meets the prior."""
         if self.row.value != "accuracy":  # of other models only what they say themselves is kept
             return MISSING
-        found = [line["matched_accuracy"] for line in self.lines if line.get("matched_accuracy") is not None]
-        return with_deviation(statistics.fmean(found), deviation(found)) if found else MISSING
+        return mean_and_deviation([line.get("matched_accuracy") for line in self.lines], MISSING)
 
     @property
     def ranking(self) -> str:
         """The area under the ROC curve, which no threshold moves."""
         kept = {"accuracy": "metrics", "base_accuracy": "base_metrics"}.get(self.row.value, "")
         figures = [line.get(kept) or {} for line in self.lines]  # a method without a base model has none
-        found = [100 * figure["roc_auc"] for figure in figures if figure.get("roc_auc")]
-        return with_deviation(statistics.fmean(found), deviation(found)) if found else MISSING
+        return mean_and_deviation([100 * figure["roc_auc"] for figure in figures if figure.get("roc_auc")], MISSING)
 
     @property
     def device(self) -> str:
@@ -121,7 +121,7 @@ def _mean_time(lines: list[Line]) -> str:
     """Of runs that shared the device, their share of it."""
     shares = [device_seconds(line) for line in lines]
     alone = all(share == line["seconds"] for share, line in zip(shares, lines, strict=True))
-    return f"{statistics.fmean(shares):.0f} s{'' if alone else ' (shared)'}"
+    return f"{mean(shares):.0f} s{'' if alone else ' (shared)'}"
 
 
 def reading(line: Line, value: str) -> float | None:
@@ -154,16 +154,6 @@ def after_round(line: Line, value: str, figure: str, of_base: Callable[[], float
     return found
 
 
-def deviation(values: list[float]) -> float | None:
-    """The standard deviation between seeds; one seed has none."""
-    return statistics.stdev(values) if len(values) > 1 else None
-
-
-def standard_error(values: list[float]) -> float | None:
-    """That of their mean; of two it would be a guess that looks like knowledge."""
-    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 2 else None
-
-
 def with_deviation(mean: float, deviation: float | None) -> str:
     """Write a figure.
 
@@ -171,6 +161,13 @@ def with_deviation(mean: float, deviation: float | None) -> str:
     ('90.51 ± 0.10', '89.28')
     """
     return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+
+
+def mean_and_deviation(values: Iterable[float | None], none: str) -> str:
+    """Of those that are known; `none` where there are none."""
+    known = [value for value in values if value is not None]
+    found = mean(known)
+    return none if found is None else with_deviation(found, standard_deviation(known))
 
 
 def cells(experiment: Experiment, recipe: str, store: ResultStore, *, smoke: bool = False) -> list[Cell]:
@@ -230,14 +227,8 @@ def mean_of(lines: list[Line], *path: str) -> float | None:
     >>> mean_of([{"selection": {"nnpu_value": 0.25}}, {"selection": {"nnpu_value": 0.75}}], "selection", "nnpu_value")
     0.5
     """
-    values = []
-    for line in lines:
-        value: Any = line
-        for key in path:
-            value = value[key]
-        if value is not None:
-            values.append(float(value))
-    return statistics.fmean(values) if values else None
+    found: Iterable[Any] = (reduce(getitem, path, line) for line in lines)
+    return mean(found)
 
 
 def sizes_of(experiment: Experiment, store: ResultStore, smoke: bool) -> list[int]:
@@ -384,17 +375,17 @@ class Candidate:
     @property
     def mean(self) -> float | None:
         """The estimated accuracy, over sizes and seeds."""
-        return statistics.fmean(self.estimates.values()) if self.estimates else None
+        return mean(self.estimates.values())
 
     @property
     def gains(self) -> list[float]:
         """Points over the first candidate, pair by pair: both were judged on the same held-out rows."""
-        return [value - self.reference[pair] for pair, value in self.estimates.items() if pair in self.reference]
+        return paired_gains(self.estimates, self.reference)
 
     @property
     def gain(self) -> float | None:
         """The mean of the gains."""
-        return statistics.fmean(self.gains) if self.gains else None
+        return mean(self.gains)
 
     @property
     def clearly_ahead(self) -> bool:
@@ -404,7 +395,7 @@ class Candidate:
     @property
     def gain_error(self) -> float | None:
         """The standard error of that mean."""
-        return standard_error(self.gains)
+        return standard_error(self.gains, ENOUGH_GAINS)
 
 
 def candidates(

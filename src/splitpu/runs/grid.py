@@ -1,429 +1,456 @@
-"""A folder of runs that differ in their seed only: one run folder a seed, and what they say together.
+"""One grid of runs: behind `fit --seeds`, `compare`, `reproduce` and `train_side_by_side`.
 
-A folder of runs that differ in their method and seed only: what they share, one line a run, and the table.
+A grid hands out its units, leaves out those that are done, goes on after one that failed, and stops where it is asked
+to; an executor only starts what it is handed. Both know nothing of what a unit computes, so that units run in turn,
+side by side on a GPU, or on other machines without a change to either side:
+
+    class Reversed:
+        def run(self, grid):
+            for job in reversed(list(grid)):
+                job()
+
+    Grid(units).run(Reversed()).results()
+
+Who else may work on the same units is no business of the grid: a folder of runs is locked by whoever opens it, and
+units that several processes share are claimed one by one (`Schedule.claim`).
 """
 
-import json
-import shutil
-import statistics
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from fnmatch import fnmatch
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
-from splitpu.config.parse import config_hash
 from splitpu.config.schema import EngineConfig
+from splitpu.data.pudata import PUData, check_pudata
 from splitpu.engine.hardware import Hardware
-from splitpu.errors import InputError
-from splitpu.evaluation.metrics import finite_or_none
-from splitpu.methods.registry import sections_in_use
-from splitpu.model import Model
-from splitpu.prior.estimate import ResolvedPrior
-from splitpu.report.render import render_seeds
-from splitpu.runs.folder import COMPARISON, SEEDS_LIST, RunFolder, remove_if_empty
-from splitpu.runs.prior_stage import estimates_of
-from splitpu.runs.sources import LoadedData
-from splitpu.utils.files import disk_errors_in_words, drafted, full_disk_named_as, remove_leftovers, write_text
+from splitpu.engine.parallel_runs import SharedRows, idle_worker, in_worker_threads
+from splitpu.engine.stage import Observer, Stage, StageOutcome
+from splitpu.errors import InputError, Interrupted, SomeRunsFailed
+from splitpu.training import ObserverList, Runtime, Training, TrainSpec, train
+from splitpu.utils.arrays import checked_seed
+from splitpu.utils.warnings import Note
 
-FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unlabelled")
-_PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
-
-Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
-ByModel = dict[str, dict[str, dict[str, float | None]]]  # model -> figure -> seed -> value
+_LOOK_AGAIN = 1.0  # seconds; a stop from outside wakes nobody who waits
 
 
-class SeedsFolder:
-    """`seeds.json` names the seeds and how many may run at once; `seed<number>/` are their runs.
+class Unit(Protocol):
+    """A run with a result, that goes on where it was if it was stopped."""
 
-    `summary.json` comes when all are finished.
-    """
+    @property
+    def name(self) -> str:
+        """As progress lines and failures call it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.list_file = path / SEEDS_LIST
-        self.summary = path / "summary.json"
-        self.page = path / "index.html"
-
-    @classmethod
-    def create(cls, path: Path, seeds: Sequence[int], begin: Begin, at_once: int | None = None) -> "SeedsFolder":
-        """Make the folder with all its runs in one move, so that every seed it names has a run to go on with."""
-        try:
-            with disk_errors_in_words(path), full_disk_named_as(path), drafted(path) as place:
-                draft = cls(place)
-                for seed in seeds:
-                    begin(draft.run(seed).path, seed)
-                write_text(draft.list_file, json.dumps({"seeds": list(seeds), "at_once": at_once}))
-        except OSError as error:
-            reason = f"{path} cannot be made into a folder of runs ({error.strerror}); choose another --out."
-            raise InputError(reason) from error
-        return cls(path)
-
-    def run(self, seed: int) -> RunFolder:
-        """The run folder of a seed."""
-        return RunFolder(self.path / f"seed{seed}")
-
-    def seeds(self) -> list[int]:
-        """The seeds that have a run here."""
-        seeds: list[int] = self._listed()["seeds"]
-        return seeds
-
-    def at_once(self) -> int | None:
-        """How many of them were to share the device at most; None = as suits it."""
-        most: int | None = self._listed()["at_once"]
-        return most
-
-    def _listed(self) -> dict[str, Any]:
-        try:
-            listed = json.loads(self.list_file.read_text(encoding="utf-8"))
-            most = listed.get("at_once")  # which folders of earlier versions do not say
-            return {"seeds": [int(seed) for seed in listed["seeds"]], "at_once": None if most is None else int(most)}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(
-                f"{self.list_file} cannot be read ({error}); resume the runs next to it one by one."
-            ) from error
-
-    def discard_if_empty(self) -> None:
-        """Leave nothing of runs that all turned out to be impossible before anything was trained."""
-        if not any(self.run(seed).path.exists() for seed in self.seeds()):
-            shutil.rmtree(self.path, ignore_errors=True)
-
-    def summarise(self) -> dict[str, Any]:
-        """Write what the finished runs say together, for people and for programs; nothing if it is there already.
-
-        So finished runs can be shown from a folder that may only be read.
-        """
-        seeds = self.seeds()
-        results = {seed: self.run(seed).read_result() for seed in seeds}
-        content = summary_of(results)
-        text = json.dumps(content, indent=2)
-        if self.page.exists() and self.summary.exists() and self.summary.read_text(encoding="utf-8") == text:
-            return content
-        write_text(self.summary, text)
-        first = results[seeds[0]]
-        title = f"{self.path.name}: {first['labelled']:,} labelled positives, {len(seeds)} seeds"
-        pages = {f"seed {seed}": f"seed{seed}/{self.run(seed).report.name}" for seed in seeds}
-        rows = mean_rows(content), seed_rows(content)
-        write_text(self.page, render_seeds(title, *rows, pages, warnings_in_words(content)))
-        return content
+    def run(self, observer: Observer, note: Note) -> Any:
+        """Bring it to its end; the observer says when to stop, which ends it with `Interrupted`."""
 
 
-def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every figure of every model, the final one last: its values by seed, their mean and their standard deviation."""
-    by_model: ByModel = {}
-    for seed, result in results.items():
-        for model in result["models"]:
-            _file_figures(by_model, model["model"], seed, model)
-    if any(final_model(result)["model"] != list(by_model)[-1] for result in results.values()):
-        for seed, result in results.items():  # where students were not taken, seeds end with different models
-            _file_figures(by_model, "final", seed, final_model(result))
-    models = [
-        {"model": name, "figures": {figure: spread_of(values) for figure, values in figures.items()}}
-        for name, figures in by_model.items()
-    ]
-    seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
-    return {"seeds": list(results), "models": models, "seconds": seconds, "warnings": _each_warning_once(results)}
+AUnit = TypeVar("AUnit", bound=Unit)
+_One = TypeVar("_One")
 
 
-def _each_warning_once(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every warning with the seeds that it concerns, in the order in which the runs have them."""
-    concerned: dict[str, list[int]] = {}
-    for seed, result in results.items():
-        for warning in dict.fromkeys(result.get("warnings", ())):
-            concerned.setdefault(warning, []).append(seed)
-    return [{"warning": warning, "seeds": seeds} for warning, seeds in concerned.items()]
+@dataclass(frozen=True)
+class Task:
+    """A unit that is a function of its observer."""
+
+    name: str
+    function: Callable[[Observer], Any]
+
+    def run(self, observer: Observer, note: Note) -> Any:
+        """Call it; what it warns of goes where the caller's warnings go."""
+        return self.function(observer)
 
 
-def warnings_in_words(summary: Mapping[str, Any]) -> list[str]:
-    """The warnings of all runs, each with the seeds that it concerns before it.
+class Results(Generic[AUnit]):
+    """Where results are kept for the next time; this one keeps nothing."""
 
-    >>> warnings_in_words({"warnings": [{"warning": "no test rows", "seeds": [0, 1]}]})
-    ['seeds 0, 1: no test rows']
-    """
-    return [f"{seeds_in_words(one['seeds'])}: {one['warning']}" for one in summary["warnings"]]
+    def refresh(self) -> None:
+        """Look for what others have added since."""
 
-
-def seeds_in_words(seeds: Sequence[int]) -> str:
-    """Name the seeds.
-
-    >>> seeds_in_words([3]), seeds_in_words([3, 0])
-    ('seed 3', 'seeds 3, 0')
-    """
-    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-
-
-def _file_figures(by_model: ByModel, name: str, seed: int, model: Mapping[str, Any]) -> None:
-    figures = {**(model["test"] or {}), **model}
-    for figure in FIGURES:
-        if figure in figures:
-            by_model.setdefault(name, {}).setdefault(figure, {})[str(seed)] = figures[figure]
-
-
-def final_model(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The model that a run ends with; results from before students could be left out do not name it."""
-    models: list[Mapping[str, Any]] = result["models"]
-    return next(model for model in reversed(models) if model["model"] == result.get("final", model["model"]))
-
-
-def mean_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
-    """One row a model, for tables: mean and standard deviation in words."""
-    return [
-        {"model": model["model"], **{figure: in_words(figure, spread) for figure, spread in model["figures"].items()}}
-        for model in summary["models"]
-    ]
-
-
-def seed_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a seed, for tables: the figures of its final model."""
-    final = summary["models"][-1]["figures"]
-    return [
-        {"model": f"seed {seed}", **{figure: spread["values"].get(str(seed)) for figure, spread in final.items()}}
-        for seed in summary["seeds"]
-    ]
-
-
-def spread_of(values: Mapping[str, float | None]) -> dict[str, Any]:
-    """Mean and standard deviation of a figure, and its values by seed; one value has no deviation."""
-    known = [value for value in values.values() if value is not None]
-    return {
-        "mean": statistics.fmean(known) if known else None,
-        "sd": statistics.stdev(known) if len(known) > 1 else None,
-        "values": dict(values),
-    }
-
-
-def in_words(figure: str, spread: Mapping[str, Any]) -> str:
-    """Mean and deviation as a table shows them, short enough for a terminal of 80 columns; percent without the sign.
-
-    >>> in_words("accuracy", {"mean": 0.931, "sd": 0.004}), in_words("f1", {"mean": 0.9, "sd": 0.012})
-    ('93.1±0.4', '0.900±.012')
-    """
-    if spread["mean"] is None:
-        return "-"
-    if figure in _PERCENTAGES:
-        return "±".join(f"{100 * spread[part]:.1f}" for part in ("mean", "sd") if spread[part] is not None)
-    deviation = "" if spread["sd"] is None else f"±{spread['sd']:.3f}".replace("±0.", "±.")
-    return f"{spread['mean']:.3f}{deviation}"
-
-
-COMPARED = ("accuracy", "f1", "roc_auc")
-DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
-
-Line = dict[str, Any]
-
-
-class ComparisonFolder:
-    """`comparison.json` says what all runs share, `METHOD/seed<number>/` are the runs, `runs.jsonl` has a line a run.
-
-    What was asked for is checked and never changed, but methods and seeds can be added at any time: runs that are there
-    already are not trained again, and the prior stays the one that the first of them had.
-    """
-
-    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
-        self.path = path
-        self.shared_file = path / COMPARISON
-        self.lines_file = path / "runs.jsonl"
-        self.asked: dict[str, Any] = json.loads(json.dumps(asked))  # as it will be read back
-        self._threads: int | None = None
-        self._priors: dict[str, dict[str, Any] | None] = {}
-
-    def run(self, method: str, seed: int) -> RunFolder:
-        """The run folder of a method and a seed."""
-        return RunFolder(self.path / method / f"seed{seed}")
-
-    def threads(self, choose: Callable[[], int]) -> int:
-        """The number of CPU threads of all runs: on it depend sums, and the seconds."""
-        if self._threads is None:
-            self._threads = choose()
-        return self._threads
-
-    def prior(self, fingerprint: str, find: Callable[[], ResolvedPrior]) -> ResolvedPrior:
-        """The prior of all methods on the same rows: found once, however many they are and however often it stopped."""
-        if fingerprint not in self._priors:
-            found = find()
-            stored = {"value": found.value, "source": found.source, "estimate": found.to_dict()}
-            self._priors[fingerprint] = {**stored, "doubts": list(found.doubts)}
-        known = self._priors[fingerprint]
-        if known is None:  # in folders from before it was kept why there is none
-            return ResolvedPrior.none()
-        source, doubts = known.get("source", "given"), known.get("doubts", ())
-        return ResolvedPrior.from_dict(known["value"], source, known["estimate"], doubts)
-
-    def save(self) -> None:
-        """Write what the runs share; from then on the folder is a comparison."""
-        shared = {"asked": self.asked, "threads": self._threads, "priors": self._priors}
-        write_text(self.shared_file, json.dumps(shared, indent=2))
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the comparison alone, from before it is read; a folder that never became one is taken away again."""
-        self._refuse_other_things()
-        new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        with disk_errors_in_words(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            with RunFolder(self.path).locked():
-                remove_leftovers(self.path)
-                if self.shared_file.exists():
-                    self._read_shared()
-                yield
-        finally:
-            for folder in new:
-                remove_if_empty(folder)
-
-    def lines(self) -> dict[tuple[str, int], Line]:
-        """The lines of all finished runs, by method and seed."""
-        if not self.lines_file.exists():
-            return {}
-        try:
-            found = [json.loads(text) for text in self.lines_file.read_text(encoding="utf-8").splitlines()]
-            return {(line["method"], line["seed"]): line for line in found}
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(
-                f"{self.lines_file} cannot be read ({error}); remove it, and run the same command to write it again."
-            ) from error
-
-    def add(self, folder: RunFolder, loaded: LoadedData) -> None:
-        """Write the line of a finished run: the whole file anew, so that there is never half a line."""
-        line = _line_of(folder, loaded)
-        lines = self.lines() | {
-            (line["method"], line["seed"]): {**line, "run": str(folder.path.relative_to(self.path))}
-        }
-        write_text(self.lines_file, "".join(f"{json.dumps(finite_or_none(one))}\n" for one in lines.values()))
-
-    def _refuse_other_things(self) -> None:
-        """A comparison may be there, or what a process has written that has only begun one, or was killed at once."""
-        begun = (RunFolder(self.path).lock_file.name, f".{COMPARISON}.*.tmp")
-        if self.shared_file.exists():
-            return
-        if self.path.is_dir() and all(any(fnmatch(p.name, name) for name in begun) for p in self.path.iterdir()):
-            return
-        RunFolder.free_path(self.path, "")
-
-    def _read_shared(self) -> None:
-        try:
-            shared = json.loads(self.shared_file.read_text(encoding="utf-8"))
-            before, self._threads, self._priors = shared["asked"], shared["threads"], shared["priors"]
-            different = [name for name in self.asked if before.get(name) != self.asked[name]]
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"{self.shared_file} cannot be read ({error}); choose another --out.") from error
-        if different:
-            raise InputError(
-                f"{self.path} holds a comparison with another {' and another '.join(different)}, whose figures are not "
-                "comparable; choose another --out."
-            )
-
-
-def _line_of(folder: RunFolder, loaded: LoadedData) -> Line:
-    result, request, config = folder.read_result(), folder.request(), folder.config()
-    line: Line = {
-        "method": config.method,
-        "seed": request.seed,
-        "config_hash": config_hash(config, *sections_in_use(config)),
-        "data_fingerprint": request.fingerprint,
-        "test": final_model(result)["test"],  # of the last epoch, or of the one that rows set aside chose
-        "seconds": result["seconds_total"],
-    }
-    if loaded.held_out is None:
-        hardware = Hardware.choose(request.device, EngineConfig())
-        estimates = estimates_of(folder, Model.load(folder.path), loaded.data, hardware)
-        line |= {
-            "estimates": estimates.found.to_dict(),
-            "estimates_note": estimates.note,
-            "degenerate": [one.__dict__ for one in estimates.wrong],
-        }
-    kept = ("prior", "prior_source", "network", "rows", "labelled", "unlabelled", "test_rows", "scenario", "preset")
-    ran = ("device", "engine", "warnings", "versions", "commit", "finished")
-    return line | {name: result[name] for name in (*kept, *ran)}
-
-
-# -------------------------------------------------------------------------------------------------------- all together
-
-
-def summary_of_methods(
-    lines: Mapping[tuple[str, int], Line], methods: Sequence[str], seeds: Sequence[int]
-) -> list[Line]:
-    """Mean and deviation of every figure of every method, and how far it is from the first method, seed by seed."""
-    by_method = {method: {str(seed): lines[method, seed] for seed in seeds} for method in methods}
-    first = by_method[methods[0]]
-    return [
-        {
-            "method": method,
-            "seeds": len(seeds),
-            "figures": {figure: _figure_of(figure, own) for figure in COMPARED},
-            "seconds": spread_of({seed: line["seconds"] for seed, line in own.items()}),
-            "difference": {
-                figure: difference
-                for figure in COMPARED
-                if own is not first and (difference := paired_difference(_tested(figure, own), _tested(figure, first)))
-            },
-            "degenerate": _degenerate(own),
-        }
-        for method, own in by_method.items()
-    ]
-
-
-def paired_difference(
-    values: Mapping[str, float | None], reference: Mapping[str, float | None]
-) -> dict[str, float] | None:
-    """The mean difference over the seeds that both have, with its standard error; None for fewer than two.
-
-    >>> paired_difference({"0": 0.5, "1": 1.0}, {"0": 0.25, "1": 0.25})
-    {'mean': 0.5, 'standard_error': 0.25}
-    """
-    pairs = [(value, reference.get(seed)) for seed, value in values.items()]
-    gains = [value - other for value, other in pairs if value is not None and other is not None]
-    if len(gains) < 2:
+    def find(self, unit: AUnit) -> Any | None:
+        """The unit's result if it is done."""
         return None
-    return {"mean": statistics.fmean(gains), "standard_error": statistics.stdev(gains) / len(gains) ** 0.5}
+
+    def add(self, unit: AUnit, result: Any) -> None:
+        """Keep a result. An error here ends the grid, as the next results could not be kept either."""
 
 
-def by_chance(difference: Mapping[str, float]) -> bool:
-    """Whether a difference is no larger than its standard error, as it is if one seed of several makes all of it."""
-    return abs(difference["mean"]) <= difference["standard_error"] * (1 + 1e-9)
+class Schedule(Generic[AUnit]):
+    """Which unit may begin, and when no more may; this one lets all begin in their order.
+
+    All but `out_of_time` are asked and told under the lock of the grid.
+    """
+
+    def is_ready(self, unit: AUnit) -> bool:
+        """Whether it can begin now, or has to wait for one that runs."""
+        return True
+
+    def why_not(self, unit: AUnit) -> str:
+        """Why neither this unit nor any after it may begin; empty if it may."""
+        return ""
+
+    def claim(self, unit: AUnit) -> ExitStack | None:
+        """Hold the unit until the stack is closed; None if another process has it."""
+        return ExitStack()
+
+    def started(self, unit: AUnit) -> None:
+        """The unit is handed out."""
+
+    def reached(self, unit: AUnit, stage: str) -> None:
+        """The unit has begun a stage."""
+
+    def ended(self, unit: AUnit, seconds: float | None) -> None:
+        """The unit has ended, after so many seconds if it came to its end."""
+
+    def out_of_time(self) -> bool:
+        """Whether those that run have to stop."""
+        return False
 
 
-def method_rows(summary: Sequence[Line]) -> list[dict[str, Any]]:
-    """One row a method, for tables; figures in percent, and the difference is that of the accuracy."""
-    return [
-        {
-            "method": method["method"] + (f" {DOUBTFUL}" if method["degenerate"] else ""),
-            "seeds": method["seeds"],
-            **{figure: _percent(found) for figure, found in method["figures"].items()},
-            "seconds": _seconds(method["seconds"]),
-            "difference": _points(method["difference"].get("accuracy")),
-        }
-        for method in summary
-    ]
+class Progress(Generic[AUnit]):
+    """What is told of the units of a grid; this one is silent."""
+
+    def unit_started(self, unit: AUnit) -> None:
+        """It is handed out."""
+
+    def stage_done(self, unit: AUnit, stage: Stage, outcome: StageOutcome, restored: int) -> None:
+        """A stage of it is done, of whose epochs so many were there before."""
+
+    def note(self, unit: AUnit, text: str) -> None:
+        """It has something to say."""
+
+    def unit_done(self, unit: AUnit, result: Any) -> None:
+        """It came to its end."""
+
+    def unit_failed(self, unit: AUnit, error: Exception) -> None:
+        """It did not."""
+
+    def unit_interrupted(self, unit: AUnit, stopped: Interrupted) -> None:
+        """It was asked to stop, and can go on."""
+
+    def unit_elsewhere(self, unit: AUnit) -> None:
+        """Another process is at it."""
+
+    def ended_before(self, unit: AUnit, reason: str) -> None:
+        """This unit and those after it are not begun."""
 
 
-def _degenerate(lines: Mapping[str, Line]) -> list[dict[str, Any]]:
-    """What is wrong with the models behind estimates, by seed; lines from before it was kept say nothing of it."""
-    return [{"seed": line["seed"], **one} for line in lines.values() for one in line.get("degenerate", ())]
+class Executor(Protocol):
+    """Starts units and does nothing else: takes a job from the grid whenever it has room for one, and calls it.
+
+    One that runs units elsewhere has `job.unit` run there and tells `job.done` or `job.failed` what came of it.
+    """
+
+    def run(self, grid: "Grid[Any]") -> None:
+        """Start everything that the grid hands out, and come back when all has ended."""
 
 
-def _tested(figure: str, lines: Mapping[str, Line]) -> dict[str, float | None]:
-    return {seed: line["test"][figure] for seed, line in lines.items() if line["test"] is not None}
+class InTurn:
+    """One unit after the other, here."""
+
+    def run(self, grid: "Grid[Any]") -> None:
+        """Take the next one when the last has ended."""
+        for job in grid:
+            job()
 
 
-def _figure_of(figure: str, lines: Mapping[str, Line]) -> dict[str, Any]:
-    """From the test rows, or else estimates with their interval: that of one run, on average over the seeds."""
-    if all(line["test"] is not None for line in lines.values()):
-        return spread_of(_tested(figure, lines))
-    estimates = {seed: line["estimates"]["figures"][figure] for seed, line in lines.items()}
-    bounds = {bound: statistics.fmean(one[bound] for one in estimates.values()) for bound in ("low", "high")}
-    return {**spread_of({seed: one["value"] for seed, one in estimates.items()}), **bounds}
+@dataclass(frozen=True)
+class SideBySide:
+    """Several units at once on one device, each in a thread with a CUDA stream of its own.
+
+    As many as there are on a GPU and one on a CPU, where more would gain nothing, unless it was said how many.
+    """
+
+    device: str = "auto"
+    at_once: int | None = None
+
+    def run(self, grid: "Grid[Any]") -> None:
+        """Every worker takes units in turn."""
+        if self.at_once is not None and self.at_once < 1:
+            raise InputError(f"{self.at_once} runs at once would train nothing: give 1 or more")
+        device = Hardware.choose(self.device, EngineConfig()).device
+        workers = min(len(grid), self.at_once or (len(grid) if device.type == "cuda" else 1))
+        in_worker_threads([partial(InTurn().run, grid)] * workers, device, when_left=grid.stop)
 
 
-def _percent(found: Mapping[str, Any]) -> str:
-    interval = f" ({100 * found['low']:.1f}-{100 * found['high']:.1f})" if "low" in found else ""
-    return in_words("accuracy", found) + interval
+@dataclass
+class Session(Generic[AUnit]):
+    """What came of the units of a grid, each known by its number, in the order in which it came."""
+
+    units: Sequence[AUnit]
+    done: dict[int, Any] = field(default_factory=dict)  # with the result
+    skipped: list[int] = field(default_factory=list)  # done before
+    failed: dict[int, Exception] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)
+    interrupted: Interrupted | None = None  # what the first unit said that was asked to stop
+
+    def results(self) -> list[Any]:
+        """All that were made, in the order of the units, or an error that names those that failed.
+
+        One that was asked to stop did not fail.
+        """
+        if self.left:
+            raise self.interrupted or Interrupted(f"stopped before {self.units[self.left[0]].name}.")
+        if self.failed:
+            failed, finished = dict(sorted(self.failed.items())), dict(sorted(self.done.items()))
+            raise SomeRunsFailed(self._in_words(failed, finished), failed, finished) from next(iter(failed.values()))
+        return [self.done[number] for number in sorted(self.done)]
+
+    def _in_words(self, failed: Mapping[int, Exception], finished: Mapping[int, Any]) -> str:
+        reasons = "; ".join(f"{self.units[number].name} failed ({error})" for number, error in failed.items())
+        others = ", ".join(self.units[number].name for number in finished)
+        return f"{reasons}; finished: {others or 'none'}."
 
 
-def _seconds(spread: Mapping[str, float | None]) -> str:
-    known = [spread[part] for part in ("mean", "sd")]
-    return "±".join(f"{value:.0f}" if value >= 100 else f"{value:.1f}" for value in known if value is not None)
+class Grid(Generic[AUnit]):
+    """Hands out units in their order and writes down what came of them; may be asked from several threads."""
+
+    def __init__(
+        self,
+        units: Sequence[AUnit],
+        results: Results[AUnit] | None = None,
+        *,
+        schedule: Schedule[AUnit] | None = None,
+        progress: Progress[AUnit] | None = None,
+    ) -> None:
+        self.session = Session(units)
+        self.progress: Progress[AUnit] = progress or Progress()
+        self._results: Results[AUnit] = results or Results()
+        self._schedule: Schedule[AUnit] = schedule or Schedule()
+        self._stop: Callable[[], bool] = lambda: False
+        self._units, self._open = units, dict(enumerate(units))
+        self._lock = threading.Condition()  # told of every stage that begins and of every unit that has ended
+        self._left = threading.Event()  # the process is on its way out
+        self._over = False  # no more units are handed out; those that run go on
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def __iter__(self) -> Iterator["Job[AUnit]"]:
+        return self
+
+    def __next__(self) -> "Job[AUnit]":
+        """Hand out the next unit, waiting until there is one that can begin."""
+        with self._lock:
+            self._skip_done()
+            while self._open and not self._over:
+                stopped, number = self.stopping(), self._first_ready()
+                if number is None and not stopped:
+                    # Runs must not be told meanwhile that they share the device with this worker.
+                    with idle_worker():
+                        self._lock.wait(_LOOK_AGAIN)
+                    self._skip_done()
+                    continue
+                number = next(iter(self._open)) if number is None else number
+                reason = "stopped before" if stopped else self._schedule.why_not(self._units[number])
+                if reason:
+                    self._over = True
+                    self.progress.ended_before(self._units[number], reason)
+                elif (job := self._taken(number)) is not None:
+                    return job
+            if self._over:
+                self.session.left += self._open
+                self._open.clear()
+        raise StopIteration
+
+    def run(self, executor: Executor, stop: Callable[[], bool] = lambda: False) -> Session[AUnit]:
+        """Have all units started that are not done, until somebody answers `stop` with yes."""
+        self._stop = stop
+        try:
+            executor.run(self)
+        except BaseException:
+            self.stop()
+            raise
+        return self.session
+
+    def stop(self) -> None:
+        """Begin no more units, and have those that run stop."""
+        self._left.set()
+
+    def stopping(self) -> bool:
+        """Whether somebody wants the grid to stop."""
+        return self._left.is_set() or self._stop()
+
+    def must_stop(self) -> bool:
+        """Whether units that run have to."""
+        return self._schedule.out_of_time() or self.stopping()
+
+    def reached(self, unit: AUnit, stage: str) -> None:
+        """A unit has begun a stage, for which others may have waited."""
+        with self._lock:
+            self._schedule.reached(unit, stage)
+            self._lock.notify_all()
+
+    def ended(self, number: int, end: Any, seconds: float) -> None:
+        """Write down how a unit ended: with a result or with an exception."""
+        unit, session = self._units[number], self.session
+        failed = isinstance(end, Exception)
+        with self._lock:
+            self._schedule.ended(unit, None if failed else seconds)
+            self._lock.notify_all()
+            if isinstance(end, Interrupted):
+                self._over = True
+                session.interrupted = session.interrupted or end
+                session.left.append(number)
+            elif failed:
+                session.failed[number] = end  # a unit that cannot be run says nothing about the others
+            else:
+                self._results.add(unit, end)
+                session.done[number] = end
+        if isinstance(end, Interrupted):
+            self.progress.unit_interrupted(unit, end)
+        elif failed:
+            self.progress.unit_failed(unit, end)
+        else:
+            self.progress.unit_done(unit, end)
+
+    def _first_ready(self) -> int | None:
+        """One that is not ready is left for later: a worker that took it would wait, while others may be ready."""
+        return next((number for number, unit in self._open.items() if self._schedule.is_ready(unit)), None)
+
+    def _taken(self, number: int) -> "Job[AUnit] | None":
+        unit, claim = self._units[number], self._schedule.claim(self._units[number])
+        self._skip_done()  # another process may have ended the unit just before it could be claimed
+        if number not in self._open:
+            if claim is not None:
+                claim.close()
+            return None
+        del self._open[number]
+        if claim is None:
+            self.progress.unit_elsewhere(unit)
+            self.session.left.append(number)
+            return None
+        self._schedule.started(unit)
+        self.progress.unit_started(unit)
+        return Job(self, number, unit, claim)
+
+    def _skip_done(self) -> None:
+        """Leave out what is done, by this process or another."""
+        self._results.refresh()
+        for number, unit in list(self._open.items()):
+            if self._results.find(unit) is not None:
+                del self._open[number]
+                self.session.skipped.append(number)
 
 
-def _points(difference: Mapping[str, float] | None) -> str:
-    return "-" if difference is None else f"{100 * difference['mean']:+.1f}±{100 * difference['standard_error']:.1f}"
+class Job(Generic[AUnit]):
+    """A unit that was handed out: called where it is to run here, told of its end where it runs elsewhere."""
+
+    def __init__(self, grid: Grid[AUnit], number: int, unit: AUnit, claim: ExitStack) -> None:
+        self.unit = unit
+        self._grid, self._number, self._claim = grid, number, claim
+        self._began = time.monotonic()
+
+    def __call__(self) -> None:
+        """Run the unit here; only what is no `Exception`, such as Ctrl-C, is raised."""
+        grid, unit = self._grid, self.unit
+        try:
+            result = unit.run(_UnitObserver(grid, unit), partial(grid.progress.note, unit))
+        except Exception as error:
+            self.failed(error)
+        else:
+            self.done(result)
+        finally:
+            self._claim.close()
+
+    def done(self, result: Any) -> None:
+        """The unit came to its end."""
+        self._ended(result)
+
+    def failed(self, error: Exception) -> None:
+        """It did not, or was `Interrupted`."""
+        self._ended(error)
+
+    def _ended(self, end: Any) -> None:
+        with self._claim:
+            self._grid.ended(self._number, end, time.monotonic() - self._began)
+
+
+class _UnitObserver(Observer):
+    """Tells the grid how far a unit is, and the unit when to stop."""
+
+    def __init__(self, grid: Grid[Any], unit: Any) -> None:
+        self._grid, self._unit, self._restored = grid, unit, 0
+
+    def stage_started(self, stage: Stage, done: int) -> None:
+        """Others may have waited for the stage before it."""
+        self._restored = done
+        self._grid.reached(self._unit, stage.name)
+
+    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
+        """Tell of it."""
+        self._grid.progress.stage_done(self._unit, stage, outcome, self._restored)
+
+    def should_stop(self) -> bool:
+        """Ask the grid."""
+        return self._grid.must_stop()
+
+
+def train_side_by_side(
+    data: PUData | Sequence[PUData],
+    spec: TrainSpec | Sequence[TrainSpec],
+    *,
+    seeds: Sequence[int],
+    runtime: Runtime | None = None,
+    observers: Sequence[Observer] | None = None,
+    at_once: int | None = None,
+) -> list[Training]:
+    """Train once for every seed, several at once on a GPU and one after the other on a CPU; results in their order.
+
+    `data` and `spec` may be one for all or one for each seed; data over the same features, as `make_pu` gives them,
+    have one copy of the rows on the device. Every training is the one that `train` gives for its seed: bitwise on the
+    CPU, up to the order of sums on a GPU. `at_once` limits how many share the device at a time. If one fails, the
+    others are brought to their end; `SomeRunsFailed` then holds both.
+
+    >>> from splitpu import load_named, make_pu, preset
+    >>> digits = load_named("digits")
+    >>> draws = [make_pu(digits, 50, seed)[0] for seed in (0, 1)]
+    >>> from splitpu.config import apply_overrides
+    >>> quick = apply_overrides(preset("default"), ["method=nnpu", "base.epochs=1"])
+    >>> both = train_side_by_side(draws, TrainSpec(config=quick, prior=0.49), seeds=(0, 1))
+    >>> [one.model.network_name for one in both]
+    ['cnn-small', 'cnn-small']
+    """
+    seeds, runtime = _whole_numbers(seeds), runtime or Runtime()
+    sets, specs = _for_each(data, check_pudata, seeds, "data"), _for_each(spec, _check_spec, seeds, "spec")
+    listeners = list(observers) if observers is not None else [Observer() for _ in seeds]
+    if len(listeners) != len(seeds):
+        raise InputError(f"{len(listeners)} observers were given for {len(seeds)} seeds: give one for each")
+    specs = [replace(one, seed=seed).checked_for(rows) for one, seed, rows in zip(specs, seeds, sets, strict=True)]
+    shared = SharedRows()
+
+    def trained(number: int, observer: Observer) -> Training:
+        how = replace(runtime, observer=ObserverList([listeners[number], observer]), shared=shared)
+        return train(sets[number], specs[number], how)
+
+    units = [Task(f"seed {seed}", partial(trained, number)) for number, seed in enumerate(seeds)]
+    return Grid(units).run(SideBySide(runtime.device, at_once)).results()
+
+
+def _check_spec(spec: object) -> None:
+    if not isinstance(spec, TrainSpec):
+        raise InputError(f"spec is a {type(spec).__name__}: give TrainSpec(config=..., prior=...)")
+
+
+def _whole_numbers(seeds: Sequence[int]) -> list[int]:
+    try:
+        given = list(seeds)
+    except TypeError:
+        raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
+    if not given:
+        raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
+    return [checked_seed(seed) for seed in given]
+
+
+def _for_each(
+    given: _One | Sequence[_One], check: Callable[[object], None], seeds: Sequence[int], name: str
+) -> list[_One]:
+    """One for every seed, each of which passed the `check` that `train` has for it."""
+    several: list[_One] = list(given) if isinstance(given, list | tuple) else [given] * len(seeds)  # type: ignore[list-item]
+    for one in several:
+        check(one)
+    if len(several) != len(seeds):
+        raise InputError(f"{name} has {len(several)} entries for {len(seeds)} seeds: give one for all, or one for each")
+    return several

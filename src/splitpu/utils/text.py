@@ -5,8 +5,11 @@ Naming some of many things in a message.
 Text that looks the same is the same: an umlaut may be one character, or a letter and its dots.
 
 What rows are called, as text.
+
+Lines of progress.
 """
 
+import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -70,3 +73,8 @@ def row_name(name: object) -> str:
     ('röntgen', 'b', '7')
     """
     return name.decode("utf-8", errors="backslashreplace") if isinstance(name, bytes) else str(name)
+
+
+def say(text: str) -> None:
+    """Progress goes to standard error, at once."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,398 @@
+"""Folders of several runs, and what these say together.
+
+`SeedsFolder` holds runs that differ in their seed only, `ComparisonFolder` runs that differ in their method and seed
+only. What brings the runs in them to their end is a `Grid` (`runs/grid.py`).
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from splitpu.config.parse import config_hash
+from splitpu.config.schema import EngineConfig
+from splitpu.engine.hardware import Hardware
+from splitpu.errors import InputError
+from splitpu.evaluation.metrics import finite_or_none
+from splitpu.methods.registry import sections_in_use
+from splitpu.model import Model
+from splitpu.prior.estimate import ResolvedPrior
+from splitpu.report.render import render_seeds
+from splitpu.runs.folder import COMPARISON, SEEDS_LIST, RunFolder, remove_if_empty
+from splitpu.runs.prior_stage import estimates_of
+from splitpu.runs.sources import LoadedData
+from splitpu.utils.files import disk_errors_in_words, drafted, full_disk_named_as, remove_leftovers, write_text
+from splitpu.utils.statistics import mean, paired_difference, spread_of
+
+FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unlabelled")
+_PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
+
+Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
+ByModel = dict[str, dict[str, dict[str, float | None]]]  # model -> figure -> seed -> value
+
+
+class SeedsFolder:
+    """`seeds.json` names the seeds and how many may run at once; `seed<number>/` are their runs.
+
+    `summary.json` comes when all are finished.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.list_file = path / SEEDS_LIST
+        self.summary = path / "summary.json"
+        self.page = path / "index.html"
+
+    @classmethod
+    def create(cls, path: Path, seeds: Sequence[int], begin: Begin, at_once: int | None = None) -> "SeedsFolder":
+        """Make the folder with all its runs in one move, so that every seed it names has a run to go on with."""
+        try:
+            with disk_errors_in_words(path), full_disk_named_as(path), drafted(path) as place:
+                draft = cls(place)
+                for seed in seeds:
+                    begin(draft.run(seed).path, seed)
+                write_text(draft.list_file, json.dumps({"seeds": list(seeds), "at_once": at_once}))
+        except OSError as error:
+            reason = f"{path} cannot be made into a folder of runs ({error.strerror}); choose another --out."
+            raise InputError(reason) from error
+        return cls(path)
+
+    def run(self, seed: int) -> RunFolder:
+        """The run folder of a seed."""
+        return RunFolder(self.path / f"seed{seed}")
+
+    def seeds(self) -> list[int]:
+        """The seeds that have a run here."""
+        seeds: list[int] = self._listed()["seeds"]
+        return seeds
+
+    def at_once(self) -> int | None:
+        """How many of them were to share the device at most; None = as suits it."""
+        most: int | None = self._listed()["at_once"]
+        return most
+
+    def _listed(self) -> dict[str, Any]:
+        try:
+            listed = json.loads(self.list_file.read_text(encoding="utf-8"))
+            most = listed.get("at_once")  # which folders of earlier versions do not say
+            return {"seeds": [int(seed) for seed in listed["seeds"]], "at_once": None if most is None else int(most)}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(
+                f"{self.list_file} cannot be read ({error}); resume the runs next to it one by one."
+            ) from error
+
+    def discard_if_empty(self) -> None:
+        """Leave nothing of runs that all turned out to be impossible before anything was trained."""
+        if not any(self.run(seed).path.exists() for seed in self.seeds()):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def summarise(self) -> dict[str, Any]:
+        """Write what the finished runs say together, for people and for programs; nothing if it is there already.
+
+        So finished runs can be shown from a folder that may only be read.
+        """
+        seeds = self.seeds()
+        results = {seed: self.run(seed).read_result() for seed in seeds}
+        content = summary_of(results)
+        text = json.dumps(content, indent=2)
+        if self.page.exists() and self.summary.exists() and self.summary.read_text(encoding="utf-8") == text:
+            return content
+        write_text(self.summary, text)
+        first = results[seeds[0]]
+        title = f"{self.path.name}: {first['labelled']:,} labelled positives, {len(seeds)} seeds"
+        pages = {f"seed {seed}": f"seed{seed}/{self.run(seed).report.name}" for seed in seeds}
+        rows = mean_rows(content), seed_rows(content)
+        write_text(self.page, render_seeds(title, *rows, pages, warnings_in_words(content)))
+        return content
+
+
+def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Every figure of every model, the final one last: its values by seed, their mean and their standard deviation."""
+    by_model: ByModel = {}
+    for seed, result in results.items():
+        for model in result["models"]:
+            _file_figures(by_model, model["model"], seed, model)
+    if any(final_model(result)["model"] != list(by_model)[-1] for result in results.values()):
+        for seed, result in results.items():  # where students were not taken, seeds end with different models
+            _file_figures(by_model, "final", seed, final_model(result))
+    models = [
+        {"model": name, "figures": {figure: spread_of(values) for figure, values in figures.items()}}
+        for name, figures in by_model.items()
+    ]
+    seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
+    return {"seeds": list(results), "models": models, "seconds": seconds, "warnings": _each_warning_once(results)}
+
+
+def _each_warning_once(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every warning with the seeds that it concerns, in the order in which the runs have them."""
+    concerned: dict[str, list[int]] = {}
+    for seed, result in results.items():
+        for warning in dict.fromkeys(result.get("warnings", ())):
+            concerned.setdefault(warning, []).append(seed)
+    return [{"warning": warning, "seeds": seeds} for warning, seeds in concerned.items()]
+
+
+def warnings_in_words(summary: Mapping[str, Any]) -> list[str]:
+    """The warnings of all runs, each with the seeds that it concerns before it.
+
+    >>> warnings_in_words({"warnings": [{"warning": "no test rows", "seeds": [0, 1]}]})
+    ['seeds 0, 1: no test rows']
+    """
+    return [f"{seeds_in_words(one['seeds'])}: {one['warning']}" for one in summary["warnings"]]
+
+
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Name the seeds.
+
+    >>> seeds_in_words([3]), seeds_in_words([3, 0])
+    ('seed 3', 'seeds 3, 0')
+    """
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+
+
+def _file_figures(by_model: ByModel, name: str, seed: int, model: Mapping[str, Any]) -> None:
+    figures = {**(model["test"] or {}), **model}
+    for figure in FIGURES:
+        if figure in figures:
+            by_model.setdefault(name, {}).setdefault(figure, {})[str(seed)] = figures[figure]
+
+
+def final_model(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model that a run ends with; results from before students could be left out do not name it."""
+    models: list[Mapping[str, Any]] = result["models"]
+    return next(model for model in reversed(models) if model["model"] == result.get("final", model["model"]))
+
+
+def mean_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
+    """One row a model, for tables: mean and standard deviation in words."""
+    return [
+        {"model": model["model"], **{figure: in_words(figure, spread) for figure, spread in model["figures"].items()}}
+        for model in summary["models"]
+    ]
+
+
+def seed_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a seed, for tables: the figures of its final model."""
+    final = summary["models"][-1]["figures"]
+    return [
+        {"model": f"seed {seed}", **{figure: spread["values"].get(str(seed)) for figure, spread in final.items()}}
+        for seed in summary["seeds"]
+    ]
+
+
+def in_words(figure: str, spread: Mapping[str, Any]) -> str:
+    """Mean and deviation as a table shows them, short enough for a terminal of 80 columns; percent without the sign.
+
+    >>> in_words("accuracy", {"mean": 0.931, "sd": 0.004}), in_words("f1", {"mean": 0.9, "sd": 0.012})
+    ('93.1±0.4', '0.900±.012')
+    """
+    if spread["mean"] is None:
+        return "-"
+    if figure in _PERCENTAGES:
+        return "±".join(f"{100 * spread[part]:.1f}" for part in ("mean", "sd") if spread[part] is not None)
+    deviation = "" if spread["sd"] is None else f"±{spread['sd']:.3f}".replace("±0.", "±.")
+    return f"{spread['mean']:.3f}{deviation}"
+
+
+COMPARED = ("accuracy", "f1", "roc_auc")
+DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
+
+Line = dict[str, Any]
+
+
+class ComparisonFolder:
+    """`comparison.json` says what all runs share, `METHOD/seed<number>/` are the runs, `runs.jsonl` has a line a run.
+
+    What was asked for is checked and never changed, but methods and seeds can be added at any time: runs that are there
+    already are not trained again, and the prior stays the one that the first of them had.
+    """
+
+    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
+        self.path = path
+        self.shared_file = path / COMPARISON
+        self.lines_file = path / "runs.jsonl"
+        self.asked: dict[str, Any] = json.loads(json.dumps(asked))  # as it will be read back
+        self._threads: int | None = None
+        self._priors: dict[str, dict[str, Any] | None] = {}
+
+    def run(self, method: str, seed: int) -> RunFolder:
+        """The run folder of a method and a seed."""
+        return RunFolder(self.path / method / f"seed{seed}")
+
+    def threads(self, choose: Callable[[], int]) -> int:
+        """The number of CPU threads of all runs: on it depend sums, and the seconds."""
+        if self._threads is None:
+            self._threads = choose()
+        return self._threads
+
+    def prior(self, fingerprint: str, find: Callable[[], ResolvedPrior]) -> ResolvedPrior:
+        """The prior of all methods on the same rows: found once, however many they are and however often it stopped."""
+        if fingerprint not in self._priors:
+            found = find()
+            stored = {"value": found.value, "source": found.source, "estimate": found.to_dict()}
+            self._priors[fingerprint] = {**stored, "doubts": list(found.doubts)}
+        known = self._priors[fingerprint]
+        if known is None:  # in folders from before it was kept why there is none
+            return ResolvedPrior.none()
+        source, doubts = known.get("source", "given"), known.get("doubts", ())
+        return ResolvedPrior.from_dict(known["value"], source, known["estimate"], doubts)
+
+    def save(self) -> None:
+        """Write what the runs share; from then on the folder is a comparison."""
+        shared = {"asked": self.asked, "threads": self._threads, "priors": self._priors}
+        write_text(self.shared_file, json.dumps(shared, indent=2))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the comparison alone, from before it is read; a folder that never became one is taken away again."""
+        self._refuse_other_things()
+        new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        with disk_errors_in_words(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with RunFolder(self.path).locked():
+                remove_leftovers(self.path)
+                if self.shared_file.exists():
+                    self._read_shared()
+                yield
+        finally:
+            for folder in new:
+                remove_if_empty(folder)
+
+    def lines(self) -> dict[tuple[str, int], Line]:
+        """The lines of all finished runs, by method and seed."""
+        if not self.lines_file.exists():
+            return {}
+        try:
+            found = [json.loads(text) for text in self.lines_file.read_text(encoding="utf-8").splitlines()]
+            return {(line["method"], line["seed"]): line for line in found}
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(
+                f"{self.lines_file} cannot be read ({error}); remove it, and run the same command to write it again."
+            ) from error
+
+    def add(self, line: Line) -> None:
+        """Write the line of a finished run: the whole file anew, so that there is never half a line."""
+        lines = self.lines() | {(line["method"], line["seed"]): line}
+        write_text(self.lines_file, "".join(f"{json.dumps(finite_or_none(one))}\n" for one in lines.values()))
+
+    def _refuse_other_things(self) -> None:
+        """A comparison may be there, or what a process has written that has only begun one, or was killed at once."""
+        begun = (RunFolder(self.path).lock_file.name, f".{COMPARISON}.*.tmp")
+        if self.shared_file.exists():
+            return
+        if self.path.is_dir() and all(any(fnmatch(p.name, name) for name in begun) for p in self.path.iterdir()):
+            return
+        RunFolder.free_path(self.path, "")
+
+    def _read_shared(self) -> None:
+        try:
+            shared = json.loads(self.shared_file.read_text(encoding="utf-8"))
+            before, self._threads, self._priors = shared["asked"], shared["threads"], shared["priors"]
+            different = [name for name in self.asked if before.get(name) != self.asked[name]]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"{self.shared_file} cannot be read ({error}); choose another --out.") from error
+        if different:
+            raise InputError(
+                f"{self.path} holds a comparison with another {' and another '.join(different)}, whose figures are not "
+                "comparable; choose another --out."
+            )
+
+
+def line_of(folder: RunFolder, loaded: LoadedData) -> Line:
+    """What a finished run of a comparison says, with all that it rests on."""
+    result, request, config = folder.read_result(), folder.request(), folder.config()
+    line: Line = {
+        "method": config.method,
+        "seed": request.seed,
+        "config_hash": config_hash(config, *sections_in_use(config)),
+        "data_fingerprint": request.fingerprint,
+        "test": final_model(result)["test"],  # of the last epoch, or of the one that rows set aside chose
+        "seconds": result["seconds_total"],
+    }
+    if loaded.held_out is None:
+        hardware = Hardware.choose(request.device, EngineConfig())
+        estimates = estimates_of(folder, Model.load(folder.path), loaded.data, hardware)
+        line |= {
+            "estimates": estimates.found.to_dict(),
+            "estimates_note": estimates.note,
+            "degenerate": [one.__dict__ for one in estimates.wrong],
+        }
+    kept = ("prior", "prior_source", "network", "rows", "labelled", "unlabelled", "test_rows", "scenario", "preset")
+    ran = ("device", "engine", "warnings", "versions", "commit", "finished")
+    return line | {name: result[name] for name in (*kept, *ran)} | {"run": str(Path(*folder.path.parts[-2:]))}
+
+
+# -------------------------------------------------------------------------------------------------------- all together
+
+
+def summary_of_methods(
+    lines: Mapping[tuple[str, int], Line], methods: Sequence[str], seeds: Sequence[int]
+) -> list[Line]:
+    """Mean and deviation of every figure of every method, and how far it is from the first method, seed by seed."""
+    by_method = {method: {str(seed): lines[method, seed] for seed in seeds} for method in methods}
+    first = by_method[methods[0]]
+    return [
+        {
+            "method": method,
+            "seeds": len(seeds),
+            "figures": {figure: _figure_of(figure, own) for figure in COMPARED},
+            "seconds": spread_of({seed: line["seconds"] for seed, line in own.items()}),
+            "difference": {
+                figure: difference
+                for figure in COMPARED
+                if own is not first and (difference := paired_difference(_tested(figure, own), _tested(figure, first)))
+            },
+            "degenerate": _degenerate(own),
+        }
+        for method, own in by_method.items()
+    ]
+
+
+def method_rows(summary: Sequence[Line]) -> list[dict[str, Any]]:
+    """One row a method, for tables; figures in percent, and the difference is that of the accuracy."""
+    return [
+        {
+            "method": method["method"] + (f" {DOUBTFUL}" if method["degenerate"] else ""),
+            "seeds": method["seeds"],
+            **{figure: _percent(found) for figure, found in method["figures"].items()},
+            "seconds": _seconds(method["seconds"]),
+            "difference": _points(method["difference"].get("accuracy")),
+        }
+        for method in summary
+    ]
+
+
+def _degenerate(lines: Mapping[str, Line]) -> list[dict[str, Any]]:
+    """What is wrong with the models behind estimates, by seed; lines from before it was kept say nothing of it."""
+    return [{"seed": line["seed"], **one} for line in lines.values() for one in line.get("degenerate", ())]
+
+
+def _tested(figure: str, lines: Mapping[str, Line]) -> dict[str, float | None]:
+    return {seed: line["test"][figure] for seed, line in lines.items() if line["test"] is not None}
+
+
+def _figure_of(figure: str, lines: Mapping[str, Line]) -> dict[str, Any]:
+    """From the test rows, or else estimates with their interval: that of one run, on average over the seeds."""
+    if all(line["test"] is not None for line in lines.values()):
+        return spread_of(_tested(figure, lines))
+    estimates = {seed: line["estimates"]["figures"][figure] for seed, line in lines.items()}
+    bounds = {bound: mean(one[bound] for one in estimates.values()) for bound in ("low", "high")}
+    return {**spread_of({seed: one["value"] for seed, one in estimates.items()}), **bounds}
+
+
+def _percent(found: Mapping[str, Any]) -> str:
+    interval = f" ({100 * found['low']:.1f}-{100 * found['high']:.1f})" if "low" in found else ""
+    return in_words("accuracy", found) + interval
+
+
+def _seconds(spread: Mapping[str, float | None]) -> str:
+    known = [spread[part] for part in ("mean", "sd")]
+    return "±".join(f"{value:.0f}" if value >= 100 else f"{value:.1f}" for value in known if value is not None)
+
+
+def _points(difference: Mapping[str, float] | None) -> str:
+    return "-" if difference is None else f"{100 * difference['mean']:+.1f}±{100 * difference['standard_error']:.1f}"

@@ -1,0 +1,204 @@
+"""A grid of units: whoever starts them, what is done stays done, and no unit spoils another."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from splitpu.engine.parallel_runs import runs_at_once
+from splitpu.engine.stage import Observer
+from splitpu.errors import InputError, Interrupted, SomeRunsFailed
+from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, Schedule, SideBySide, Task
+from splitpu.utils.warnings import Note
+
+
+class Backwards:
+    """A toy executor, which knows nothing of what it starts."""
+
+    def run(self, grid: Grid[Any]) -> None:
+        for job in reversed(list(grid)):
+            job()
+
+
+class Elsewhere:
+    """Runs the unit where the grid cannot see it, as a cluster does, and only brings back what came of it."""
+
+    def run(self, grid: Grid[Any]) -> None:
+        for job in grid:
+            found: list[Any] = []
+            worker = threading.Thread(target=self._work, args=(job.unit, found))
+            worker.start()
+            worker.join()
+            (job.failed if isinstance(found[0], Exception) else job.done)(found[0])
+
+    @staticmethod
+    def _work(unit: Any, found: list[Any]) -> None:
+        try:
+            found.append(unit.run(Observer(), lambda _: None))
+        except Exception as error:
+            found.append(error)
+
+
+EXECUTORS: list[Executor] = [InTurn(), SideBySide("cpu"), SideBySide("cpu", 3), Backwards(), Elsewhere()]
+IDS = ["in turn", "on a CPU", "side by side", "backwards", "elsewhere"]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A unit that counts to ten, one step at a time, and remembers how far it came."""
+
+    name: str
+    reached: dict[str, int]
+    fails: bool = False
+
+    def run(self, observer: Observer, note: Note) -> int:
+        note(f"begins at {self.reached.get(self.name, 0)}")
+        while self.reached.get(self.name, 0) < 10:
+            if observer.should_stop():
+                raise Interrupted(f"stopped at {self.reached.get(self.name, 0)}")
+            if self.fails:
+                raise RuntimeError("no luck today")
+            self.reached[self.name] = self.reached.get(self.name, 0) + 1
+        return 10
+
+
+class Kept(Results[Counting]):
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+
+    def find(self, unit: Counting) -> int | None:
+        return self.found.get(unit.name)
+
+    def add(self, unit: Counting, result: int) -> None:
+        self.found[unit.name] = result
+
+
+class Heard(Progress[Counting]):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, unit: Counting, text: str) -> None:
+        self.lines.append(f"{unit.name} {text}")
+
+    def ended_before(self, unit: Counting, reason: str) -> None:
+        self.lines.append(f"{reason} {unit.name}")
+
+
+def counting(names: str = "abc", fails: str = "", reached: dict[str, int] | None = None) -> list[Counting]:
+    shared = {} if reached is None else reached
+    return [Counting(name, shared, name in fails) for name in names]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=IDS)
+def test_whoever_starts_them_results_are_in_the_order_of_the_units(executor: Executor) -> None:
+    units = [Task(str(number), lambda _, number=number: number**2) for number in range(5)]  # type: ignore[misc]
+    assert Grid(units).run(executor).results() == [0, 1, 4, 9, 16]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=IDS)
+def test_one_that_fails_does_not_lose_the_others(executor: Executor) -> None:
+    kept, reached = Kept(), dict[str, int]()
+    session = Grid(counting(fails="b", reached=reached), kept).run(executor)
+    with pytest.raises(SomeRunsFailed, match=r"^b failed \(no luck today\); finished: a, c\.$") as some:
+        session.results()
+    assert some.value.finished == {0: 10, 2: 10} and list(some.value.failed) == [1]
+    assert sorted(kept.found) == ["a", "c"]
+    again = Grid(counting(reached=reached), kept).run(executor)
+    assert (again.done, sorted(again.skipped)) == ({1: 10}, [0, 2]) and len(kept.found) == 3
+
+
+@pytest.mark.parametrize("executor", EXECUTORS[:-1], ids=IDS[:-1])
+def test_what_was_stopped_goes_on_where_it_was(executor: Executor) -> None:
+    """The first unit that comes to four steps asks all to stop; none of them loses what it has."""
+    kept, reached, heard = Kept(), dict[str, int](), Heard()
+    stop: Callable[[], bool] = lambda: max(reached.values(), default=0) >= 4  # noqa: E731
+    session = Grid(counting(reached=reached), kept, progress=heard).run(executor, stop)
+    assert sorted(session.left) == [0, 1, 2] and not session.failed and not kept.found
+    with pytest.raises(Interrupted, match="stopped at"):
+        session.results()
+    before, heard.lines[:] = dict(reached), []
+    assert max(before.values()) < 10
+    assert Grid(counting(reached=reached), kept, progress=heard).run(executor).results() == [10, 10, 10]
+    assert sorted(heard.lines) == [f"{name} begins at {before.get(name, 0)}" for name in "abc"]
+
+
+def test_nothing_is_begun_after_a_request_to_stop() -> None:
+    heard = Heard()
+    session = Grid(counting(), progress=heard).run(InTurn(), lambda: True)
+    assert session.left == [0, 1, 2] and heard.lines == ["stopped before a"]
+    with pytest.raises(Interrupted, match="stopped before a"):
+        session.results()
+
+
+def test_an_interruption_beats_a_failure() -> None:
+    reached: dict[str, int] = {}
+    session = Grid(counting(fails="a", reached=reached)).run(InTurn(), lambda: reached.get("b", 0) >= 4)
+    assert list(session.failed) == [0] and session.left == [1, 2]
+    with pytest.raises(Interrupted):
+        session.results()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS[:3], ids=IDS[:3])
+def test_a_result_that_cannot_be_kept_ends_the_grid(executor: Executor) -> None:
+    class Full(Kept):
+        def add(self, unit: Counting, result: int) -> None:
+            raise InputError("the disk is full")
+
+    with pytest.raises(InputError, match="the disk is full"):
+        Grid(counting(), Full()).run(executor)
+
+
+def test_side_by_side_they_really_run_at_once() -> None:
+    met = threading.Barrier(3)
+
+    def meet(_: Observer) -> int:
+        met.wait(20)
+        found = runs_at_once()
+        met.wait(20)
+        return found
+
+    units = [Task(name, meet) for name in "abc"]
+    assert Grid(units).run(SideBySide("cpu", 3)).results() == [3, 3, 3]
+    with pytest.raises(InputError, match="0 runs at once would train nothing"):
+        Grid(units).run(SideBySide("cpu", 0))
+
+
+def test_ctrl_c_stops_those_that_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C reaches the thread that waits for the workers, and these have to hear of it."""
+    begun = threading.Barrier(3)
+
+    def run(observer: Observer) -> None:
+        begun.wait(20)
+        while not observer.should_stop():
+            pass
+        raise Interrupted("stopped")
+
+    def interrupted(_: object) -> None:
+        begun.wait(20)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("splitpu.engine.parallel_runs.wait", interrupted)
+    grid = Grid([Task(name, run) for name in "ab"])
+    with pytest.raises(KeyboardInterrupt):
+        grid.run(SideBySide("cpu", 2))
+    assert sorted(grid.session.left) == [0, 1]
+
+
+def test_a_schedule_says_which_unit_may_begin_and_when_no_more_may() -> None:
+    class LastFirst(Schedule[Counting]):
+        begun: list[str] = []  # noqa: RUF012
+
+        def is_ready(self, unit: Counting) -> bool:
+            return unit.name != "a" or len(self.begun) == 2
+
+        def why_not(self, unit: Counting) -> str:
+            return "too late for" if unit.name == "a" else ""
+
+        def started(self, unit: Counting) -> None:
+            self.begun.append(unit.name)
+
+    heard, schedule = Heard(), LastFirst()
+    session = Grid(counting(), schedule=schedule, progress=heard).run(InTurn())
+    assert schedule.begun == ["b", "c"] and session.left == [0] and heard.lines[-1] == "too late for a"
