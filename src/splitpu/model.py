@@ -76,6 +76,29 @@ class Model:
         decision = predict_logits(network, features, views, hardware) - scorer.threshold
         return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
 
+    def decision_function(self, X: Any, *, device: str = "auto") -> npt.NDArray[np.float64]:
+        """How clearly each row is positive: a logit, above zero = positive. Takes rows as users have them."""
+        return self._predictor(device).decision_function(X)
+
+    def predict_proba(self, X: Any, *, device: str = "auto") -> npt.NDArray[np.float64]:
+        """Probabilities of not being positive and of being positive, one row a sample.
+
+        >>> from splitpu import SplitPUClassifier
+        >>> rows = np.random.default_rng(0).normal(size=(60, 2)) + 3 * (np.arange(60) % 2 == 0)[:, None]
+        >>> quick = {"base.epochs": 5, "rounds": 0}
+        >>> fitted = SplitPUClassifier(prior=0.5, config=quick, random_state=0).fit(rows, np.arange(60) % 4 == 0)
+        >>> fitted.model_.predict_proba(rows).shape
+        (60, 2)
+        """
+        return self._predictor(device).predict_proba(X)
+
+    def predict(self, X: Any, *, device: str = "auto") -> npt.NDArray[Any]:
+        """What each row is called in the training labels: the second of `classes` where it is positive."""
+        return self._predictor(device).predict(X)
+
+    def _predictor(self, device: str) -> "Predictor":
+        return Predictor(self, "final", np.array(self.classes), device, checked_input=lambda X: X)
+
     def save(self, folder: str | Path) -> None:
         """Write the two model files; the description comes last, and knows the weights that belong to it.
 
