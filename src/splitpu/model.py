@@ -23,6 +23,7 @@ from splitpu.config.parse import config_from_dict, config_to_dict
 from splitpu.config.schema import Config, Scenario
 from splitpu.data.features import Channels, canonical_features, rows_in_words
 from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.tables.encode import rows_for_table_model
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError, ModelFileError
@@ -97,7 +98,12 @@ class Model:
         return self._predictor(device).predict(X)
 
     def _predictor(self, device: str) -> "Predictor":
-        return Predictor(self, "final", np.array(self.classes), device, checked_input=lambda X: X)
+        return Predictor(self, "final", np.array(self.classes), device, checked_input=self._encoded)
+
+    def _encoded(self, X: Any) -> Any:
+        """Records of a model that was trained on a table as its numbers; all else as it is."""
+        inputs = self.inputs or {}
+        return rows_for_table_model(inputs, X) if inputs.get("kind") == "table" else X
 
     def save(self, folder: str | Path) -> None:
         """Write the two model files; the description comes last, and knows the weights that belong to it.
