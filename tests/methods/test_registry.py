@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from splitpu.config.parse import apply_overrides
 from splitpu.config.presets import DataProfile, preset
-from splitpu.config.schema import Config, MethodName, TeacherName
+from splitpu.config.schema import METHOD_NAMES, Config, TeacherName
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
@@ -234,7 +234,7 @@ def test_a_prior_only_moves_the_threshold_of_methods_that_do_without(few_digits:
 
 
 def test_every_name_in_the_configuration_is_a_method() -> None:
-    assert set(get_args(MethodName)) == set(METHODS)
+    assert set(METHOD_NAMES) == set(METHODS)
     assert set(get_args(TeacherName)) == {"risk", *METHODS} - {"split-pu", "nnpu", "upu"}
     with pytest.raises(InputError, match="did you mean 'nnpu'"):
         find_method("nnPU")
