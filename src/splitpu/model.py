@@ -32,7 +32,7 @@ from splitpu.networks.backbones import Backbone, Ensemble, member_count
 from splitpu.networks.build import build_network, network_names
 from splitpu.types import Array
 from splitpu.utils.files import replacing, write_through
-from splitpu.utils.torch_state import TORCHS_OWN, usual_torch
+from splitpu.utils.torch_state import TORCH_STATE_LOCK, usual_torch
 from splitpu.views import Views
 
 FORMAT = 1
@@ -184,7 +184,7 @@ def _filled(
         raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
 
     # The weights drawn here are replaced; the user's generator stays put.
-    with TORCHS_OWN, torch.random.fork_rng(devices=[]):
+    with TORCH_STATE_LOCK, torch.random.fork_rng(devices=[]):
         members = member_count(list(weights))
         network = Ensemble([build() for _ in range(members)]) if members else build()
     if preprocessing.kind != "vectors":  # as in training, so that the same arithmetic gives the same digits

@@ -1,6 +1,6 @@
 """The harness: what is run, skipped, left for later and taken up again, and a smoke run of everything.
 
-Which stages units share, and that no lane stands and waits for another's while there is other work.
+Which stages units share, and that no worker stands and waits for another's while there is other work.
 """
 
 import contextlib
@@ -376,7 +376,7 @@ def test_more_rounds_wait_for_the_student_of_the_first() -> None:
     assert not shared.would_wait(1)
 
 
-def test_lanes_take_up_a_unit_as_soon_as_what_it_shares_is_made(
+def test_workers_take_up_a_unit_as_soon_as_what_it_shares_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first unit trains its student until the second, which shares its base and split, is under way."""
@@ -402,8 +402,8 @@ def test_lanes_take_up_a_unit_as_soon_as_what_it_shares_is_made(
     assert order == [str(units[0]), str(units[2]), str(units[1])]
 
 
-def test_a_lane_without_a_unit_that_is_ready_waits_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All units share a base: no lane begins one of them, only to stand still, before it is made.
+def test_a_worker_without_a_unit_that_is_ready_waits_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All units share a base: no worker begins one of them, only to stand still, before it is made.
 
     Meanwhile the device is not shared: the seconds of a run are divided by those who share it.
     """
@@ -414,7 +414,7 @@ def test_a_lane_without_a_unit_that_is_ready_waits_for_one(tmp_path: Path, monke
 
     def run_unit(unit: Unit, workplace: Workplace, observer: Any, note: Any) -> dict[str, Any]:
         if unit is units[0]:
-            time.sleep(0.2)  # in which the other lanes look for something to do
+            time.sleep(0.2)  # in which the other workers look for something to do
             for _ in range(2000):  # until both of them wait
                 at_once.append(runs_at_once())
                 if at_once[-1] == 1:

@@ -17,7 +17,7 @@ from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUError
 from splitpu.kernels.dispatch import give_up_kernels, without_waiting
-from splitpu.utils.torch_state import TORCHS_OWN, StageDraws
+from splitpu.utils.torch_state import TORCH_STATE_LOCK, StageDraws
 from splitpu.views import Views
 
 
@@ -103,7 +103,7 @@ class Step:
         self.optimiser.zero_grad(set_to_none=True)
         if not any(name.startswith("optimiser/") for name in before):
             self.optimiser.state.clear()  # which may be half made
-        with TORCHS_OWN:  # not while another run of this process is being captured
+        with TORCH_STATE_LOCK:  # not while another run of this process is being captured
             gc.collect()  # a graph that has failed holds its activations in circles
             if self.hardware.device.type == "cuda":
                 torch.cuda.empty_cache()

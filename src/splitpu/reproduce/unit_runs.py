@@ -29,7 +29,7 @@ from splitpu.reproduce.figures import FIGURES, WatchingEngine
 from splitpu.reproduce.units import Unit, what_is_computed
 from splitpu.runs.folder import source_commit, versions
 from splitpu.training import Runtime, TrainSpec, open_context, profile_of, train
-from splitpu.utils.torch_state import TORCHS_OWN
+from splitpu.utils.torch_state import TORCH_STATE_LOCK
 from splitpu.utils.warnings import Note, collected_warnings
 from splitpu.views import Views
 
@@ -95,7 +95,7 @@ def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -
 
 def free_memory() -> None:
     """Captured graphs keep their memory until they are collected."""
-    with TORCHS_OWN:  # never while another unit captures a step
+    with TORCH_STATE_LOCK:  # never while another unit captures a step
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

@@ -48,7 +48,7 @@ def float32_by_default() -> Iterator[None]:
 
 # Torch has one generator a device for the whole process, and captures one graph at a time with it. Runs in several
 # threads take turns: whoever seeds it, draws from it without a generator of their own, or captures, holds this.
-TORCHS_OWN = threading.RLock()
+TORCH_STATE_LOCK = threading.RLock()
 
 
 def derive_seed(seed: int, *place: object) -> int:
@@ -70,7 +70,7 @@ def seeded(seed: int, *place: object) -> Iterator[None]:
     Others wait meanwhile, so the block should be short: for a whole stage there is `StageDraws`.
     """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with TORCHS_OWN, torch.random.fork_rng(devices=devices):
+    with TORCH_STATE_LOCK, torch.random.fork_rng(devices=devices):
         torch.manual_seed(derive_seed(seed, *place))
         yield
 
@@ -103,7 +103,7 @@ class StageDraws:
         if self._lending:
             yield
             return
-        with TORCHS_OWN, self._lent_on_gpu():
+        with TORCH_STATE_LOCK, self._lent_on_gpu():
             self._lending = True
             before = torch.get_rng_state()
             torch.set_rng_state(self._on_host)
