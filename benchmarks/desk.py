@@ -292,10 +292,10 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     begun = tuple(name.strip() for name in given.methods.split(",")) if given.methods else ("",)
     names = [name.strip() for name in given.sets.split(";")] if given.sets else []
-    for chosen in SETS:
-        if names and chosen.name not in names:
-            continue
-        for seed in range(given.draws):
+    for seed in range(given.draws):
+        for chosen in SETS:
+            if names and chosen.name not in names:
+                continue
 
             def wanted(name: str, chosen: DeskSet = chosen, seed: int = seed) -> bool:
                 asked = name.startswith(begun) and (given.with_mlp or name != "splitpu default")

@@ -19,8 +19,6 @@ from splitpu.learners.catalogue import (
     Bagging,
     Boosting,
     Fitted,
-    Forest,
-    Kernel,
     Learner,
     Logistic,
     Mask,
@@ -47,7 +45,9 @@ from splitpu.learners.split_learner import SplitLearner
 CHOOSE_ROWS = 6_000  # the choice is made on at most so many rows
 STUDENT_ROWS = 6_000  # a student is tried where the whole table has at most so many
 FOLDS = 5
-STAGES = (15, 30, 60, 120)  # of the boosting, judged together
+STAGES = (20, 40, 80, 160)  # of the boosting, judged together
+WIDE = 300  # columns, beyond which trees are not tried
+TEACHER_TREES = 50
 MEMBERS = 4  # of a mean, at most
 STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
 
@@ -168,18 +168,14 @@ def choose(
 def suited(rows: Rows, labelled: Mask) -> list[Learner]:
     """The candidates that suit the rows: sparse ones get linear models, dense ones trees and smooth borders too."""
     if is_sparse(rows):
-        found: list[Learner] = [Logistic("logistic", 1.0), Logistic("logistic, strong penalty", 0.03)]
-        if rows.nnz and rows.data.min() >= 0:
-            found += [NaiveBayes("naive bayes", 1.0), NaiveBayes("naive bayes, little smoothing", 0.2)]
-        return found
-    found = [
-        Logistic("logistic", 1.0),
-        Logistic("logistic, strong penalty", 0.003),
-        Kernel(),
-        Bagging(leaf=3),
-        Forest(),
-    ]
-    return [*found, Boosting()]
+        found = [Logistic("logistic", 1.0), Logistic("logistic, strong penalty", 0.1)]
+        counts = rows.nnz and rows.data.min() >= 0
+        smoothing = [NaiveBayes("naive bayes", 0.3), NaiveBayes("naive bayes, little smoothing", 0.05)]
+        return [*found, *(smoothing if counts else [])]
+    names = ["logistic", "logistic, strong penalty", "kernel", "kernel, wide", "bagging, large leaves"]
+    if rows.shape[1] <= WIDE:  # of very many columns none matters alone: there trees are the slowest and the worst
+        names += ["logistic, weak penalty", "bagging", "forest", "boosting"]
+    return [learner(name) for name in names]
 
 
 @dataclass
@@ -232,7 +228,10 @@ def _judged(one: Learner, task: _Task) -> list[Candidate]:
 def _student(base: Candidate, task: _Task, prior: float | None) -> Candidate:
     """The best candidate's Split-PU student, its teacher and split made anew in every fold."""
     started = time.perf_counter()
-    pupil = SplitLearner(base.learner, prior=prior)
+    teacher = base.learner
+    if isinstance(teacher, Bagging):
+        teacher = replace(teacher, trees=min(teacher.trees, TEACHER_TREES))  # its labels are soft anyway
+    pupil = SplitLearner(teacher, base.learner, prior=prior)
     scores, _ = task.out_of_fold(pupil, 3)
     auc, gain = auc_of(scores, task.labelled), compare_auc(scores, base.scores, task.labelled)
     return Candidate(pupil.name, pupil, auc, time.perf_counter() - started, scores, against_base=gain)

@@ -60,7 +60,7 @@ class LearnerNetwork(nn.Module):
 
 
 class LinearNetwork(LearnerNetwork):
-    """`weight . x + bias`; a missing value counts as the column's centre, and its being missing has a weight of its own.
+    """`weight . x + bias`; a missing value counts as the column's centre, plus a weight for being missing.
 
     >>> network = LinearNetwork(2)
     >>> network.weight += torch.tensor([1.0, -1.0])
@@ -192,7 +192,8 @@ class TreeNetwork(LearnerNetwork):
         for _ in range(self.depth):
             column = self.feature[at]
             below = values.gather(1, column) <= self.threshold[at]
-            go_left = torch.where(gone.gather(1, column), self.missing_left[at], below)
+            absent = gone.gather(1, column)
+            go_left = (absent & self.missing_left[at]) | (~absent & below)  # `where` of booleans: not in every runtime
             at = torch.where(go_left, self.left[at], self.right[at])
         total = self.value[at].sum(1) + self.start
         return _logit(total) if self.shares else total
@@ -360,7 +361,7 @@ def flat_trees(trees: Sequence[Any], weights: Sequence[float]) -> FlatTrees:
         parts.append(
             FlatTrees(
                 np.where(leaf, 0, tree.feature),
-                np.where(leaf, 0.0, tree.threshold),
+                _finite(np.where(leaf, 0.0, tree.threshold)),
                 np.where(leaf, own, tree.children_left),
                 np.where(leaf, own, tree.children_right),
                 np.asarray(tree.missing_go_to_left, dtype=bool) & ~leaf,
@@ -380,12 +381,10 @@ def flat_stages(stages: Sequence[Any]) -> FlatTrees:
         if nodes["is_categorical"].any():
             raise InputError("boosting with categorical_features cannot be saved: give it one column per category")
         leaf, own = nodes["is_leaf"].astype(bool), np.arange(len(nodes))
-        # An infinite threshold (everything that is not missing goes left) must stay finite for the file's check.
-        threshold = np.where(leaf, 0.0, np.minimum(nodes["num_threshold"], np.finfo(np.float64).max))
         parts.append(
             FlatTrees(
                 np.where(leaf, 0, nodes["feature_idx"]).astype(np.int64),
-                threshold.astype(np.float64),
+                _finite(np.where(leaf, 0.0, nodes["num_threshold"])),
                 np.where(leaf, own, nodes["left"]).astype(np.int64),
                 np.where(leaf, own, nodes["right"]).astype(np.int64),
                 nodes["missing_go_to_left"].astype(bool) & ~leaf,
@@ -395,6 +394,12 @@ def flat_stages(stages: Sequence[Any]) -> FlatTrees:
             )
         )
     return _end_to_end(parts)
+
+
+def _finite(threshold: npt.NDArray[Any]) -> Vector:
+    """An infinite threshold (whatever is not missing goes left) as the largest number: files hold no infinity."""
+    most = np.finfo(np.float64).max
+    return np.asarray(np.clip(threshold, -most, most), dtype=np.float64)
 
 
 def _end_to_end(parts: Sequence[FlatTrees]) -> FlatTrees:

@@ -74,7 +74,7 @@ class SplitLearner:
 
     @property
     def name(self) -> str:
-        pupil = "" if self.student is None else f" to {self.student.name}"
+        pupil = "" if self.student is None or self.student.name == self.base.name else f" to {self.student.name}"
         return f"split, {self.base.name}{pupil}"
 
     def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> Fitted:
@@ -145,7 +145,7 @@ def posteriors(scores: Vector, labelled: Mask, prior: float | None = None) -> Ve
 
 
 def split(rows: Rows, labelled: Mask, posterior: Vector, tau: float, *, seed: int = 0) -> Split:
-    """Easy and hard unlabelled rows, by the first stage of a small model that agrees with the teacher on enough of U."""
+    """Easy and hard unlabelled rows, by the first stage of a small model that agrees with the teacher enough."""
     unlabelled = np.flatnonzero(~labelled)
     decision = posterior > 0.5
     if decision[unlabelled].all() or not decision[unlabelled].any():
@@ -153,25 +153,23 @@ def split(rows: Rows, labelled: Mask, posterior: Vector, tau: float, *, seed: in
     seen = unlabelled
     if len(seen) > SPLIT_ROWS:
         seen = unlabelled[fewer_rows(decision[unlabelled], SPLIT_ROWS, seed)]
-    agreeing, share, stage = np.ones(len(unlabelled), dtype=bool), 1.0, 0
-    for stage, scores in _stages(rows, seen, decision, unlabelled, seed=seed):
-        agreeing = (scores > 0) == decision[unlabelled]
+    agreeing, share, stages = np.ones(len(unlabelled), dtype=bool), 1.0, 0
+    for number, scores in _stages(rows, seen, decision, unlabelled, seed=seed):
+        agreeing, stages = (scores > 0) == decision[unlabelled], number
         share = float(agreeing.mean())
         if share > tau:
             break
     easy = np.zeros(len(labelled), dtype=bool)
     easy[unlabelled[agreeing]] = True
-    return Split(easy, share, stage)
+    return Split(easy, share, stages)
 
 
 def _stages(rows: Rows, seen: Indices, decision: Mask, asked: Indices, *, seed: int) -> Iterator[tuple[int, Vector]]:
-    """The small model's logits of the asked rows after each of its stages.
-
-    Learners give both classes the same weight; the logit is moved back, or rare positives would never agree.
-    """
-    share = float(decision[seen].mean())
-    back = float(np.log(share / (1 - share)))
+    """The small model's logits of the asked rows after each of its stages."""
     if is_sparse(rows):
+        # The logistic gives both classes the same weight: moved back, or rare positives would never agree.
+        share = float(decision[seen].mean())
+        back = float(np.log(share / (1 - share)))
         for number, strength in enumerate(PENALTY_PATH, start=1):
             fitted = Logistic("", strength).fit(rows[seen], decision[seen], seed=seed)
             yield number, fitted.scores(rows[asked]) + back
@@ -179,7 +177,7 @@ def _stages(rows: Rows, seen: Indices, decision: Mask, asked: Indices, *, seed: 
     model = Boosting(stages=60, rate=0.05, leaves=8).fit(rows[seen], decision[seen], seed=seed)
     wanted = range(2, 61, 2)
     for number, scores in model.at_stages(rows[asked], wanted).items():
-        yield number, scores + back
+        yield number, scores
 
 
 def _factor_for(odds: Vector, prior: float) -> float:
