@@ -100,6 +100,8 @@ class Choice:
     scores: Vector = field(repr=False)
     auc: Auc
     base: Candidate
+    base_fitted: FittedAverage  # the best single learner, on the same scale as what is shipped
+    base_scores: Vector = field(repr=False)
     candidates: list[Candidate]
     rows_for_choice: int
     seconds: float
@@ -159,10 +161,21 @@ def choose(
     )
     for one in members:
         one.chosen = True
-    fitted, scores = _shipped(members, part, task)
-    name = " + ".join(one.name for one in members)
-    spent = time.perf_counter() - started
-    return Choice(name, fitted, scores, auc_of(scores, labelled), base, judged, len(part.labelled), spent)
+    refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
+    fitted, scores = _mean_of([refitted[one.name] for one in members], labelled)
+    base_fitted, base_scores = _mean_of([refitted[base.name]], labelled)
+    return Choice(
+        name=" + ".join(one.name for one in members),
+        fitted=fitted,
+        scores=scores,
+        auc=auc_of(scores, labelled),
+        base=base,
+        base_fitted=base_fitted,
+        base_scores=base_scores,
+        candidates=judged,
+        rows_for_choice=len(part.labelled),
+        seconds=time.perf_counter() - started,
+    )
 
 
 def suited(rows: Rows, labelled: Mask) -> list[Learner]:
@@ -266,21 +279,27 @@ def calibrated(scores: Vector, labelled: Mask) -> Vector:
     return slope * scores + offset
 
 
-def _shipped(members: Sequence[Candidate], part: _Task, task: _Task) -> tuple[FittedAverage, Vector]:
-    """The members on all rows, and the out-of-fold scores of all rows of their mean."""
-    fitted, slopes, offsets, total = [], [], [], np.zeros(len(task.labelled))
-    for one in members:
-        scores, whole = one.scores, one.fitted
-        if part is not task:
-            scores, whole = task.out_of_fold(one.learner, 3 if len(task.labelled) < 100_000 else 2)
-        if whole is None:
-            whole = one.learner.fit(task.rows, task.labelled, sample_weight=task.weight, seed=task.seed)
-        slope, offset = platt(scores, task.labelled)
-        fitted.append(whole)
-        slopes.append(slope)
-        offsets.append(offset)
-        total += (slope * scores + offset) / len(members)
+def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Vector]:
+    """The candidate on all rows, and its out-of-fold scores of all of them."""
+    scores, whole = one.scores, one.fitted
+    if part is not task:
+        scores, whole = task.out_of_fold(one.learner, 3 if len(task.labelled) < 100_000 else 2)
+    if whole is None:
+        whole = one.learner.fit(task.rows, task.labelled, sample_weight=task.weight, seed=task.seed)
+    return whole, scores
+
+
+def _mean_of(found: Sequence[tuple[Fitted, Vector]], labelled: Mask) -> tuple[FittedAverage, Vector]:
+    """The mean of calibrated logits of some learners, and its out-of-fold scores."""
+    maps = [platt(scores, labelled) for _, scores in found]
+    logits = [slope * scores + offset for (_, scores), (slope, offset) in zip(found, maps, strict=True)]
+    total = np.asarray(np.mean(logits, axis=0))
     # The mean of calibrated logits is too timid where the members differ: it is calibrated once more, as a whole.
-    slope, offset = platt(total, task.labelled)
-    slopes, offsets = [slope * one for one in slopes], [slope * one + offset for one in offsets]
-    return FittedAverage(fitted, slopes, offsets, [1 / len(members)] * len(members)), slope * total + offset
+    slope, offset = platt(total, labelled)
+    whole = FittedAverage(
+        [one for one, _ in found],
+        [slope * one for one, _ in maps],
+        [slope * one + offset for _, one in maps],
+        [1 / len(found)] * len(found),
+    )
+    return whole, slope * total + offset

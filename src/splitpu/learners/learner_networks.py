@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.errors import InputError, ModelFileError
+from splitpu.networks.backbones import Backbone, Outputs
 
 Vector = npt.NDArray[np.float64]
 Spec = dict[str, Any]
 
+LEARNER = "learner"  # the network's name in the files of such a model
 MOST_COLUMNS = 10_000_000
 MOST_NODES = 100_000_000
 MOST_DEPTH = 512
@@ -450,3 +452,16 @@ def _first(fitted: Any) -> float:
 def _logit(share: Tensor) -> Tensor:
     inside = share.clamp(TINIEST_SHARE, 1 - TINIEST_SHARE)
     return torch.log(inside) - torch.log1p(-inside)
+
+
+class LearnerBackbone(Backbone):
+    """A learner where a network is expected: it has no layers to look into, so both features are its input."""
+
+    def __init__(self, learner: LearnerNetwork) -> None:
+        super().__init__()
+        self.learner = learner
+        self.feature_dim = 0
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """The logit of every row."""
+        return Outputs(batch, batch, self.learner(batch))
