@@ -40,7 +40,7 @@ class Rows:
 
 
 def run_split_learners(context: Context) -> MethodResult:
-    """Choose a base and split by it; the student or a mean of several is taken only where it ranks better out of fold."""
+    """Choose a base, split by it; a student or a mean of several is taken only where it ranks better out of fold."""
     rows = Rows.of(context)
     choice = _chosen(context, rows, None if context.config.learner == AUTO else [context.config.learner])
     base = _teacher(context, rows, choice.base_fitted.network(), choice.base_scores)
