@@ -9,6 +9,7 @@ import io
 import json
 import platform
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from splitpu import preset
 from splitpu.cli import main
 from splitpu.config.parse import apply_overrides, config_hash
 from splitpu.config.presets import DataProfile, preset_names
+from splitpu.methods.registry import sections_in_use
 
 GOLDEN = Path(__file__).parent / "golden" / "frozen.json"
 PROFILES = {
@@ -30,17 +32,16 @@ PROFILES = {
     "volumes": DataProfile("volumes", 200, 40),
 }
 METHODS = ("split-pu", "nnpu", "upu", "dist-pu", "self-pu", "puupl", "pubn", "vpu", "dan", "p3mix", "naive")
-TINY = ("base.epochs=2", "split.max_epochs=2", "student.epochs=2", "split.tau=0.01", "engine.threads=1")
+TINY = ("learner=network", "base.epochs=2", "split.max_epochs=2", "student.epochs=2", "split.tau=0.01", "engine.threads=1")
 
 
 def config_names() -> dict[str, str]:
-    """The hash of every preset, method and kind of data."""
-    return {
-        f"{name} / {kind} / {method}": config_hash(apply_overrides(preset(name, profile), [f"method={method}"]))
-        for name in preset_names()
-        for kind, profile in PROFILES.items()
-        for method in METHODS
-    }
+    """The hash of what decides about a result, for every preset, method and kind of data."""
+    found = {}
+    for name, (kind, profile), method in product(preset_names(), PROFILES.items(), METHODS):
+        config = apply_overrides(preset(name, profile), [f"method={method}", "learner=network"])
+        found[f"{name} / {kind} / {method}"] = config_hash(config, *sections_in_use(config))
+    return found
 
 
 def shape_of(value: Any) -> Any:

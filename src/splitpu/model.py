@@ -28,6 +28,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError, ModelFileError
 from splitpu.evaluation.calibration import PUCalibrator
+from splitpu.learners.learner_networks import LEARNER, LearnerBackbone, from_spec
 from splitpu.networks.backbones import Backbone, Ensemble, member_count
 from splitpu.networks.build import build_network, network_names
 from splitpu.types import Array
@@ -97,6 +98,13 @@ class Model:
         """What each row is called in the training labels: the second of `classes` where it is positive."""
         return self._predictor(device).predict(X)
 
+    def _learner_specs(self) -> dict[str, Any]:
+        """What the learners are made of, so that their tensors can be put in place again."""
+        parts = {"final": self.final.network, "base": self.base.network}
+        return {
+            part: network.learner.to_spec() for part, network in parts.items() if isinstance(network, LearnerBackbone)
+        }
+
     def _predictor(self, device: str) -> "Predictor":
         return Predictor(self, "final", np.array(self.classes), device, checked_input=self._encoded)
 
@@ -120,6 +128,7 @@ class Model:
         description = {
             "format": FORMAT,
             "network": self.network_name,
+            **({"learners": self._learner_specs()} if self.network_name == LEARNER else {}),
             "preprocessing": self.preprocessing.to_dict(),
             "threshold": {"final": self.final.threshold, "base": self.base.threshold},
             "prior": self.prior,
@@ -159,8 +168,14 @@ class Model:
             message = f"{folder / DESCRIPTION} has a missing or damaged part ({error}); {AGAIN}."
             raise ModelFileError(message) from error
         # Not in the block above: what goes wrong in the user's own network is no fault of the file.
+        specs = description.get("learners") if name == LEARNER else None
         final, base = (
-            ScoringNetwork(_filled(name, preprocessing, tensors, part, folder, own), threshold)
+            ScoringNetwork(
+                _filled(name, preprocessing, tensors, part, folder, own)
+                if specs is None
+                else _learner(specs, tensors, part, folder),
+                threshold,
+            )
             for part, threshold in thresholds.items()
         )
         return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration, scenario)
@@ -199,6 +214,16 @@ def _filled(
         )
         raise ModelFileError(f"{folder / WEIGHTS} does not fit {trouble}.") from error
     return network.eval()
+
+
+def _learner(specs: Any, tensors: dict[str, torch.Tensor], part: str, folder: Path) -> nn.Module:
+    """A learner for tables, built from its spec and refused where tensors and spec do not fit."""
+    prefix = f"{part}/learner."
+    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    try:
+        return LearnerBackbone(from_spec(specs[part], own)).eval()
+    except (ModelFileError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ModelFileError(f"{folder / DESCRIPTION} and {WEIGHTS} do not fit together ({error}); {AGAIN}.") from error
 
 
 def _read_description(path: Path) -> dict[str, Any]:

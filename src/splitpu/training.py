@@ -31,6 +31,7 @@ from splitpu.evaluation.calibration import CalibrationMethod, PUCalibrator, sigm
 from splitpu.evaluation.diagnostics import find_worthlessness
 from splitpu.evaluation.metrics import finite_or_none
 from splitpu.kernels.dispatch import prepare
+from splitpu.learners.learner_networks import LEARNER, LearnerBackbone
 from splitpu.methods.context import Context, RowsAside, Teacher, WarmStart, put_aside
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.methods.split import MethodResult
@@ -91,6 +92,7 @@ class TrainSpec:
     backbone: NetworkChoice = "auto"
     layers: tuple[str, str] | None = None  # of a network of the user's: what its low and high features are
     weights: PretrainedWeights | None = None  # that the networks start from
+    learner: Any = None  # a scikit-learn classifier in place of the learners that the configuration names
     seed: int = 0
     classes: tuple[Any, Any] = (0, 1)  # what 'not positive' and 'positive' are called in the labels
 
@@ -137,7 +139,7 @@ def train(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Trai
     model = Model(
         final,
         base,
-        context.recipe.name,
+        LEARNER if isinstance(final.network, LearnerBackbone) else context.recipe.name,
         context.preprocessing,
         spec.config,
         spec.prior,
@@ -185,6 +187,7 @@ def open_context(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) 
         runtime.warm_start,
         spec.prior_interval,
         aside,
+        learner=spec.learner,
     )
 
 

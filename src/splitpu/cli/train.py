@@ -176,6 +176,8 @@ def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], r
     """
     configs = list(configs)
     read = set(_FOR_ALL).union(*map(sections_in_use, configs))
+    if any(config.method == "split-pu" for config in configs):
+        read.add("learner")
     idle = [f"--set {one}" for one in settings if one.partition("=")[0].partition(".")[0].strip() not in read]
     if rounds is not None and "rounds" not in read:
         idle.append(f"--rounds {rounds}")

@@ -39,6 +39,9 @@ METHOD_NAMES = [
 TeacherName = Literal["risk", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive"]
 
 
+LearnerName = Literal["network", "auto", "logistic", "kernel", "forest", "bagging", "boosting"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class PassesConfig:
     """What any training has: so many passes over batches of so many rows."""
@@ -305,6 +308,8 @@ class Config:
     """A whole run: of Split-PU, unless `method` names another one, which reads its own section only."""
 
     method: str = "split-pu"  # one of METHOD_NAMES
+    # What Split-PU's base and student are: networks, or learners for tables, chosen out of fold ("auto") or by name.
+    learner: LearnerName = "network"
     rounds: int = 2
     # Networks that are trained alike from other random weights and speak as one: of Split-PU every student and, unless
     # another method trains it, the base; of the methods that read the base section their one model.

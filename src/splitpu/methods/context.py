@@ -173,6 +173,7 @@ class Context:
     prior_interval: tuple[float, float] | None = None  # 95 %, of a prior that is an estimate
     aside: RowsAside | None = None  # rows to choose epochs by and to calibrate on, if the configuration asks for them
     own_share: float | None = None  # of the population: what a model that cuts at 1/2 calls positive by itself
+    learner: Any = None  # a classifier of the user's, in place of the learners that the configuration names
 
     def train(self, stage: Stage, network: nn.Module, own_threshold: OwnThreshold | None = None) -> str:
         """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key.

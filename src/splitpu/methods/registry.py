@@ -208,5 +208,6 @@ def sections_in_use(config: Config) -> tuple[str, ...]:
     several = () if config.members == 1 else ("members",)
     own = find_method(config.method).sections
     teacher = config.base.method
+    learned = ("learner",) if config.method == "split-pu" and config.learner != "network" else ()
     taught_by = () if config.method != "split-pu" or teacher == "risk" else find_method(teacher).sections
-    return ("method", *several, *warmed, *dict.fromkeys((*own, *taught_by)), "views")
+    return ("method", *learned, *several, *warmed, *dict.fromkeys((*own, *taught_by)), "views")

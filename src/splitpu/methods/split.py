@@ -241,6 +241,7 @@ class MethodResult:
     base: Teacher
     rounds: tuple[Round, ...]
     history: tuple[EpochRecord, ...]
+    learners: list[dict[str, Any]] | None = None  # of learners for tables: each candidate, how it ranks out of fold
 
     @property
     def last_taken(self) -> Round | None:

@@ -133,6 +133,10 @@ def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
 
 def run_split_pu(context: Context) -> MethodResult:
     """Run the whole method."""
+    if context.config.learner != "network" or context.learner is not None:
+        from splitpu.methods.table_learners import run_split_learners
+
+        return run_split_learners(context)
     base = train_base(context)
     if context.config.base.method == "risk":  # with other methods a logit of 0 does not mean 1/2
         context = context.with_own_share(base.logits)

@@ -1,0 +1,313 @@
+"""At the user's desk: `auto` on tables, texts and rare positives, beside pulearn, pu-toolbox and naive learners.
+
+    python benchmarks/desk.py --cache CACHE --out desk.jsonl [--draws 3] [--sets magic,churn] [--methods ours,naive]
+
+What to put into CACHE is said in desk_sets.py. pulearn and pu-toolbox are taken if they can be imported (for example
+from a folder of their own on PYTHONPATH). Every run is one JSON line (set, draw, method, figures on 30 % test rows, CPU
+seconds, machine, commit); a line that is there already is not made again. The markdown table at the end has the means.
+
+Everybody gets defaults and no true prior: those who want one are given the same estimate as ours. Peers get what they
+can digest: missing values replaced by medians, columns standardised, texts dense. The naive learners are cut at the
+same prior as ours. "all labels" is `auto` with the true labels of all training rows.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from desk_sets import SETS, DeskSet, Draw, draw
+from machine import machine
+
+Answer = tuple[np.ndarray, np.ndarray]  # scores and decisions of the test rows
+OURS, BASE, ALL = "splitpu auto", "splitpu base", "all labels"
+
+
+def estimated_prior(scores: np.ndarray, labelled: np.ndarray) -> float:
+    """The share of positives among the unlabelled rows from out-of-fold scores: the one place to put a better one."""
+    from splitpu.prior.bbe import bbe
+
+    return float(np.clip(bbe(scores[labelled], scores[~labelled]), 1 / len(labelled), 0.98))
+
+
+def threshold(scores: np.ndarray, labelled: np.ndarray, prior: float) -> float:
+    """The cut with the highest F1 that P and U let one estimate: 2 * pi * recall / (pi + share called).
+
+    Recall is read off the out-of-fold scores of P, the share called off those of all rows; only a cut that calls at
+    least half of the prior and at most three times as many is looked at, beyond that the estimate is mostly noise.
+    """
+    share = (labelled.sum() + prior * (~labelled).sum()) / len(labelled)
+    cuts = np.unique(np.quantile(scores, 1 - np.clip(share * np.geomspace(0.5, 3, 60), 0, 1)))
+    recall = 1 - np.searchsorted(np.sort(scores[labelled]), cuts) / labelled.sum()
+    called = 1 - np.searchsorted(np.sort(scores), cuts) / len(scores)
+    return float(cuts[np.argmax(2 * share * recall / (share + called))])
+
+
+class Ours:
+    """One choice for a draw, shared by the lines that need it."""
+
+    def __init__(self, given: Draw, seed: int) -> None:
+        from splitpu.learners.auto import choose
+
+        started = time.process_time()
+        self.choice = choose(given.rows, given.labelled, seed=seed)
+        self.prior = estimated_prior(self.choice.scores, given.labelled)
+        self.seconds = time.process_time() - started
+        self.given, self.seed = given, seed
+
+    def answer(self) -> Answer:
+        scores = self.choice.fitted.scores(self.given.test_rows)
+        return scores, scores >= threshold(self.choice.scores, self.given.labelled, self.prior)
+
+    def base(self) -> Answer:
+        base, given = self.choice.base, self.given
+        fitted = base.fitted or base.learner.fit(given.rows, given.labelled, seed=self.seed)
+        scores = fitted.scores(given.test_rows)
+        if len(base.scores) != len(given.labelled):
+            return scores, top(scores, self.share())
+        return scores, scores >= threshold(base.scores, given.labelled, self.prior)
+
+    def share(self) -> float:
+        """The estimated share of positives among all rows."""
+        return float((self.given.labelled.sum() + self.prior * (~self.given.labelled).sum()) / len(self.given.labelled))
+
+
+def top(scores: np.ndarray, share: float) -> np.ndarray:
+    return scores >= np.quantile(scores, 1 - share)
+
+
+def answers(given: Draw, seed: int) -> tuple[dict[str, Callable[[], Answer]], Callable[[], Ours]]:
+    """Every method by name, each run when it is called, and our choice, made when it is first asked for."""
+    kept: dict[str, Ours] = {}
+
+    def ours() -> Ours:
+        if not kept:
+            kept["ours"] = Ours(given, seed)
+        return kept["ours"]
+
+    def all_labels() -> Answer:
+        from splitpu.learners.auto import choose
+
+        choice = choose(given.rows, given.truth, seed=seed)
+        scores = choice.fitted.scores(given.test_rows)
+        return scores, scores >= threshold(choice.scores, given.truth, 1 / len(given.truth))
+
+    found: dict[str, Callable[[], Answer]] = {
+        OURS: lambda: ours().answer(),
+        BASE: lambda: ours().base(),
+        ALL: all_labels,
+    }
+    plain = Plain(given)
+    for name, make in naive(seed).items():
+        found[f"naive {name}"] = lambda make=make: plain.naive(make(), ours().share())
+    for name, make in peers(plain.labels, seed, lambda: ours().prior).items():
+        found[name] = lambda make=make: plain.peer(make())
+    found["splitpu default"] = lambda: present_default(plain, seed)
+    return found, ours
+
+
+class Plain:
+    """The rows as a learner without taste wants them: dense, standardised, nothing missing."""
+
+    def __init__(self, given: Draw) -> None:
+        from sklearn.impute import SimpleImputer
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        if hasattr(given.rows, "toarray"):
+            self.rows, self.test_rows = given.rows.toarray(), given.test_rows.toarray()
+        else:
+            prepare = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()).fit(given.rows)
+            self.rows, self.test_rows = prepare.transform(given.rows), prepare.transform(given.test_rows)
+        self.labels = np.where(given.labelled, 1, 0)
+
+    def naive(self, model: Any, share: float) -> Answer:
+        scores = model.fit(self.rows, self.labels).predict_proba(self.test_rows)[:, 1]
+        return scores, top(scores, share)
+
+    def peer(self, model: Any) -> Answer:
+        model.fit(self.rows, self.labels)
+        called = np.asarray(model.predict(self.test_rows)) == 1
+        if hasattr(model, "decision_function"):
+            return np.asarray(model.decision_function(self.test_rows), dtype=float).ravel(), called
+        probability = np.asarray(model.predict_proba(self.test_rows), dtype=float)
+        return (probability[:, -1] if probability.ndim == 2 else probability), called
+
+
+def naive(seed: int) -> dict[str, Callable[[], Any]]:
+    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    return {
+        "logistic": lambda: LogisticRegression(max_iter=1000),
+        "forest": lambda: RandomForestClassifier(random_state=seed),
+        "boosting": lambda: HistGradientBoostingClassifier(random_state=seed),
+    }
+
+
+def peers(labels: np.ndarray, seed: int, prior: Callable[[], float]) -> dict[str, Callable[[], Any]]:
+    """pulearn around scikit-learn's classifiers and pu-toolbox, where they are installed, near their defaults."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import SVC
+    from sklearn.tree import DecisionTreeClassifier
+
+    found: dict[str, Callable[[], Any]] = {}
+    positives, others = int(labels.sum()), int((labels == 0).sum())
+    try:
+        pulearn = import_module("pulearn")
+    except ImportError:
+        print("pulearn is not installed: left out")
+    else:
+        weighted = pulearn.WeightedElkanotoPuClassifier
+        found |= {
+            "pulearn elkanoto, logistic": lambda: pulearn.ElkanotoPuClassifier(
+                LogisticRegression(max_iter=1000), random_state=seed
+            ),
+            "pulearn elkanoto, SVM": lambda: pulearn.ElkanotoPuClassifier(
+                SVC(probability=True, random_state=seed), random_state=seed
+            ),
+            "pulearn elkanoto, forest": lambda: pulearn.ElkanotoPuClassifier(
+                RandomForestClassifier(random_state=seed), random_state=seed
+            ),
+            "pulearn weighted elkanoto, logistic": lambda: weighted(
+                LogisticRegression(max_iter=1000), positives, others, random_state=seed
+            ),
+            "pulearn bagging, trees": lambda: pulearn.BaggingPuClassifier(
+                DecisionTreeClassifier(), n_estimators=100, max_samples=min(positives, others), random_state=seed
+            ),
+        }
+    homes = {"classic.elkan_noto.ElkanNotoClassifier": False, "risk.nnpu.NonNegativePUClassifier": True}
+    homes |= {"risk.upu.UPUClassifier": True}
+    for home, wants_prior in homes.items():
+        module, name = home.rsplit(".", 1)
+        try:
+            kind = getattr(import_module(f"pu_toolbox.estimators.{module}"), name)
+        except ImportError:
+            print("pu-toolbox is not installed: left out")
+            break
+        found[f"pu-toolbox {name}"] = lambda kind=kind, wants_prior=wants_prior: kind(
+            **({"class_prior": prior()} if wants_prior else {}), random_state=seed
+        )
+    return found
+
+
+def present_default(plain: Plain, seed: int) -> Answer:
+    from splitpu import SplitPUClassifier
+
+    model = SplitPUClassifier(random_state=seed).fit(plain.rows, plain.labels)
+    scores = np.asarray(model.decision_function(plain.test_rows), dtype=float).ravel()
+    return scores, np.asarray(model.predict(plain.test_rows)) == 1
+
+
+def figures(answer: Answer, truth: np.ndarray) -> dict[str, float]:
+    from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+
+    scores, called = answer
+    scores = np.nan_to_num(scores)
+    return {
+        "auc": float(roc_auc_score(truth, scores)),
+        "ap": float(average_precision_score(truth, scores)),
+        "f1": float(f1_score(truth, called)),
+    }
+
+
+def lines(chosen: DeskSet, cache: Path, seed: int, wanted: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+    given = draw(chosen, cache, seed)
+    about = {"rows": given.rows.shape[0], "columns": given.rows.shape[1], "labelled": int(given.labelled.sum())}
+    about["share_in_u"] = float(given.truth[~given.labelled].mean())
+    every, ours = answers(given, seed)
+    for name, make in every.items():
+        if not wanted(name):
+            continue
+        if name != OURS:
+            ours()  # before the clock starts: others borrow its prior
+        started = time.process_time()
+        line: dict[str, Any] = {"set": chosen.name, "draw": seed, "method": name, **about}
+        try:
+            line |= figures(make(), given.test_truth)
+        except Exception as error:  # a method that fails is a line that says so, not the end of the run
+            line["failed"] = f"{type(error).__name__}: {error}"[:300]
+        line["seconds"] = time.process_time() - started
+        if name == OURS:
+            line["seconds"] = max(line["seconds"], ours().seconds)
+            choice = ours().choice
+            line |= {"chosen": choice.name, "prior": ours().prior, "oof_auc": choice.auc.value}
+            line |= {"oof_low": choice.auc.low, "oof_high": choice.auc.high, "candidates": choice.table()}
+        yield line
+
+
+def table(path: Path) -> str:
+    """Means over the draws: ours, base, best peer, best naive one, all labels and seconds, for each figure."""
+    every = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    written = []
+    for figure in ("auc", "ap", "f1"):
+        written += [f"\n{figure.upper()} in %, means over the draws\n"]
+        written += ["| set | ours | base | best peer | best naive | all labels | gain | CPU s | peer CPU s |"]
+        written += ["|---|---|---|---|---|---|---|---|---|"]
+        for name in dict.fromkeys(line["set"] for line in every):
+            means = {}
+            for method in dict.fromkeys(line["method"] for line in every if line["set"] == name):
+                found = [line for line in every if (line["set"], line["method"]) == (name, method) and figure in line]
+                if found:
+                    means[method] = [float(np.mean([line[key] for line in found])) for key in (figure, "seconds")]
+            rivals = {method: mean for method, mean in means.items() if not method.startswith(("splitpu", "all"))}
+            best = {
+                kind: max((m for m in rivals if m.startswith("naive") == kind), key=lambda m: rivals[m][0], default="")
+                for kind in (False, True)
+            }
+            cells = [shown(means.get(OURS)), shown(means.get(BASE))]
+            cells += [f"{shown(rivals.get(best[kind]))} ({best[kind]})" for kind in (False, True)]
+            gap = 100 * (means[OURS][0] - max(rival[0] for rival in rivals.values())) if OURS in means and rivals else 0
+            seconds = [f"{means[m][1]:.1f}" if m in means else "" for m in (OURS, best[False])]
+            written.append(f"| {name} | " + " | ".join([*cells, shown(means.get(ALL)), f"{gap:+.2f}", *seconds]) + " |")
+    return "\n".join(written)
+
+
+def shown(mean: list[float] | None) -> str:
+    return "" if mean is None else f"{100 * mean[0]:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--sets", default="", help="names, with commas; all without")
+    parser.add_argument("--methods", default="", help="beginnings of names, with commas; all without")
+    parser.add_argument("--with-mlp", action="store_true", help="the present default of splitpu too (slow)")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    there = set()
+    if given.out.exists():
+        for text in given.out.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            there.add((line["set"], line["draw"], line["method"]))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    begun = tuple(name.strip() for name in given.methods.split(",")) if given.methods else ("",)
+    names = [name.strip() for name in given.sets.split(";")] if given.sets else []
+    for seed in range(given.draws):
+        for chosen in SETS:
+            if names and chosen.name not in names:
+                continue
+
+            def wanted(name: str, chosen: DeskSet = chosen, seed: int = seed) -> bool:
+                asked = name.startswith(begun) and (given.with_mlp or name != "splitpu default")
+                return asked and (chosen.name, seed, name) not in there
+
+            for line in lines(chosen, given.cache, seed, wanted):
+                with given.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({**line, "commit": commit.strip(), "machine": machine()}) + "\n")
+                said = line.get("failed") or "  ".join(f"{key} {line[key]:.4f}" for key in ("auc", "ap", "f1"))
+                print(f"{chosen.name} {seed} {line['method']}: {said} ({line['seconds']:.1f} s)", flush=True)
+    print(table(given.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Classic learners for tables, vectors and texts: by name, cross-fitted, chosen out of fold, written as networks."""

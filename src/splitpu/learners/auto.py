@@ -1,0 +1,305 @@
+"""Which learner to ship: every candidate is judged out of fold by its AUC of P against U, the best is refitted.
+
+No test label and no prior is needed for the choice. A mean of several learners is taken where it ranks better out of
+fold than the best of them, and a Split-PU student only where it beats its base, its whole procedure having been run
+again inside the folds. With many rows the choice is made on a part of them that keeps every positive it can; only the
+chosen learners see all rows.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.errors import InputError
+from splitpu.learners.catalogue import (
+    Bagging,
+    Boosting,
+    Fitted,
+    Learner,
+    Logistic,
+    Mask,
+    NaiveBayes,
+    Rows,
+    Vector,
+    fewer_rows,
+    is_sparse,
+    learner,
+)
+from splitpu.learners.crossfit import (
+    Auc,
+    Difference,
+    auc_of,
+    compare_auc,
+    fold_numbers,
+    out_of_fold,
+    platt,
+    stages_out_of_fold,
+)
+from splitpu.learners.learner_networks import AverageNetwork, LearnerNetwork
+from splitpu.learners.split_learner import SplitLearner
+
+CHOOSE_ROWS = 6_000  # the choice is made on at most so many rows
+STUDENT_ROWS = 6_000  # a student is tried where the whole table has at most so many
+FOLDS = 5
+STAGES = (20, 40, 80, 160)  # of the boosting, judged together
+WIDE = 300  # columns, beyond which trees are not tried
+TEACHER_TREES = 50
+MEMBERS = 4  # of a mean, at most
+STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
+
+
+@dataclass
+class FittedAverage:
+    """The mean of some learners' calibrated logits, and so a calibrated logit of "labelled" itself."""
+
+    members: Sequence[Fitted]
+    slope: Sequence[float]
+    offset: Sequence[float]
+    share: Sequence[float]
+    out_of_bag: Vector | None = None
+
+    def scores(self, rows: Rows) -> Vector:
+        total = np.zeros(rows.shape[0])
+        for member, slope, offset, share in zip(self.members, self.slope, self.offset, self.share, strict=True):
+            total += share * (slope * member.scores(rows) + offset)
+        return total
+
+    def network(self) -> LearnerNetwork:
+        members = [member.network() for member in self.members]
+        return AverageNetwork.of(members, self.slope, self.offset, self.share)
+
+
+@dataclass
+class Candidate:
+    """What became of one candidate: its out-of-fold AUC, its cost, and whether it is in what is shipped."""
+
+    name: str
+    learner: Learner
+    auc: Auc
+    seconds: float
+    scores: Vector = field(repr=False)
+    chosen: bool = False
+    fitted: Fitted | None = field(default=None, repr=False)
+    against_base: Difference | None = None  # of a student only
+
+
+@dataclass
+class Choice:
+    """The shipped learner with what it was chosen from.
+
+    `scores` are calibrated out-of-fold logits of "labelled" of all training rows: figures, prior and threshold come
+    from them. `fitted` is the learner on all rows, on the same scale.
+    """
+
+    name: str
+    fitted: FittedAverage
+    scores: Vector = field(repr=False)
+    auc: Auc
+    base: Candidate
+    base_fitted: FittedAverage  # the best single learner, on the same scale as what is shipped
+    base_scores: Vector = field(repr=False)
+    candidates: list[Candidate]
+    rows_for_choice: int
+    seconds: float
+
+    def table(self) -> list[dict[str, Any]]:
+        """One plain row per candidate, best first, for reports and JSON."""
+        return [
+            {
+                "learner": one.name,
+                "auc": one.auc.value,
+                "auc_low": one.auc.low,
+                "auc_high": one.auc.high,
+                "seconds": one.seconds,
+                "chosen": one.chosen,
+                "gain_over_base": None if one.against_base is None else one.against_base.value,
+            }
+            for one in sorted(self.candidates, key=lambda one: -one.auc.value)
+        ]
+
+
+def choose(
+    rows: Rows,
+    labelled: Mask,
+    *,
+    seed: int = 0,
+    candidates: Sequence[Any] | None = None,
+    groups: npt.ArrayLike | None = None,
+    sample_weight: Vector | None = None,
+    prior: float | None = None,
+) -> Choice:
+    """Judge the candidates (names, scikit-learn classifiers, learners; None: what suits the rows) and ship the best.
+
+    `groups` keeps the rows of one patient, site or author together. `prior` (the share of positives among the
+    unlabelled rows) is only for the students' soft labels; without it they estimate their own.
+
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(120, 2)) + 2 * (np.arange(120) < 60)[:, None]
+    >>> choice = choose(rows, np.arange(120) < 30, candidates=["logistic", "bagging"])
+    >>> sorted(row["learner"] for row in choice.table()), choice.scores.shape
+    (['bagging', 'logistic'], (120,))
+    """
+    started = time.perf_counter()
+    labelled = np.asarray(labelled, dtype=bool)
+    if rows.shape[0] != len(labelled):
+        raise InputError(f"{rows.shape[0]} rows but {len(labelled)} labels: give one per row")
+    if labelled.sum() < 2 or (~labelled).sum() < 2:
+        raise InputError("choosing a learner out of fold needs at least two labelled and two unlabelled rows")
+    wanted = suited(rows, labelled) if candidates is None else [learner(one) for one in candidates]
+    task = _Task(rows, labelled, sample_weight, None if groups is None else np.asarray(groups), seed)
+    part = task if len(labelled) <= CHOOSE_ROWS else task.fewer(CHOOSE_ROWS)
+    judged = [candidate for one in wanted for candidate in _judged(one, part)]
+    base = max(judged, key=lambda one: one.auc.value)
+    if candidates is None and len(labelled) <= STUDENT_ROWS:
+        judged.append(_student(base, part, prior))
+    members = _best_mean(
+        [one for one in judged if one.against_base is None or _pays(one.against_base)], labelled=part.labelled
+    )
+    for one in members:
+        one.chosen = True
+    refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
+    fitted, scores = _mean_of([refitted[one.name] for one in members], labelled)
+    base_fitted, base_scores = _mean_of([refitted[base.name]], labelled)
+    return Choice(
+        name=" + ".join(one.name for one in members),
+        fitted=fitted,
+        scores=scores,
+        auc=auc_of(scores, labelled),
+        base=base,
+        base_fitted=base_fitted,
+        base_scores=base_scores,
+        candidates=judged,
+        rows_for_choice=len(part.labelled),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def suited(rows: Rows, labelled: Mask) -> list[Learner]:
+    """The candidates that suit the rows: sparse ones get linear models, dense ones trees and smooth borders too."""
+    if is_sparse(rows):
+        found = [Logistic("logistic", 1.0), Logistic("logistic, strong penalty", 0.1)]
+        counts = rows.nnz and rows.data.min() >= 0
+        smoothing = [NaiveBayes("naive bayes", 0.3), NaiveBayes("naive bayes, little smoothing", 0.05)]
+        return [*found, *(smoothing if counts else [])]
+    names = ["logistic", "logistic, strong penalty", "kernel", "kernel, wide", "bagging, large leaves"]
+    if rows.shape[1] <= WIDE:  # of very many columns none matters alone: there trees are the slowest and the worst
+        names += ["logistic, weak penalty", "bagging", "forest", "boosting"]
+    return [learner(name) for name in names]
+
+
+@dataclass
+class _Task:
+    """Rows, labels and all that a fit of them needs."""
+
+    rows: Rows
+    labelled: Mask
+    weight: Vector | None
+    groups: npt.NDArray[Any] | None
+    seed: int
+
+    def fewer(self, most: int) -> "_Task":
+        kept = fewer_rows(self.labelled, most, self.seed)
+        weight = None if self.weight is None else self.weight[kept]
+        groups = None if self.groups is None else self.groups[kept]
+        return _Task(self.rows[kept], self.labelled[kept], weight, groups, self.seed)
+
+    def folds(self, number: int) -> Any:
+        number = max(2, min(number, int(self.labelled.sum())))
+        return fold_numbers(self.labelled, number, self.seed, self.groups)
+
+    def out_of_fold(self, one: Learner, number: int) -> tuple[Vector, Fitted | None]:
+        """Honest scores of all rows, and the learner on all of them where that came with it."""
+        if isinstance(one, Bagging) and self.groups is None and self.weight is None:
+            fitted = one.fit(self.rows, self.labelled, seed=self.seed)
+            assert fitted.out_of_bag is not None
+            return fitted.out_of_bag, fitted
+        folds = self.folds(number)
+        scores = out_of_fold(one, self.rows, self.labelled, folds, sample_weight=self.weight, seed=self.seed)
+        return scores, None
+
+
+def _judged(one: Learner, task: _Task) -> list[Candidate]:
+    """A candidate with its scores; of a boosting the best number of stages, which differs from table to table."""
+    started = time.perf_counter()
+    if isinstance(one, Boosting) and task.weight is None:
+        folds = task.folds(3)
+        longest = replace(one, stages=max(STAGES))
+        found = stages_out_of_fold(longest, task.rows, task.labelled, folds, STAGES, seed=task.seed)
+        aucs = {number: auc_of(scores, task.labelled) for number, scores in found.items()}
+        best = max(STAGES, key=lambda number: aucs[number].value)
+        spent = time.perf_counter() - started
+        return [Candidate(one.name, replace(one, stages=best), aucs[best], spent, found[best])]
+    scores, fitted = task.out_of_fold(one, FOLDS)
+    auc = auc_of(scores, task.labelled)
+    return [Candidate(one.name, one, auc, time.perf_counter() - started, scores, fitted=fitted)]
+
+
+def _student(base: Candidate, task: _Task, prior: float | None) -> Candidate:
+    """The best candidate's Split-PU student, its teacher and split made anew in every fold."""
+    started = time.perf_counter()
+    teacher = base.learner
+    if isinstance(teacher, Bagging):
+        teacher = replace(teacher, trees=min(teacher.trees, TEACHER_TREES))  # its labels are soft anyway
+    pupil = SplitLearner(teacher, base.learner, prior=prior)
+    scores, _ = task.out_of_fold(pupil, 3)
+    auc, gain = auc_of(scores, task.labelled), compare_auc(scores, base.scores, task.labelled)
+    return Candidate(pupil.name, pupil, auc, time.perf_counter() - started, scores, against_base=gain)
+
+
+def _pays(gain: Difference) -> bool:
+    return gain.value > STEEP * gain.error
+
+
+def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
+    """The members of the best mean: the best, then whichever raises the out-of-fold AUC most, while any does."""
+    best_first = sorted(judged, key=lambda one: -one.auc.value)
+    logits = [calibrated(one.scores, labelled) for one in best_first]
+    chosen, value = [0], best_first[0].auc.value
+    while len(chosen) < min(MEMBERS, len(best_first)):
+        total = sum(logits[place] for place in chosen)
+        tried = {
+            place: auc_of(np.asarray(total + logits[place]), labelled).value
+            for place in range(len(best_first))
+            if place not in chosen
+        }
+        place = max(tried, key=lambda one: tried[one])
+        if tried[place] <= value:
+            break
+        chosen.append(place)
+        value = tried[place]
+    return [best_first[place] for place in chosen]
+
+
+def calibrated(scores: Vector, labelled: Mask) -> Vector:
+    slope, offset = platt(scores, labelled)
+    return slope * scores + offset
+
+
+def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Vector]:
+    """The candidate on all rows, and its out-of-fold scores of all of them."""
+    scores, whole = one.scores, one.fitted
+    if part is not task:
+        scores, whole = task.out_of_fold(one.learner, 3 if len(task.labelled) < 100_000 else 2)
+    if whole is None:
+        whole = one.learner.fit(task.rows, task.labelled, sample_weight=task.weight, seed=task.seed)
+    return whole, scores
+
+
+def _mean_of(found: Sequence[tuple[Fitted, Vector]], labelled: Mask) -> tuple[FittedAverage, Vector]:
+    """The mean of calibrated logits of some learners, and its out-of-fold scores."""
+    maps = [platt(scores, labelled) for _, scores in found]
+    logits = [slope * scores + offset for (_, scores), (slope, offset) in zip(found, maps, strict=True)]
+    total = np.asarray(np.mean(logits, axis=0))
+    # The mean of calibrated logits is too timid where the members differ: it is calibrated once more, as a whole.
+    slope, offset = platt(total, labelled)
+    whole = FittedAverage(
+        [one for one, _ in found],
+        [slope * one for one, _ in maps],
+        [slope * one + offset for _, one in maps],
+        [1 / len(found)] * len(found),
+    )
+    return whole, slope * total + offset

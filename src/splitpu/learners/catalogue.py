@@ -1,0 +1,558 @@
+"""Learners for tables and vectors, by name: each tells labelled positives from unlabelled rows.
+
+All take dense rows (missing values as NaN) or CSR rows, and a target: a mask of the labelled rows, or soft labels
+between 0 and 1. A soft label q counts the row as a positive with weight q and as a negative with weight 1 - q, which is
+how a student learns what its teacher is not sure of. Sparse rows stay sparse: their columns are neither centred nor
+scaled. What comes back gives logits of "labelled" for any rows, and can be written as a network.
+
+Every learner has a cost guard: beyond `MOST_ROWS` a fit sees all positives (up to half of the rows) and a random part
+of the others. Which rows are left out shifts the logits by a constant and leaves their order alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.errors import InputError
+from splitpu.learners.learner_networks import (
+    TINIEST_SHARE,
+    KernelNetwork,
+    LearnerNetwork,
+    LinearNetwork,
+    TreeNetwork,
+    flat_stages,
+    flat_trees,
+    network_of,
+)
+
+Vector = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+Rows = Any  # a dense array of numbers or a scipy CSR matrix: scipy ships no types
+
+MOST_ROWS = 200_000
+CHUNK = 65_536  # rows scored at once by the kernel learner, whose memory is rows times landmarks
+
+
+class Fitted(Protocol):
+    """A fitted learner. `out_of_bag` are scores of the training rows by the parts that never saw them, if there are."""
+
+    out_of_bag: Vector | None
+
+    def scores(self, rows: Rows) -> Vector:
+        """Logits of "labelled", one per row."""
+        ...
+
+    def network(self) -> LearnerNetwork:
+        """The same function as a network of plain tensors."""
+        ...
+
+
+class Learner(Protocol):
+    """Something that can be fitted again and again: in folds, on all rows, on a student's soft labels."""
+
+    @property
+    def name(self) -> str: ...
+
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> Fitted: ...
+
+
+@dataclass
+class FittedLinear:
+    """`weight . x + bias` on raw columns; `missing` is what a column's being empty adds."""
+
+    weight: Vector
+    bias: float
+    missing: Vector
+    centre: Vector
+    out_of_bag: Vector | None = None
+
+    def scores(self, rows: Rows) -> Vector:
+        if is_sparse(rows):
+            return np.asarray(rows @ self.weight).ravel() + self.bias
+        gone = np.isnan(rows)
+        if not gone.any():
+            return np.asarray(rows @ self.weight + self.bias, dtype=np.float64)
+        return np.asarray(np.where(gone, self.centre, rows) @ self.weight + gone @ self.missing + self.bias)
+
+    def network(self) -> LearnerNetwork:
+        network: LearnerNetwork = LinearNetwork.of(self.weight, self.bias, missing=self.missing, centre=self.centre)
+        return network
+
+
+@dataclass
+class FittedKernel:
+    """Gaussian bumps around landmark rows of the standardised columns."""
+
+    centre: Vector
+    scale: Vector
+    landmarks: Vector
+    weight: Vector
+    bias: float
+    width: float
+    out_of_bag: Vector | None = None
+
+    def scores(self, rows: Rows) -> Vector:
+        parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+        return np.concatenate(
+            [bumps(self.standard(part), self.landmarks, self.width) @ self.weight for part in parts]
+        ) + (self.bias)
+
+    def standard(self, rows: Vector) -> Vector:
+        return standardised(rows, self.centre, self.scale)
+
+    def network(self) -> LearnerNetwork:
+        import torch
+
+        network = KernelNetwork(len(self.centre), len(self.landmarks))
+        for name in ("centre", "scale", "landmarks", "weight"):
+            getattr(network, name).copy_(torch.from_numpy(np.ascontiguousarray(getattr(self, name))))
+        network.bias.fill_(self.bias)
+        network.width.fill_(self.width)
+        return network
+
+
+@dataclass
+class FittedTrees:
+    """Single trees with equal votes (a bagging, a forest); the logit of their mean share of positives."""
+
+    trees: Sequence[Any]
+    columns: int
+    out_of_bag: Vector | None = None
+
+    def scores(self, rows: Rows) -> Vector:
+        rounded = as_float32(rows)
+        total = np.zeros(rows.shape[0])
+        for tree in self.trees:
+            total += tree_share(tree, rounded)
+        return logit(total / len(self.trees))
+
+    def network(self) -> LearnerNetwork:
+        flat = flat_trees(self.trees, [1 / len(self.trees)] * len(self.trees))
+        return TreeNetwork.of(flat, self.columns, shares=True, rounded=True)
+
+
+@dataclass
+class FittedStages:
+    """A boosting, up to a number of its stages."""
+
+    model: Any
+    stages: int
+    columns: int
+    out_of_bag: Vector | None = None
+
+    def scores(self, rows: Rows) -> Vector:
+        return self.at_stages(rows, (self.stages,))[self.stages]
+
+    def at_stages(self, rows: Rows, wanted: Sequence[int]) -> dict[int, Vector]:
+        """Logits after each of some numbers of stages, in one walk through them."""
+        values = np.ascontiguousarray(rows, dtype=np.float64)
+        total = np.full(len(values), float(np.ravel(self.model._baseline_prediction)[0]))
+        found, bitsets = {}, self.model._bin_mapper.make_known_categories_bitsets()
+        for number, stage in enumerate(self.model._predictors, start=1):
+            if number > max(wanted):
+                break
+            total = total + stage[0].predict(values, *bitsets, n_threads=1)
+            if number in wanted:
+                found[number] = total
+        return {stages: found.get(stages, total) for stages in wanted}
+
+    def network(self) -> LearnerNetwork:
+        flat = flat_stages([stage[0] for stage in self.model._predictors[: self.stages]])
+        start = float(np.ravel(self.model._baseline_prediction)[0])
+        return TreeNetwork.of(flat, self.columns, shares=False, rounded=False, start=start)
+
+
+@dataclass
+class FittedGiven:
+    """A classifier of the user's, through whichever of scikit-learn's ways of answering it has."""
+
+    model: Any
+    columns: int
+    out_of_bag: Vector | None = None
+
+    def scores(self, rows: Rows) -> Vector:
+        if hasattr(self.model, "predict_proba"):
+            return logit(np.asarray(self.model.predict_proba(rows), dtype=np.float64)[:, -1])
+        return np.asarray(self.model.decision_function(rows), dtype=np.float64).ravel()
+
+    def network(self) -> LearnerNetwork:
+        return network_of(self.model, self.columns)
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Logistic regression with an L2 penalty, both kinds of row weighing the same.
+
+    Dense columns are standardised inside and the weights given back for raw ones. A small `strength` (the inverse of
+    the penalty) suits few labels and many columns.
+    """
+
+    name: str = "logistic"
+    strength: float = 1.0
+
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedLinear:
+        from sklearn.linear_model import LogisticRegression
+
+        rows, target, weight = guarded(rows, target, sample_weight, seed=seed)
+        sparse = is_sparse(rows)
+        columns = rows.shape[1]
+        centre, scale = (np.zeros(columns), np.ones(columns)) if sparse else centre_and_scale(rows)
+        prepared = rows if sparse else standardised(rows, centre, scale)
+        gone = np.zeros(0, dtype=np.int64) if sparse else np.flatnonzero(np.isnan(rows).any(0))
+        if len(gone):
+            prepared = np.hstack([prepared, np.isnan(rows[:, gone])])
+        prepared, label, weight = as_two_classes(prepared, target, weight)
+        weight = weight * len(weight) / weight.sum()
+        quick = not sparse and prepared.shape[1] <= 300
+        model = LogisticRegression(C=self.strength, solver="newton-cholesky" if quick else "lbfgs", max_iter=300)
+        quietly(model.fit, prepared, label, sample_weight=balanced(label, weight))
+        found = np.asarray(model.coef_, dtype=np.float64)[0]
+        missing = np.zeros(columns)
+        missing[gone] = found[columns:]
+        slope = found[:columns] / scale
+        return FittedLinear(slope, float(model.intercept_[0]) - float(centre @ slope), missing, centre)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Logistic regression on Gaussian bumps around landmark rows (Nystroem): smooth curved borders, at a fixed cost."""
+
+    name: str = "kernel"
+    landmarks: int = 300
+    strength: float = 1.0
+    width: float = 1.0  # times one over the number of columns
+
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedKernel:
+        from sklearn.linear_model import LogisticRegression
+
+        rows, target, weight = guarded(rows, target, sample_weight, seed=seed, most=MOST_ROWS // 4)
+        centre, scale = centre_and_scale(rows)
+        standard = standardised(rows, centre, scale)
+        rng = np.random.default_rng(seed)
+        # Half of the landmarks are positives, or all that there are: rare ones would hardly be drawn otherwise.
+        chance = target * weight
+        positive = drawn(rng, chance, min(self.landmarks // 2, int((chance > 0).sum())))
+        others = drawn(rng, (1 - target) * weight, min(self.landmarks - len(positive), int((target < 1).sum())))
+        landmarks = standard[np.concatenate([positive, others])]
+        width = self.width / max(1, int((standard.std(0) > 0).sum()))
+        values, vectors = np.linalg.eigh(bumps(landmarks, landmarks, width))
+        kept = values > 1e-6 * values[-1]
+        projection = vectors[:, kept] / np.sqrt(values[kept])
+        prepared, label, weight = as_two_classes(bumps(standard, landmarks, width) @ projection, target, weight)
+        model = LogisticRegression(C=self.strength, solver="newton-cholesky", max_iter=50)
+        quietly(model.fit, prepared, label, sample_weight=balanced(label, weight * len(weight) / weight.sum()))
+        found = projection @ np.asarray(model.coef_, dtype=np.float64)[0]
+        return FittedKernel(centre, scale, landmarks, found, float(model.intercept_[0]), width)
+
+
+@dataclass(frozen=True)
+class NaiveBayes:
+    """The log-ratio of how often positives and others use a word: the strongest plain model of few, short texts.
+
+    Only for rows without negative numbers (counts, TF-IDF). `strength` is added to every count.
+    """
+
+    name: str = "naive bayes"
+    strength: float = 0.3
+
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedLinear:
+        target, weight = checked(rows, target, sample_weight)
+        if (rows.data if is_sparse(rows) else rows).min(initial=0) < 0:
+            raise InputError("naive bayes needs counts or TF-IDF: there are negative numbers among the features")
+        ratio = np.zeros(rows.shape[1])
+        for counts, sign in ((target * weight, 1.0), ((1 - target) * weight, -1.0)):
+            used = np.asarray(rows.T @ counts).ravel() + self.strength
+            ratio += sign * np.log(used / used.sum())
+        nothing = np.zeros(rows.shape[1])
+        return FittedLinear(ratio, 0.0, nothing, nothing)
+
+
+@dataclass(frozen=True)
+class Bagging:
+    """PU bagging (Mordelet and Vert): many trees, each of a draw of positives against a draw of unlabelled rows.
+
+    Hidden positives are few in each draw, and each tree sees others, so that no tree's mistake about them lasts. The
+    positives are drawn with replacement too, so that they have out-of-bag scores as well as the unlabelled rows.
+    scikit-learn's forests draw by weight: with balanced classes nearly every positive is in every bag there, and what
+    they call out of bag ranks no better than chance.
+    """
+
+    name: str = "bagging"
+    trees: int = 150
+    against: float = 1.0  # unlabelled rows for each positive that a tree sees; both kinds weigh the same in the tree
+    most: int = 2_000  # positives that a tree sees, and a fifth of its unlabelled rows
+    leaf: int = 1
+    columns: str | float = "sqrt"
+
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedTrees:
+        from sklearn.tree import DecisionTreeClassifier
+
+        target, weight = checked(rows, target, sample_weight)
+        rounded, rng = as_float32(rows), np.random.default_rng(seed)
+        positive, negative = target * weight, (1 - target) * weight
+        number = int(np.clip((positive > 0.5 * weight).sum(), 10, self.most))
+        others = int(min(max(self.against * number, 20), (negative > 0).sum(), 5 * self.most))
+        trees, votes, unseen_by = [], np.zeros(rows.shape[0]), np.zeros(rows.shape[0])
+        whole = not is_soft(target)
+        label = np.arange(number + others) < number
+        share = balanced(label, np.ones(len(label)))
+        for _ in range(self.trees):
+            chosen = np.concatenate([drawn(rng, positive, number, True), drawn(rng, negative, others, True)])
+            tree = DecisionTreeClassifier(
+                min_samples_leaf=self.leaf, max_features=self.columns, random_state=int(rng.integers(2**31))
+            )
+            tree.fit(rounded[chosen], label, sample_weight=share)
+            trees.append(tree)
+            if whole:
+                unseen = np.ones(rows.shape[0], dtype=bool)
+                unseen[chosen] = False
+                votes += unseen * tree_share(tree, rounded)
+                unseen_by += unseen
+        bag = logit(votes / np.maximum(unseen_by, 1)) if whole else None
+        return FittedTrees(trees, rows.shape[1], bag)
+
+
+@dataclass(frozen=True)
+class Forest(Bagging):
+    """Larger draws of the unlabelled rows and larger leaves: a balanced random forest."""
+
+    name: str = "forest"
+    trees: int = 120
+    against: float = 3.0
+    leaf: int = 5
+    columns: str | float = 0.5
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """Histogram gradient boosting with a small rate; how many of its stages to keep is judged out of fold.
+
+    Where neither weights nor soft labels call for it no weights are given to it: scikit-learn then finds its bins ten
+    times as fast, and balanced classes rank no better here.
+    """
+
+    name: str = "boosting"
+    stages: int = 100
+    rate: float = 0.06
+    leaves: int = 8
+    penalty: float = 1.0
+
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedStages:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        if is_sparse(rows):
+            raise InputError("boosting takes no sparse rows: use logistic, bagging or naive bayes for them")
+        plain = sample_weight is None and not is_soft(target)
+        rows, target, weight = guarded(rows, target, sample_weight, seed=seed)
+        prepared, label, weight = as_two_classes(rows, target, weight)
+        model = HistGradientBoostingClassifier(
+            learning_rate=self.rate,
+            max_iter=self.stages,
+            max_leaf_nodes=self.leaves,
+            min_samples_leaf=int(np.clip((target > 0.5).sum() // 10, 5, 20)),
+            l2_regularization=self.penalty,
+            max_features=min(1.0, max(0.3, 10 / rows.shape[1])),
+            early_stopping=False,
+            random_state=seed,
+        )
+        model.fit(prepared, label, sample_weight=None if plain else balanced(label, weight))
+        return FittedStages(model, self.stages, rows.shape[1])
+
+
+@dataclass(frozen=True)
+class Given:
+    """Any scikit-learn classifier of the user's; it is cloned, never changed."""
+
+    model: Any
+    name: str = field(default="")
+
+    def __post_init__(self) -> None:
+        if not (hasattr(self.model, "fit") and hasattr(self.model, "get_params")):
+            raise InputError(f"{self.model!r:.60} is no scikit-learn classifier: it has no fit or no get_params")
+        object.__setattr__(self, "name", self.name or type(self.model).__name__)
+
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedGiven:
+        from sklearn.base import clone
+        from sklearn.utils.validation import has_fit_parameter
+
+        plain = sample_weight is None and not is_soft(target)
+        target, weight = checked(rows, target, sample_weight)
+        prepared, label, weight = as_two_classes(rows, target, weight)
+        model = clone(self.model)
+        if "random_state" in model.get_params() and model.get_params()["random_state"] is None:
+            model.set_params(random_state=seed)
+        if plain:
+            model.fit(prepared, label)
+        elif has_fit_parameter(model, "sample_weight"):
+            model.fit(prepared, label, sample_weight=weight)
+        else:
+            raise InputError(f"{type(model).__name__} takes no sample_weight: leave the weights out, or use another")
+        return FittedGiven(model, rows.shape[1])
+
+
+LEARNERS: dict[str, Callable[[], Learner]] = {
+    "logistic": Logistic,
+    "logistic, strong penalty": lambda: Logistic("logistic, strong penalty", 0.003),
+    "logistic, weak penalty": lambda: Logistic("logistic, weak penalty", 30.0),
+    "kernel": Kernel,
+    "kernel, wide": lambda: Kernel("kernel, wide", strength=0.3, width=0.3),
+    "naive bayes": NaiveBayes,
+    "forest": Forest,
+    "bagging": Bagging,
+    "bagging, large leaves": lambda: Bagging("bagging, large leaves", leaf=8),
+    "boosting": Boosting,
+}
+
+
+def learner(wanted: Any) -> Learner:
+    """A learner by its name, or a scikit-learn classifier as a learner; a learner stays what it is.
+
+    >>> learner("forest").name
+    'forest'
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> learner(GaussianNB()).name
+    'GaussianNB'
+    """
+    if isinstance(wanted, str):
+        if wanted not in LEARNERS:
+            raise InputError(f"there is no learner named {wanted!r}: one of {', '.join(LEARNERS)}")
+        return LEARNERS[wanted]()
+    if hasattr(wanted, "fit") and hasattr(wanted, "get_params"):
+        return Given(wanted)
+    if hasattr(wanted, "fit") and hasattr(wanted, "name"):
+        found: Learner = wanted
+        return found
+    raise InputError(f"{wanted!r:.60} is no learner: give a name ({', '.join(LEARNERS)}) or a scikit-learn classifier")
+
+
+def is_sparse(rows: Rows) -> bool:
+    return hasattr(rows, "tocsr")
+
+
+def is_soft(target: Any) -> bool:
+    values = np.asarray(target)
+    return values.dtype != bool and bool(((values != 0) & (values != 1)).any())
+
+
+def checked(rows: Rows, target: Any, sample_weight: Vector | None) -> tuple[Vector, Vector]:
+    """Target and weights as numbers, one per row; without positives or without others nothing can be learnt."""
+    soft = np.asarray(target, dtype=np.float64)
+    weight = np.ones(len(soft)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if not len(soft) == len(weight) == rows.shape[0]:
+        raise InputError(f"{rows.shape[0]} rows, {len(soft)} labels and {len(weight)} weights: give one per row")
+    if not ((soft * weight).sum() > 0 and ((1 - soft) * weight).sum() > 0):
+        raise InputError("a learner needs labelled rows and unlabelled rows: one of the two is missing")
+    return soft, weight
+
+
+def guarded(
+    rows: Rows, target: Any, sample_weight: Vector | None, *, seed: int, most: int = MOST_ROWS
+) -> tuple[Rows, Vector, Vector]:
+    """At most so many rows: all positives, or as many as fill half, and a random part of the others."""
+    soft, weight = checked(rows, target, sample_weight)
+    if len(soft) <= most:
+        return rows, soft, weight
+    kept = fewer_rows(soft, most, seed)
+    return rows[kept], soft[kept], weight[kept]
+
+
+def fewer_rows(target: Vector | Mask, most: int, seed: int) -> Indices:
+    """Which rows to keep of too many, in their order.
+
+    >>> kept = fewer_rows(np.arange(1000) < 30, 100, seed=0)
+    >>> len(kept), int((kept < 30).sum())
+    (100, 30)
+    """
+    rng = np.random.default_rng(seed)
+    likelier = np.asarray(target, dtype=np.float64) > 0.5
+    likely, others = np.flatnonzero(likelier), np.flatnonzero(~likelier)
+    number = min(len(likely), max(most // 2, most - len(others)))
+    parts = [
+        rng.choice(likely, number, replace=False),
+        rng.choice(others, min(len(others), most - number), replace=False),
+    ]
+    kept: Indices = np.sort(np.concatenate(parts))
+    return kept
+
+
+def as_two_classes(rows: Rows, target: Vector, weight: Vector) -> tuple[Rows, Mask, Vector]:
+    """Soft labels as weighted hard ones: a row that is neither stands twice, once on each side.
+
+    >>> rows, label, weight = as_two_classes(np.array([[1.0], [2.0]]), np.array([1.0, 0.25]), np.ones(2))
+    >>> rows.ravel().tolist(), label.tolist(), weight.tolist()
+    ([1.0, 2.0, 2.0], [True, True, False], [1.0, 0.25, 0.75])
+    """
+    if not is_soft(target):
+        return rows, target > 0.5, weight
+    positive, negative = np.flatnonzero(target > 0), np.flatnonzero(target < 1)
+    both = np.concatenate([positive, negative])
+    label = np.arange(len(both)) < len(positive)
+    return rows[both], label, np.concatenate([(target * weight)[positive], ((1 - target) * weight)[negative]])
+
+
+def balanced(label: Mask, weight: Vector) -> Vector:
+    """Weights under which both classes weigh the same, with the same mean as before."""
+    positive, total = weight[label].sum(), weight.sum()
+    return np.asarray(weight * np.where(label, total / (2 * positive), total / (2 * (total - positive))))
+
+
+def drawn(rng: np.random.Generator, chance: Vector, number: int, again: bool = False) -> Indices:
+    """So many rows, each with its own chance; equal chances are drawn without the cost of unequal ones."""
+    possible = np.flatnonzero(chance > 0)
+    weights = chance[possible]
+    if len(weights) and weights.min() == weights.max():
+        found: Indices = rng.choice(possible, number, replace=again)
+    else:
+        found = rng.choice(possible, number, replace=again, p=weights / weights.sum())
+    return found
+
+
+def centre_and_scale(rows: Vector) -> tuple[Vector, Vector]:
+    """Mean and spread of every column over what is not missing; a constant or empty column gets 0 and 1."""
+    with np.errstate(invalid="ignore"):
+        there = ~np.isnan(rows)
+        number = np.maximum(there.sum(0), 1)
+        centre = np.where(there, rows, 0.0).sum(0, dtype=np.float64) / number
+        spread = np.sqrt(np.where(there, (rows - centre) ** 2, 0.0).sum(0) / number)
+    return centre, np.where(spread > 1e-9 * np.maximum(np.abs(centre), 1e-9), spread, 1.0)
+
+
+def standardised(rows: Vector, centre: Vector, scale: Vector) -> Vector:
+    return np.nan_to_num((rows - centre) / scale, nan=0.0)
+
+
+def bumps(rows: Vector, landmarks: Vector, width: float) -> Vector:
+    """exp(-width * squared distance) of every row to every landmark."""
+    apart = (rows * rows).sum(1)[:, None] + (landmarks * landmarks).sum(1) - 2 * rows @ landmarks.T
+    return np.asarray(np.exp(-width * np.maximum(apart, 0.0)))
+
+
+def as_float32(rows: Rows) -> Rows:
+    """What scikit-learn's trees work on; done once, not once per tree."""
+    return rows.astype(np.float32) if is_sparse(rows) else np.ascontiguousarray(rows, dtype=np.float32)
+
+
+def tree_share(tree: Any, rounded: Rows) -> Vector:
+    """The share of positives in the leaf of every row, past scikit-learn's checks, which cost more than the walk."""
+    value = tree.tree_.predict(rounded)
+    if value.ndim == 3:
+        value = value[:, 0, :]
+    return np.asarray(value[:, 1] / np.maximum(value.sum(1), 1e-300), dtype=np.float64)
+
+
+def logit(share: Vector) -> Vector:
+    inside = np.clip(share, TINIEST_SHARE, 1 - TINIEST_SHARE)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
+
+
+def quietly(fit: Callable[..., Any], *given: Any, **named: Any) -> None:
+    """Without the warnings about iterations and rows that no tree left out: neither is the user's to mend."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(*given, **named)
