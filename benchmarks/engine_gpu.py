@@ -43,7 +43,8 @@ from splitpu.engine.inference import predict_logits
 from splitpu.engine.stage import Observer, kind_of
 from splitpu.errors import Interrupted
 from splitpu.evaluation.metrics import evaluate_scores
-from splitpu.training import Runtime, Training, TrainSpec, train, train_side_by_side
+from splitpu.runs.grid import train_side_by_side
+from splitpu.training import Runtime, Training, TrainSpec, train
 from splitpu.views import Views
 
 PARTS = ("ours", "rate", "profile", "seeds", "agreement", "plain")

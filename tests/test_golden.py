@@ -32,7 +32,14 @@ PROFILES = {
     "volumes": DataProfile("volumes", 200, 40),
 }
 METHODS = ("split-pu", "nnpu", "upu", "dist-pu", "self-pu", "puupl", "pubn", "vpu", "dan", "p3mix", "naive")
-TINY = ("learner=network", "base.epochs=2", "split.max_epochs=2", "student.epochs=2", "split.tau=0.01", "engine.threads=1")
+TINY = (
+    "learner=network",
+    "base.epochs=2",
+    "split.max_epochs=2",
+    "student.epochs=2",
+    "split.tau=0.01",
+    "engine.threads=1",
+)
 
 
 def config_names() -> dict[str, str]:

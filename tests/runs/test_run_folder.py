@@ -9,14 +9,14 @@ import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
 from splitpu.config.schema import Config
-from splitpu.engine.stage import EpochRecord, Observer
+from splitpu.engine.stage import EpochRecord
 from splitpu.errors import DiskFull, InputError
 from splitpu.runs import run as fitting
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid_folders import SeedsFolder
 from splitpu.runs.request import Request, Source
 from splitpu.runs.sources import load_request, load_source
-from splitpu.training import MetricsFile
+from splitpu.training import MetricsFile, Runtime
 from splitpu.utils.files import disk_errors_in_words, replacing, write_text
 
 
@@ -131,7 +131,7 @@ def test_a_finished_run_is_neither_trained_nor_written_again(finished: Path, mon
     folder, notes = RunFolder(finished), list[str]()
     request, before = folder.request(), {path: path.stat().st_mtime_ns for path in finished.iterdir()}
     monkeypatch.setattr(fitting, "train", lambda *_, **__: pytest.fail("trained again"))
-    result = fitting.carry_out(folder, request, load_request(request), observer=Observer(), note=notes.append)
+    result = fitting.carry_out(folder, request, load_request(request), runtime=Runtime(), note=notes.append)
     assert result == folder.read_result() and "been finished by another process" in notes[0]
     assert {path: path.stat().st_mtime_ns for path in finished.iterdir()} == before
 
