@@ -28,6 +28,7 @@ from splitpu.cli.train import (
 )
 from splitpu.config.parse import config_hash
 from splitpu.config.schema import Config
+from splitpu.data.sources import LoadedData, Source, load_draws
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.parallel_runs import SharedRows
@@ -46,9 +47,7 @@ from splitpu.runs.grid import (
     summary_of_methods,
 )
 from splitpu.runs.prior_stage import FLATTERED, KNOWN_ROWS, kept_until_all_are_known
-from splitpu.runs.request import Source
 from splitpu.runs.run import check_network
-from splitpu.runs.sources import LoadedData, load_draws
 from splitpu.training import StopWhen, all_or_error, check_method, check_needs, run_jobs
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.text import listed, parse_words
@@ -281,8 +280,8 @@ def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str
     truth = None if data.truth is None else hashlib.sha256(data.truth.tobytes()).hexdigest()
     return {
         "scenario": source.scenario,
-        "number of labelled positives": source.positives,
-        "content of the training rows": data.features_fingerprint() if source.named else data.fingerprint(),
+        "number of labelled positives": source.labelled_count,
+        "content of the training rows": data.features_fingerprint() if source.draws_labels else data.fingerprint(),
         "content of the test rows": loaded.held_out and loaded.held_out.fingerprint(),
         "truth of the training rows": truth,
         "set of settings": config_hash(resolved_config(dataclasses.replace(asked, method="split-pu"), loaded)),

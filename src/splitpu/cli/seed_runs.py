@@ -21,6 +21,7 @@ from splitpu.cli.train import (
     source_to_fit,
     tell_of_data,
 )
+from splitpu.data.sources import LoadedData, check_still_there, load_draws
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import check_device
 from splitpu.engine.parallel_runs import SharedRows
@@ -30,8 +31,8 @@ from splitpu.networks.build import weights_file
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid import FIGURES, SeedsFolder, mean_rows, seed_rows, warnings_in_words
 from splitpu.runs.prior_stage import kept_until_all_are_known
+from splitpu.runs.request import check_unchanged
 from splitpu.runs.run import carry_out
-from splitpu.runs.sources import LoadedData, check_still_there, check_unchanged, load_draws
 from splitpu.training import Everyone, StopWhen, all_or_error, run_jobs
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest

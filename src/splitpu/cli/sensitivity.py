@@ -10,12 +10,12 @@ import numpy as np
 import torch
 
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
-from splitpu.cli.options import DataOptions, as_options, source_asked
-from splitpu.cli.predict import table_form
+from splitpu.cli.options import DataOptions, as_options
 from splitpu.cli.progress import choose_display
 from splitpu.cli.train import estimating
 from splitpu.config.schema import EngineConfig, Scenario
 from splitpu.data.pudata import PUData
+from splitpu.data.sources import LoadedData, parse_source
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import PUCalibrator
@@ -28,9 +28,8 @@ from splitpu.networks.build import same_weights
 from splitpu.prior.estimate import PriorEstimate, being_estimated, estimate_prior
 from splitpu.prior.scores import ScoreKind, too_few_rows
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.request import Request
+from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
-from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.training import Training, calibrated_on, train, without_rows_aside
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed
@@ -58,7 +57,7 @@ def run_sensitivity(
         how = how_to_have_a_prior(request)
         raise InputError(f"{folder.path} was trained without a prior, so none can be varied; {how}.")
     display = choose_display(quiet=json)
-    loaded = load_request(request, display.say, form=table_form(model, request.source))
+    loaded = load_request(request, display.say, model=model)
     priors = prior_range(loaded, request, lowest, highest, steps)
     hardware = Hardware.choose(device, EngineConfig())
     own = _decisions(model, loaded, hardware)
@@ -240,7 +239,8 @@ def run_prior(
     checked_seed(seed, "--seed ")
     display = choose_display(quiet=json)
     with display.watching() as watch:
-        loaded = load_source(source_asked(asked, seed=seed, scenario=scenario), display.say, watch)
+        source = parse_source(asked.as_words(seed=seed, scenario=scenario))
+        loaded = source.load(progress=display.say, watch=watch)
     for warning in loaded.warnings:
         print_note(warning)
     if not too_few_rows(loaded.data):  # else there is no estimate to wait for

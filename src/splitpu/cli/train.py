@@ -21,12 +21,13 @@ from pathlib import Path
 
 from splitpu.cli.display import show_result
 from splitpu.cli.interruptions import PriorStopped, RunLost, RunStopped, output_refused, resumable
-from splitpu.cli.options import DataOptions, TrainingWords, source_asked
+from splitpu.cli.options import DataOptions, TrainingWords
 from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
 from splitpu.config.presets import preset
 from splitpu.config.schema import Config
 from splitpu.data.pudata import PUData
+from splitpu.data.sources import LoadedData, Source, parse_source
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import check_device
 from splitpu.engine.stage import EpochRecord, Observer, Stage
@@ -39,9 +40,8 @@ from splitpu.reproduce.units import whole_run_seconds
 from splitpu.runs.folder import RUNS, RunFolder
 from splitpu.runs.grid import SeedsFolder
 from splitpu.runs.prior_stage import kept_until_known
-from splitpu.runs.request import Request, Source
+from splitpu.runs.request import Request, load_request
 from splitpu.runs.run import begin_run, carry_out, check_network, help_out
-from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.training import Everyone, StopWhen, check_method, profile_of, with_calibration
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.files import in_a_command
@@ -286,7 +286,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     display = choose_display(quiet=quiet)
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
     with display.watching() as watch:
-        loaded = load_source(source, display.say, watch)
+        loaded = source.load(progress=display.say, watch=watch)
     with named_if_interrupted(path):
         tell_of_data([loaded], display)
         folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
@@ -296,8 +296,8 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
 
 def source_to_fit(asked: FitOptions, seed: int) -> Source:
     """Where the rows are; a prior that nobody can know of them is refused before they are read."""
-    source = source_asked(asked, seed=seed, scenario=asked.scenario or "single-training-set")
-    if asked.prior == "true" and source.named is None:
+    source = parse_source(asked.as_words(seed=seed, scenario=asked.scenario or "single-training-set"))
+    if asked.prior == "true" and not source.draws_labels:
         raise InputError(
             f"--prior true is for named sets, as nobody knows the true share of positives in {source.where}: give a "
             "number such as --prior 0.3, or leave --prior out to have it estimated."
@@ -415,9 +415,12 @@ def _train_and_show(
         try:
             world.tell(str(folder.path.resolve()))
             with display, resumable(folder.path):
-                from_files = request.source.folders is not None
                 pace = LongRun(
-                    folder.config(), loaded.data, display.note, backbone=request.backbone, from_files=from_files
+                    folder.config(),
+                    loaded.data,
+                    display.note,
+                    backbone=request.backbone,
+                    from_files=request.source.rows_are_files,
                 )
                 observer = Everyone([display, pace, StopWhen(stop.wanted)])
                 note = all_but_of_data(display.note, loaded)

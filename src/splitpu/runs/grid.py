@@ -14,6 +14,7 @@ from typing import Any
 
 from splitpu.config.parse import config_hash
 from splitpu.config.schema import EngineConfig
+from splitpu.data.sources import LoadedData
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.metrics import finite_or_none
@@ -23,7 +24,6 @@ from splitpu.prior.estimate import ResolvedPrior
 from splitpu.report.render import render_seeds
 from splitpu.runs.folder import COMPARISON, SEEDS_LIST, RunFolder, remove_if_empty
 from splitpu.runs.prior_stage import estimates_of
-from splitpu.runs.sources import LoadedData
 from splitpu.utils.files import disk_errors_in_words, drafted, full_disk_named_as, remove_leftovers, write_text
 
 FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unlabelled")

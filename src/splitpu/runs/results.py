@@ -11,6 +11,7 @@ import numpy as np
 
 from splitpu.data.images.scan import Skipped
 from splitpu.data.pudata import HeldOut, PUData
+from splitpu.data.sources import LoadedData
 from splitpu.engine.inference import predict_logits
 from splitpu.evaluation.calibration import sigmoid
 from splitpu.evaluation.metrics import Figures, evaluate_scores, finite_or_none, written
@@ -19,7 +20,6 @@ from splitpu.methods.split import Round
 from splitpu.prior.estimate import NOT_ESTIMABLE, NOT_USED
 from splitpu.runs.folder import source_commit, versions
 from splitpu.runs.request import Request
-from splitpu.runs.sources import LoadedData
 from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities
 from splitpu.utils.files import replacing
 from splitpu.views import Views

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from splitpu.config.schema import Config
+from splitpu.data.sources import LoadedData, Source
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.parallel_runs import SharedRows
@@ -19,9 +20,8 @@ from splitpu.prior.estimate import ResolvedPrior
 from splitpu.report.render import write_report
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.report_data import report_data
-from splitpu.runs.request import Request, Source
+from splitpu.runs.request import Request
 from splitpu.runs.results import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
-from splitpu.runs.sources import LoadedData
 from splitpu.training import Everyone, MetricsFile, Training, check_needs, train, warn_if_worthless
 from splitpu.utils.files import write_text
 from splitpu.utils.warnings import Note, collected_warnings
