@@ -7,12 +7,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter, Token
 
 from splitpu.config.schema import Scenario
-from splitpu.data.sources import SourceWords
+
+if TYPE_CHECKING:
+    from splitpu.data.sources import SourceWords
 
 
 def _whole_number(_: object, tokens: Sequence[Token]) -> int:
@@ -180,7 +182,9 @@ class DataOptions(DataWords):
 
     data: str | None = None
 
-    def as_words(self, *, seed: int = 0, scenario: Scenario = "single-training-set") -> SourceWords:
+    def as_words(self, *, seed: int = 0, scenario: Scenario = "single-training-set") -> "SourceWords":
         """The same, for whoever does not know the command line."""
+        from splitpu.data.sources import SourceWords  # not above: the help needs no numpy
+
         said = {field.name: getattr(self, field.name) for field in fields(DataOptions)}
         return SourceWords(**said, seed=seed, scenario=scenario)
