@@ -18,9 +18,8 @@ from splitpu.methods.registry import find_method
 from splitpu.model import Model
 from splitpu.prior.estimate import NOT_USED, prior_in_words
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.prior_stage import estimates_of
 from splitpu.runs.request import load_request
-from splitpu.runs.results import prior_source
+from splitpu.runs.results import estimates_of, prior_source
 from splitpu.types import Watch
 
 

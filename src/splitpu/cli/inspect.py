@@ -92,6 +92,8 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
         return 0
     # What was reached says these again, and more of them.
     repeated = ("run", "prior") if folder.finished else ()
+    if request.prior_is_open:
+        asked["prior"] = request.prior_source
     print_facts({name: _in_words(value) for name, value in asked.items() if name not in repeated})
     if folder.finished:
         show_result(folder, folder.read_result(), json=False)

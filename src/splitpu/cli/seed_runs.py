@@ -18,6 +18,7 @@ from splitpu.cli.train import (
     begin_asked,
     named_if_interrupted,
     named_if_unheard,
+    settle_prior,
     source_to_fit,
     tell_of_data,
 )
@@ -30,7 +31,6 @@ from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
 from splitpu.networks.build import weights_file
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid import FIGURES, SeedsFolder, mean_rows, seed_rows, warnings_in_words
-from splitpu.runs.prior_stage import kept_until_all_are_known
 from splitpu.runs.request import check_unchanged
 from splitpu.runs.run import carry_out
 from splitpu.training import ObserverList, Runtime, StopWhen, all_or_error, run_jobs
@@ -74,8 +74,7 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
         return folder
 
     with named_if_interrupted(path):
-        with kept_until_all_are_known():
-            several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+        several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
         return _train_and_show(several, dict(zip(seeds, draws, strict=True)), display, json=json)
 
 
@@ -156,7 +155,8 @@ def carry_out_named(
     observer = ObserverList([StageLines(name, display), stopping])
 
     note = all_but_of_data(lambda text: display.note(f"{name}: {text}"), loaded)
-    carry_out(folder, folder.request(), loaded, runtime=Runtime(observer=observer, shared=shared), note=note)
+    request = settle_prior(folder, loaded, display, observer)
+    carry_out(folder, request, loaded, runtime=Runtime(observer=observer, shared=shared), note=note)
 
 
 class StageLines(Observer):

@@ -3,7 +3,10 @@
 `splitpu prior`.
 """
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +15,9 @@ import torch
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
 from splitpu.cli.options import DataOptions, as_options
 from splitpu.cli.progress import choose_display
-from splitpu.cli.train import estimating
+from splitpu.cli.train import estimating, say_that_it_continues
 from splitpu.config.schema import EngineConfig, Scenario
+from splitpu.data.public.download import cache_folder
 from splitpu.data.pudata import PUData
 from splitpu.data.sources import LoadedData, parse_source
 from splitpu.engine.hardware import Hardware
@@ -25,8 +29,8 @@ from splitpu.methods.context import RowsAside, WarmStart
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
 from splitpu.prior.estimate import PriorEstimate, being_estimated, estimate_prior
-from splitpu.prior.scores import ScoreKind, too_few_rows
-from splitpu.runs.folder import RunFolder
+from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
+from splitpu.runs.folder import RunFolder, kept_until_settled
 from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
 from splitpu.runs.run import spec_of
@@ -237,15 +241,16 @@ def run_prior(
         print_note(warning)
     if not too_few_rows(loaded.data):  # else there is no estimate to wait for
         display.say(being_estimated(loaded.data, scores))
-    with estimating(display, loaded.data, seed) as way:
+    with _checkpoints_of(loaded.data, seed) as checkpoints, estimating(display, checkpoints) as observer:
+        say_that_it_continues(display, checkpoints)
         found = estimate_prior(
             loaded.data,
             seed=seed,
             every=True,
             scores=scores,
             device=device,
-            observer=way.observer,
-            checkpoints=way.checkpoints,
+            observer=observer,
+            checkpoints=checkpoints,
         )
     labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
     if json:
@@ -268,6 +273,28 @@ def run_prior(
     )
     print_facts(_facts(found, labelling.verdict, loaded.true_prior))
     return 0
+
+
+@contextmanager
+def _checkpoints_of(data: PUData, seed: int) -> Iterator[Path | None]:
+    """A place in the cache for what an estimate has, there being no run: the same command goes on with it.
+
+    None where no networks are trained, where nothing can be written, and where another process is at the same estimate.
+    """
+    if not needs_networks(data):
+        yield None
+        return
+    folder = RunFolder(cache_folder() / "priors" / f"{data.fingerprint()[:12]}-seed{seed}")
+    with ExitStack() as held:
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            held.enter_context(folder.locked())
+        except (OSError, InputError):
+            yield None
+            return
+        folder.sweep()
+        with kept_until_settled(folder.path):
+            yield folder.checkpoints
 
 
 def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from splitpu.data.public.download import Progress
 from splitpu.data.sources import LoadedData, RowForm, Source, check_still_there, source_from_dict
 from splitpu.errors import InputError
+from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.types import Watch
 
 
@@ -26,11 +27,24 @@ class Request:
     # As chosen, too; None in folders from before it was kept, when only a GPU was thought to have bf16.
     precision: Literal["fp32", "bf16"] | None = None
     keep_checkpoints: bool = False
-    prior_source: str = "given"  # in words; folders from before it was kept say by their estimate that there was one
+    # In words, or that it is to be estimated; folders from before it was kept say by their estimate that there was one.
+    prior_source: str = "given"
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
-    # Told when the prior was settled, before there was a run; of older folders those of an estimate are with it.
+    # Told when the prior was settled; of older folders those of an estimate are with it.
     doubts: list[str] = field(default_factory=list)
     weights: dict[str, Any] | None = None  # the file that the network starts from: path, checksum, what was loaded
+
+    @property
+    def prior_is_open(self) -> bool:
+        """Whether the prior has yet to be estimated, which is the first stage of the run."""
+        return self.prior_source == TO_BE_ESTIMATED
+
+    def with_prior(self, found: ResolvedPrior) -> "Request":
+        """The same run with its prior known."""
+        doubts = list(found.doubts)
+        return dataclasses.replace(
+            self, prior=found.value, prior_source=found.source, prior_estimate=found.to_dict(), doubts=doubts
+        )
 
     @property
     def prior_interval(self) -> tuple[float, float] | None:
