@@ -1,6 +1,6 @@
 """The estimated prior in classifiers, run folders and commands.
 
-An estimate of the prior that is stopped or killed goes on with the same command, and leaves nothing when it ends.
+An estimate is the first stage of a run: stopped or killed it is resumed with the run, and it leaves nothing behind.
 """
 
 import json
@@ -23,10 +23,10 @@ from stopping import StopAt
 import splitpu.prior.network_scores as networks
 from splitpu import SplitPUClassifier, SplitPUWarning
 from splitpu.cli import main
+from splitpu.cli.sensitivity import _checkpoints_of
 from splitpu.data.pudata import PUData
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.errors import DiskError, InputError, Interrupted
-from splitpu.runs.prior_stage import kept_until_known
 
 Capture = pytest.CaptureFixture[str]
 
@@ -272,60 +272,84 @@ def start_again(*words: object) -> "subprocess.Popen[str]":
 
 def second_network_begun(place: Path) -> bool:
     try:
-        return any(place.glob("**/.prior-*/checkpoints/prior.fold2.cleaned*"))
+        return any(place.glob("**/checkpoints/prior.fold2.cleaned*"))
     except FileNotFoundError:  # a folder that went while it was looked into: the next look tells
         return False
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_estimate_goes_on_with_the_same_command(
+def test_a_stopped_estimate_is_resumed_with_its_run(
     how: signal.Signals, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["fit", str(whole.parent / "rows.npz"), *ASKED]
-    process = start_again(*words)
+    process = start_again("fit", whole.parent / "rows.npz", *ASKED)
     assert wait_for(second_network_begun, tmp_path, process)
     process.send_signal(how)
     _, err = process.communicate(timeout=PATIENCE)
+    (run,) = Path("runs").iterdir()
     if how != signal.SIGKILL:
         assert process.returncode == 128 + how
-        assert err.endswith(
-            "stopped while the prior was being estimated; run the same command to continue from there\n"
-        )
-    assert [path.name[:7] for path in Path("runs").iterdir()] == [".prior-"]
+        assert err.endswith(f"stopped; continue with: splitpu fit --resume {run}\n")
+    stored = json.loads((run / "request.json").read_text())
+    assert (stored["prior"], stored["prior_source"], stored["prior_estimate"]) == (None, "to be estimated", None)
+    code, out, _ = run_cli(capsys, "info", run)
+    assert code == 0 and re.search("^prior +to be estimated$", out, re.MULTILINE)
+    must_refuse(capsys, "predict", run, whole.parent / "rows.npz", saying="holds an unfinished run")
+    done = [path.name for path in (run / "checkpoints").glob("prior.fold1.*")]
+    trained_again: list[str] = []
+    monkeypatch.setattr(CheckpointStore, "save", recording(CheckpointStore.save, trained_again))
     capsys.readouterr()
-    assert main(words) == 0
+    assert main(["fit", "--resume", str(run)]) == 0
     said = capsys.readouterr().err
     assert "an estimate of these rows was stopped; it continues from there" in said
-    (run,) = Path("runs").iterdir()
+    assert done and trained_again and not set(done) & set(trained_again)
+    assert list(Path("runs").iterdir()) == [run]
     found, expected = (json.loads((place / "request.json").read_text()) for place in (run, whole))
     assert found["prior_estimate"] == expected["prior_estimate"] and found["prior"] == expected["prior"]
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_of_several_seeds_known_estimates_wait_for_the_others(
+def test_estimates_of_several_seeds_are_resumed_with_their_runs(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["fit", str(whole.parent / "rows.npz"), *ASKED, "--seeds", "0,1", "--out", "deep/both"]
-    process = start_again(*words)
+    process = start_again("fit", whole.parent / "rows.npz", *ASKED, "--seeds", "0,1", "--out", "deep/both")
     assert wait_for(second_estimate_begun, tmp_path, process)
     process.send_signal(signal.SIGINT)
-    assert "run the same command to continue from there" in process.communicate(timeout=PATIENCE)[1]
-    assert sorted(path.name[-6:] for path in Path("deep").iterdir()) == ["-seed0", "-seed1"]
-    done = {path: path.stat().st_mtime_ns for path in Path("deep").glob("*-seed0/checkpoints/*")}
-    trained_again = []
+    assert "continue with: splitpu fit --resume deep/both" in process.communicate(timeout=PATIENCE)[1]
+    first, second = (json.loads(Path(f"deep/both/seed{seed}/request.json").read_text()) for seed in (0, 1))
+    assert first["prior"] is not None and second["prior_source"] == "to be estimated"
+    done = [path.name for path in Path("deep/both/seed1/checkpoints").glob("prior.fold1.plain*")]
+    trained_again: list[str] = []
     monkeypatch.setattr(CheckpointStore, "save", recording(CheckpointStore.save, trained_again))
     capsys.readouterr()
-    assert main(words) == 0 and done
-    assert capsys.readouterr().err.count("an estimate of these rows was stopped; it continues from there") == 2
-    assert not {path.name for path in done} & set(trained_again)
+    assert main(["fit", "--resume", "deep/both"]) == 0 and done
+    assert capsys.readouterr().err.count("an estimate of these rows was stopped; it continues from there") == 1
+    assert not set(done) & set(trained_again)
     assert [path.name for path in Path("deep").iterdir()] == ["both"]
     assert (Path("deep/both/seed0/model.safetensors")).read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
 def second_estimate_begun(place: Path) -> bool:
-    return any(place.glob("deep/.prior-*-seed1/checkpoints/*.safetensors"))
+    return any(place.glob("deep/both/seed1/checkpoints/prior.fold1.cleaned*"))
+
+
+def test_estimates_of_a_comparison_go_on_with_the_same_command(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["compare", str(whole.parent / "rows.npz"), *ASKED, "--seeds", "0", "--out", "all"]
+    process = start_again(*words)
+    assert wait_for(second_network_begun, tmp_path, process)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=PATIENCE)[1]
+    assert said.endswith("stopped while the prior was being estimated; run the same command to continue from there\n")
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "an estimate of these rows was stopped; it continues from there" in capsys.readouterr().err
+    kept = json.loads(Path("all/nnpu/seed0/request.json").read_text())
+    assert kept["prior"] == json.loads((whole / "request.json").read_text())["prior"]
+    assert not Path("all/checkpoints").exists()
 
 
 def recording(save: Any, names: list[str]) -> Any:
@@ -375,31 +399,36 @@ def test_the_prior_command_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
 
 
-def test_two_at_the_same_estimate_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_at_the_same_estimate_do_not_share_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path))
     arrays = photographs(30)
     data, found = PUData.from_arrays(arrays["X"], arrays["s"]), []
 
+    def left() -> list[str]:
+        return [path.name for path in (tmp_path / "priors").iterdir()]
+
     def second() -> None:
-        with kept_until_known(data, 0, tmp_path) as folder:
+        with _checkpoints_of(data, 0) as folder:
             found.append(folder)
 
-    with kept_until_known(data, 0, tmp_path) as folder:
+    with _checkpoints_of(data, 0) as folder:
         assert folder is not None
         thread = threading.Thread(target=second)
         thread.start()
         thread.join()
         assert folder.parent.is_dir()
-        with kept_until_known(data, 1, tmp_path) as other:
+        with _checkpoints_of(data, 1) as other:
             assert other != folder
-    assert found == [None] and not list(tmp_path.iterdir())
-    with kept_until_known(PUData.from_arrays(np.zeros((9, 2)), np.arange(9) < 3), 0, tmp_path) as nothing:
+    assert found == [None] and not left()
+    with _checkpoints_of(PUData.from_arrays(np.zeros((9, 2)), np.arange(9) < 3), 0) as nothing:
         assert nothing is None
-    with pytest.raises(InputError), kept_until_known(data, 0, tmp_path):
+    with pytest.raises(InputError), _checkpoints_of(data, 0):
         raise InputError("no estimate")
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(DiskError), kept_until_known(data, 0, tmp_path):
+    assert not left()
+    with pytest.raises(DiskError), _checkpoints_of(data, 0):
         raise DiskError("no room for more of it; free some space and resume")
-    assert [path.name[:7] for path in tmp_path.iterdir()] == [".prior-"]
+    assert len(left()) == 1
     (tmp_path / "file").write_text("where nothing can be kept")
-    with kept_until_known(data, 0, tmp_path / "file") as nothing:
+    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "file"))
+    with _checkpoints_of(data, 0) as nothing:
         assert nothing is None

@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
+from splitpu.data.array_files import NpzSource
 from splitpu.data.pudata import PUData
 from splitpu.evaluation.metrics import most_doubtful
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.report_data import surest
-from splitpu.runs.request import Source
 from splitpu.runs.results import expected_positive_share
-from splitpu.runs.sources import load_source
 
 # ------------------------------------------------------------------------------------------------------ a finished run
 
@@ -122,7 +121,7 @@ def test_checkpoints_stay_when_asked_for(tmp_path: Path, capsys: pytest.CaptureF
 def test_labels_keep_their_names(tmp_path: Path) -> None:
     labels = tiny_arrays()["s"]
     for given, classes in ((labels, (0, 1)), (np.where(labels, 1, -1), (-1, 1)), (labels == 1, (False, True))):
-        loaded = load_source(Source(npz=str(write_npz(tmp_path / "tiny.npz", s=given))))
+        loaded = NpzSource(path=str(write_npz(tmp_path / "tiny.npz", s=given))).load()
         assert loaded.classes == classes
 
 

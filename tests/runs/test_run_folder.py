@@ -9,20 +9,21 @@ import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 
 from splitpu.config.schema import Config
+from splitpu.data.array_files import NpzSource
+from splitpu.data.public.datasets import NamedSource
 from splitpu.engine.stage import EpochRecord
 from splitpu.errors import DiskFull, InputError
 from splitpu.runs import run as fitting
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid_folders import SeedsFolder
-from splitpu.runs.request import Request, Source
-from splitpu.runs.sources import load_request, load_source
+from splitpu.runs.request import Request, load_request
 from splitpu.training import MetricsFile, Runtime
 from splitpu.utils.files import disk_errors_in_words, replacing, write_text
 
 
 def a_request(**changes: object) -> Request:
     fields = {
-        "source": Source(npz="/nowhere/data.npz"),
+        "source": NpzSource(path="/nowhere/data.npz"),
         "fingerprint": "abc",
         "prior": 0.5,
         "preset": "default",
@@ -34,7 +35,7 @@ def a_request(**changes: object) -> Request:
 
 
 def test_a_request_comes_back_the_same() -> None:
-    request = a_request(source=Source(named="digits", positives=50, draw_seed=3, scenario="case-control"))
+    request = a_request(source=NamedSource(name="digits", positives=50, draw_seed=3, scenario="case-control"))
     assert Request.from_json(request.to_json(), Path("request.json")) == request
 
 
@@ -182,8 +183,8 @@ def test_a_torn_last_line_of_the_metrics_does_not_count(tmp_path: Path) -> None:
 
 def test_changed_data_are_noticed(tmp_path: Path) -> None:
     path = write_npz(tmp_path / "tiny.npz")
-    source = Source(npz=str(path))
-    request = a_request(source=source, fingerprint=load_source(source).data.fingerprint())
+    source = NpzSource(path=str(path))
+    request = a_request(source=source, fingerprint=source.load().data.fingerprint())
     load_request(request)
     write_npz(path, X=tiny_arrays(seed=1)["X"])
     with pytest.raises(InputError, match="changed since the run began"):

@@ -18,15 +18,17 @@ from splitpu.cli.seed_runs import RunUnit, StageLines, parse_seeds, refuse_sever
 from splitpu.cli.train import (
     FitOptions,
     begin_with,
+    chosen_prior,
+    estimated_prior,
     help_first_process,
     if_settings_do_nothing,
-    prior_asked,
     resolved_config,
     source_to_fit,
     tell_of_data,
 )
 from splitpu.config.parse import config_hash
 from splitpu.config.schema import Config
+from splitpu.data.sources import LoadedData, Source, load_draws
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.parallel_runs import SharedRows
@@ -34,8 +36,8 @@ from splitpu.engine.stage import Observer
 from splitpu.errors import InputError
 from splitpu.methods.registry import find_method
 from splitpu.networks.build import weights_file
-from splitpu.prior.estimate import ResolvedPrior
-from splitpu.runs.folder import RUNS
+from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
+from splitpu.runs.folder import RUNS, kept_until_settled
 from splitpu.runs.grid import Grid, InTurn, Results
 from splitpu.runs.grid_folders import (
     DOUBTFUL,
@@ -46,10 +48,8 @@ from splitpu.runs.grid_folders import (
     seeds_in_words,
     summary_of_methods,
 )
-from splitpu.runs.prior_stage import FLATTERED, KNOWN_ROWS, kept_until_all_are_known
-from splitpu.runs.request import Source
+from splitpu.runs.results import FLATTERED, KNOWN_ROWS
 from splitpu.runs.run import check_network
-from splitpu.runs.sources import LoadedData, load_draws
 from splitpu.training import check_method, check_needs
 from splitpu.utils.statistics import by_chance
 from splitpu.utils.text import listed, parse_words
@@ -192,7 +192,7 @@ def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_js
     rows = _loaded(asked, seeds, display)
     asked, folder = _folder_asked(asked, methods, rows)
     with folder.locked():  # before anything of it is read, as another command may be about to write it
-        with kept_until_all_are_known():
+        with kept_until_settled(folder.checkpoints):
             plan = _planned(asked, methods, rows, folder, display)
         _train(asked, plan, display, keep_checkpoints=keep_checkpoints)
     show_comparison(folder, methods, seeds, json=as_json)
@@ -243,10 +243,15 @@ def _planned(
     tell_of_data(draws.values(), display)
     for note in if_settings_do_nothing(configs.values(), asked.settings or [], asked.rounds):
         display.note(note)
-    find = partial(prior_asked, asked.prior, needing.method, device=asked.device or "auto", out=folder.path)
-    priors = {
-        seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed, display)) for seed, draw in draws.items()
-    }
+
+    def find(draw: LoadedData, seed: int) -> ResolvedPrior:
+        chosen = chosen_prior(asked.prior, needing.method, draw, display)
+        if chosen.source != TO_BE_ESTIMATED:
+            return chosen
+        device, kept = asked.device or "auto", folder.checkpoints
+        return estimated_prior(needing.method, draw, seed, display, device=device, checkpoints=kept)
+
+    priors = {seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed)) for seed, draw in draws.items()}
     if first.held_out is None and any(prior.value is None for prior in priors.values()):
         raise InputError(f"without test rows, figures are estimates that rest on the prior: give one, or {KNOWN_ROWS}.")
     for seed, prior in priors.items():
@@ -282,8 +287,8 @@ def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str
     truth = None if data.truth is None else hashlib.sha256(data.truth.tobytes()).hexdigest()
     return {
         "scenario": source.scenario,
-        "number of labelled positives": source.positives,
-        "content of the training rows": data.features_fingerprint() if source.named else data.fingerprint(),
+        "number of labelled positives": source.labelled_count,
+        "content of the training rows": data.features_fingerprint() if source.draws_labels else data.fingerprint(),
         "content of the test rows": loaded.held_out and loaded.held_out.fingerprint(),
         "truth of the training rows": truth,
         "set of settings": config_hash(resolved_config(dataclasses.replace(asked, method="split-pu"), loaded)),

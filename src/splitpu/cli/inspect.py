@@ -26,12 +26,12 @@ from splitpu.data.public.datasets import MNIST, NAMED_SETS, load_named
 from splitpu.data.public.download import cache_folder, load_cached
 from splitpu.data.public.medical import LOCAL_SETS, local_file
 from splitpu.data.public.named_set import true_prior
+from splitpu.data.sources import check_still_there
 from splitpu.data.volumes.reader import VolumeReader
 from splitpu.errors import InputError
 from splitpu.methods.registry import METHODS, Method
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.hard_samples import HardSample, hard_samples
-from splitpu.runs.sources import check_still_there
 from splitpu.utils.files import check_free, disk_errors_in_words, drafted, ends_in, in_a_command
 from splitpu.utils.text import listed
 
@@ -92,6 +92,8 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
         return 0
     # What was reached says these again, and more of them.
     repeated = ("run", "prior") if folder.finished else ()
+    if request.prior_is_open:
+        asked["prior"] = request.prior_source
     print_facts({name: _in_words(value) for name, value in asked.items() if name not in repeated})
     if folder.finished:
         show_result(folder, folder.read_result(), json=False)
@@ -219,7 +221,7 @@ def run_hard(run: str, asked: ReviewOptions) -> int:
         raise InputError("--link goes with --copy-to: it makes links there instead of copies.")
     check_out(asked.out, "hard samples")
     check_review(asked.copy_to, asked.top)
-    if asked.copy_to is not None and source.folders is None:
+    if asked.copy_to is not None and not isinstance(source, FolderSource):
         raise InputError(
             f"--copy-to is for runs from folders, and {folder.path} was trained on {source.where}: --out lists its "
             "hard samples."
@@ -227,7 +229,7 @@ def run_hard(run: str, asked: ReviewOptions) -> int:
     found = hard_samples(folder, result)
     wanted = found[: asked.top]
     # The files come first: where some have moved, nothing is written at all.
-    files = [] if asked.copy_to is None or source.folders is None else _files_of(wanted, source.folders)
+    files = _files_of(wanted, source) if asked.copy_to is not None and isinstance(source, FolderSource) else []
     if asked.copy_to is not None and files:
         lay_out(asked.copy_to, files, link=asked.link)
     if asked.out is not None:
@@ -267,7 +269,7 @@ def _tell(
 
 def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToReview]:
     """Where the samples lie now; that they lie where the run found them is the only way to tell which they are."""
-    roots = [*folders.positives, *folders.unlabelled]
+    roots = folders.training_folders
     check_still_there(roots)
     reader = reader_for(roots, series=folders.series, slices=folders.slices)
     paths = {file.given_name: file.path for file in reader.find(roots).files}

@@ -63,7 +63,7 @@ class ComparisonStopped(RunStopped):
 
 
 class PriorStopped(RunStopped):
-    """Before there was a run: the prior was being estimated, and what there is of it is kept."""
+    """Where there is no run that could be named: the prior was being estimated, and what there is of it is kept."""
 
     def __init__(self, code: int) -> None:
         super().__init__(Path(), code)

@@ -18,9 +18,11 @@ from splitpu.cli.train import (
     begin_asked,
     named_if_interrupted,
     named_if_unheard,
+    settle_prior,
     source_to_fit,
     tell_of_data,
 )
+from splitpu.data.sources import LoadedData, check_still_there, load_draws
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import check_device
 from splitpu.engine.parallel_runs import SharedRows
@@ -30,9 +32,8 @@ from splitpu.networks.build import weights_file
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid import Executor, Grid, Progress, SideBySide
 from splitpu.runs.grid_folders import FIGURES, SeedsFolder, mean_rows, seed_rows, warnings_in_words
-from splitpu.runs.prior_stage import kept_until_all_are_known
+from splitpu.runs.request import check_unchanged
 from splitpu.runs.run import carry_out
-from splitpu.runs.sources import LoadedData, check_still_there, check_unchanged, load_draws
 from splitpu.training import Runtime
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
@@ -74,8 +75,7 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
         return folder
 
     with named_if_interrupted(path):
-        with kept_until_all_are_known():
-            several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+        several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
         return _train_and_show(several, dict(zip(seeds, draws, strict=True)), display, json=json)
 
 
@@ -116,7 +116,7 @@ def _train_and_show(
 def _train(several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay) -> None:
     device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
     rows = SharedRows()
-    units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows) for seed, data in loaded.items()]
+    units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows, display) for seed, data in loaded.items()]
     again = f"continue with: splitpu fit --resume {in_a_command(several.path)}"
     try:
         run_grid(
@@ -157,9 +157,13 @@ class RunUnit:
         return carry_out(self.folder, self.folder.request(), self.loaded, runtime=runtime, note=note)
 
 
+@dataclasses.dataclass(frozen=True)
 class _SeedRun(RunUnit):
+    display: ProgressDisplay  # which says how far the estimate of the prior is, the first stage of the run
+
     def run(self, observer: Observer, note: Note) -> dict[str, Any]:
         with resumable(self.folder.path.parent):
+            settle_prior(self.folder, self.loaded, self.display, observer)
             return super().run(observer, note)
 
 

@@ -3,19 +3,23 @@
 `splitpu prior`.
 """
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
-from splitpu.cli.options import DataOptions, as_options, source_asked
-from splitpu.cli.predict import table_form
+from splitpu.cli.options import DataOptions, as_options
 from splitpu.cli.progress import choose_display
-from splitpu.cli.train import estimating
+from splitpu.cli.train import estimating, say_that_it_continues
 from splitpu.config.schema import EngineConfig, Scenario
+from splitpu.data.public.download import cache_folder
 from splitpu.data.pudata import PUData
+from splitpu.data.sources import LoadedData, parse_source
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import PUCalibrator
@@ -25,12 +29,11 @@ from splitpu.methods.context import RowsAside, WarmStart
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
 from splitpu.prior.estimate import PriorEstimate, being_estimated, estimate_prior
-from splitpu.prior.scores import ScoreKind, too_few_rows
-from splitpu.runs.folder import RunFolder
-from splitpu.runs.request import Request
+from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
+from splitpu.runs.folder import RunFolder, kept_until_settled
+from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
 from splitpu.runs.run import spec_of
-from splitpu.runs.sources import LoadedData, load_request, load_source
 from splitpu.training import Runtime, Training, calibrated_on, train, without_rows_aside
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed
@@ -58,7 +61,7 @@ def run_sensitivity(
         how = how_to_have_a_prior(request)
         raise InputError(f"{folder.path} was trained without a prior, so none can be varied; {how}.")
     display = choose_display(quiet=json)
-    loaded = load_request(request, display.say, form=table_form(model, request.source))
+    loaded = load_request(request, display.say, model=model)
     priors = prior_range(loaded, request, lowest, highest, steps)
     hardware = Hardware.choose(device, EngineConfig())
     own = _decisions(model, loaded, hardware)
@@ -232,20 +235,22 @@ def run_prior(
     checked_seed(seed, "--seed ")
     display = choose_display(quiet=json)
     with display.watching() as watch:
-        loaded = load_source(source_asked(asked, seed=seed, scenario=scenario), display.say, watch)
+        source = parse_source(asked.as_words(seed=seed, scenario=scenario))
+        loaded = source.load(progress=display.say, watch=watch)
     for warning in loaded.warnings:
         print_note(warning)
     if not too_few_rows(loaded.data):  # else there is no estimate to wait for
         display.say(being_estimated(loaded.data, scores))
-    with estimating(display, loaded.data, seed) as way:
+    with _checkpoints_of(loaded.data, seed) as checkpoints, estimating(display, checkpoints) as observer:
+        say_that_it_continues(display, checkpoints)
         found = estimate_prior(
             loaded.data,
             seed=seed,
             every=True,
             scores=scores,
             device=device,
-            observer=way.observer,
-            checkpoints=way.checkpoints,
+            observer=observer,
+            checkpoints=checkpoints,
         )
     labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
     if json:
@@ -268,6 +273,28 @@ def run_prior(
     )
     print_facts(_facts(found, labelling.verdict, loaded.true_prior))
     return 0
+
+
+@contextmanager
+def _checkpoints_of(data: PUData, seed: int) -> Iterator[Path | None]:
+    """A place in the cache for what an estimate has, there being no run: the same command goes on with it.
+
+    None where no networks are trained, where nothing can be written, and where another process is at the same estimate.
+    """
+    if not needs_networks(data):
+        yield None
+        return
+    folder = RunFolder(cache_folder() / "priors" / f"{data.fingerprint()[:12]}-seed{seed}")
+    with ExitStack() as held:
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            held.enter_context(folder.locked())
+        except (OSError, InputError):
+            yield None
+            return
+        folder.sweep()
+        with kept_until_settled(folder.path):
+            yield folder.checkpoints
 
 
 def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """What there is to say about the data, said once and before anything long: who waits should know of a mistake.
 
-The prior of a run: given, known of a named set, or estimated, which can be stopped and gone on with.
+The prior of a run: given, known of a named set, or estimated, which is the run's first stage.
 
 How the commands that train name the run that is there when they are cut short, or cannot say what came of it.
 
@@ -15,34 +15,40 @@ import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from splitpu.cli.display import show_result
 from splitpu.cli.interruptions import PriorStopped, RunLost, RunStopped, output_refused, resumable
-from splitpu.cli.options import DataOptions, TrainingWords, source_asked
+from splitpu.cli.options import DataOptions, TrainingWords
 from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
 from splitpu.config.presets import preset
 from splitpu.config.schema import Config
 from splitpu.data.pudata import PUData
+from splitpu.data.sources import LoadedData, Source, parse_source
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import check_device
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.networks.build import choose_network, weights_file
-from splitpu.prior.estimate import TRUE_SHARE, ResolvedPrior, being_estimated, prior_for, prior_in_words
-from splitpu.prior.scores import too_few_rows
+from splitpu.prior.estimate import (
+    TO_BE_ESTIMATED,
+    TRUE_SHARE,
+    ResolvedPrior,
+    being_estimated,
+    prior_for,
+    prior_in_words,
+)
+from splitpu.prior.scores import needs_networks, too_few_rows
 from splitpu.reproduce.units import whole_run_seconds
-from splitpu.runs.folder import RUNS, RunFolder
+from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid_folders import SeedsFolder
-from splitpu.runs.prior_stage import kept_until_known
-from splitpu.runs.request import Request, Source
+from splitpu.runs.request import Request, load_request
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network, help_out
-from splitpu.runs.sources import LoadedData, load_request, load_source
-from splitpu.training import ObserverList, Runtime, StopWhen, check_method, profile_of, with_calibration
+from splitpu.training import ObserverList, Runtime, StopWhen, check_method, check_needs, profile_of, with_calibration
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
@@ -65,78 +71,108 @@ def all_but_of_data(note: Note, loaded: LoadedData) -> Note:
     return passed_on
 
 
-@dataclass(frozen=True)
-class Estimating:
-    """What the networks of an estimate are watched by, and where they keep what they have."""
-
-    observer: Observer
-    checkpoints: Path | None
-
-
 @contextmanager
-def estimating(display: ProgressDisplay, data: PUData, seed: int, out: Path | None = None) -> Iterator[Estimating]:
-    """Inside the block a signal is a polite request wherever there is something to go on with."""
-    beside = RUNS if out is None else out.parent
-    with display.watching() as watch, kept_until_known(data, seed, beside) as checkpoints:
+def estimating(display: ProgressDisplay, checkpoints: Path | None) -> Iterator[Observer]:
+    """What the networks of an estimate are watched by; a signal is a polite request where there is a way to go on."""
+    with display.watching() as watch:
         epochs = CountedEpochs(watch)
         if checkpoints is None:
-            yield Estimating(epochs, None)
+            yield epochs
             return
-        if checkpoints.exists():
-            display.say("prior: an estimate of these rows was stopped; it continues from there")
         with StopRequest() as stop:
             try:
-                yield Estimating(ObserverList([epochs, StopWhen(stop.wanted)]), checkpoints)
+                yield ObserverList([epochs, StopWhen(stop.wanted)])
             except (Interrupted, KeyboardInterrupt) as stopped:
                 raise PriorStopped(stop.exit_code) from stopped
             if stop.wanted():  # after the last step of the last network
                 raise PriorStopped(stop.exit_code)
 
 
-def prior_asked(
-    prior: float | str | None,
+def say_that_it_continues(display: ProgressDisplay, checkpoints: Path | None) -> None:
+    """Whoever started an estimate anew should know that it is none."""
+    if checkpoints is not None and checkpoints.exists():
+        display.say("prior: an estimate of these rows was stopped; it continues from there")
+
+
+def chosen_prior(prior: float | str | None, method: str, loaded: LoadedData, display: ProgressDisplay) -> ResolvedPrior:
+    """The prior as the user chose it: a number, that of a named set, none, or else one that is to be estimated."""
+    if prior is None and find_method(method).needs_truth:
+        return ResolvedPrior.none()  # who knows every label has no use for an estimate of their share
+    if prior in (None, "auto"):
+        return ResolvedPrior.none(TO_BE_ESTIMATED)
+    with collected_warnings(display.note):
+        meant: dict[object, object] = {"true": loaded.true_prior, "none": None}
+        found = prior_for(method, meant.get(prior, prior), loaded.data)
+    if found.value is not None and prior == "true":
+        found = dataclasses.replace(found, source=TRUE_SHARE)
+        display.say(f"prior: {prior_in_words(found.value, found.interval, found.source)}")
+    return found
+
+
+def estimated_prior(
     method: str,
     loaded: LoadedData,
     seed: int,
     display: ProgressDisplay,
     *,
     device: str,
-    out: Path | None = None,
+    checkpoints: Path,
+    observer: Observer | None = None,
 ) -> ResolvedPrior:
-    """An estimate unless a prior was given; that of a named set, or none, where that was asked for."""
-    if prior is None and find_method(method).needs_truth:
-        return ResolvedPrior.none()  # who knows every label has no use for an estimate of their share
-    meant: dict[object, object] = {None: "auto", "true": loaded.true_prior, "none": None}
-    wanted = meant.get(prior, prior)
-    with collected_warnings(display.note):
-        found = _found(wanted, method, loaded.data, seed, display, device, out)
-    if found.value is not None and prior == "true":
-        found = dataclasses.replace(found, source=TRUE_SHARE)
-    if found.value is not None and found.source != "given":
+    """The estimate, from wherever its checkpoints stand; what is doubtful about it is said.
+
+    Without an observer it is shown here and stops politely; one of several runs at once has its own.
+    """
+    data = loaded.data
+    if not too_few_rows(data):  # else there is no estimate to wait for
+        display.say(being_estimated(data))
+    kept_in = checkpoints if needs_networks(data) else None
+    say_that_it_continues(display, kept_in)
+    watched = estimating(display, kept_in) if observer is None else nullcontext(observer)
+    with collected_warnings(display.note), watched as watching:
+        found = prior_for(method, "auto", data, seed=seed, device=device, observer=watching, checkpoints=kept_in)
+    if found.value is not None:
         known = ""
-        if found.estimate is not None and loaded.true_prior is not None:
+        if loaded.true_prior is not None:
             known = f"; the set's true share is {loaded.true_prior:.3g} (--prior true takes it)"
         display.say(f"prior: {prior_in_words(found.value, found.interval, found.source)}{known}")
     return found
 
 
-def _found(
-    wanted: object,
-    method: str,
-    data: PUData,
-    seed: int,
-    display: ProgressDisplay,
-    device: str,
-    out: Path | None,
-) -> ResolvedPrior:
-    if wanted != "auto":
-        return prior_for(method, wanted, data, seed=seed, device=device)
-    if not too_few_rows(data):  # else there is no estimate to wait for
-        display.say(being_estimated(data))
-    with estimating(display, data, seed, out) as way:
-        return prior_for(
-            method, wanted, data, seed=seed, device=device, observer=way.observer, checkpoints=way.checkpoints
-        )
+def settle_prior(
+    folder: RunFolder, loaded: LoadedData, display: ProgressDisplay, observer: Observer | None = None
+) -> Request:
+    """The first stage of a run whose prior is to be estimated, which can be stopped and resumed like any other.
+
+    The estimate is kept in the request. A run of which none can be made is discarded.
+    """
+    if not folder.request().prior_is_open:
+        return folder.request()
+    with folder.locked(), resumable(folder.path):
+        request, config = folder.request(), folder.config()
+        if not request.prior_is_open:  # another process was at it meanwhile
+            return request
+        folder.sweep()
+        try:
+            found = estimated_prior(
+                config.method,
+                loaded,
+                request.seed,
+                display,
+                device=request.device,
+                checkpoints=folder.checkpoints,
+                observer=observer,
+            )
+            check_needs(config, loaded.data, found.value)
+        except PriorStopped as stopped:
+            raise RunStopped(folder.path, stopped.code) from stopped
+        except DiskError:  # the estimate is possible and waits for room
+            raise
+        except InputError:
+            folder.discard()
+            raise
+        folder.keep_prior(request.with_prior(found))
+        return folder.request()
 
 
 @contextmanager
@@ -288,18 +324,19 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     display = choose_display(quiet=quiet)
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
     with display.watching() as watch:
-        loaded = load_source(source, display.say, watch)
+        loaded = source.load(progress=display.say, watch=watch)
     with named_if_interrupted(path):
         tell_of_data([loaded], display)
-        folder, request = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+        folder, _ = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+        request = settle_prior(folder, loaded, display)
         display.say(f"data: {loaded.in_words()}")
         return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
 def source_to_fit(asked: FitOptions, seed: int) -> Source:
     """Where the rows are; a prior that nobody can know of them is refused before they are read."""
-    source = source_asked(asked, seed=seed, scenario=asked.scenario or "single-training-set")
-    if asked.prior == "true" and source.named is None:
+    source = parse_source(asked.as_words(seed=seed, scenario=asked.scenario or "single-training-set"))
+    if asked.prior == "true" and not source.draws_labels:
         raise InputError(
             f"--prior true is for named sets, as nobody knows the true share of positives in {source.where}: give a "
             "number such as --prior 0.3, or leave --prior out to have it estimated."
@@ -323,10 +360,10 @@ def begin_asked(
     if threads is None:  # of several seeds, the first
         for note in if_settings_do_nothing([config], asked.settings or [], asked.rounds):
             display.note(note)
-    # Before the prior, which may take minutes.
+    # Before there is a run, and before its prior is estimated, which may take minutes.
     check_method(config, loaded.data)
     check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
-    prior = prior_asked(asked.prior, config.method, loaded, seed, display, device=asked.device or "auto", out=asked.out)
+    prior = chosen_prior(asked.prior, config.method, loaded, display)
     folder, request = begin_with(
         asked, path, source, loaded, seed, config=config, prior=prior, keep_checkpoints=keep_checkpoints
     )
@@ -389,6 +426,7 @@ def run_resume(run: str, asked: FitOptions, *, keep_checkpoints: bool = False, q
         with display.watching() as watch:
             loaded = load_request(request, display.say, watch)
         tell_of_data([loaded], display)
+        request = settle_prior(folder, loaded, display)
         return _train_and_show(folder, request, loaded, display, world, json=json)
 
 
@@ -416,9 +454,12 @@ def _train_and_show(
         try:
             world.tell(str(folder.path.resolve()))
             with display, resumable(folder.path):
-                from_files = request.source.folders is not None
                 pace = LongRun(
-                    folder.config(), loaded.data, display.note, backbone=request.backbone, from_files=from_files
+                    folder.config(),
+                    loaded.data,
+                    display.note,
+                    backbone=request.backbone,
+                    from_files=request.source.rows_are_files,
                 )
                 observer = ObserverList([display, pace, StopWhen(stop.wanted)])
                 note = all_but_of_data(display.note, loaded)

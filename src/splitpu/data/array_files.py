@@ -1,26 +1,41 @@
 """Reading the user's own arrays from .npz and .npy files, never executing anything that is in them.
 
-Embeddings and other arrays, one file a side: positives.npy and unlabelled.npy instead of one .npz with labels.
+They come as one .npz with labels, or, as embeddings do, in one file a side: positives.npy and unlabelled.npy.
 """
 
 import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from splitpu.data.features import canonical_features
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.public.download import cache_errors_in_words, cache_folder, remove_stale, working_folder
+from splitpu.data.pudata import HeldOut, PUData, is_convention
+from splitpu.data.sources import (
+    FOLDER_OPTIONS,
+    TABLE_OPTIONS,
+    EvaluationRows,
+    LoadedData,
+    LoadOptions,
+    NewRows,
+    RowForm,
+    Source,
+    SourceWords,
+    absolute,
+)
 from splitpu.errors import InputError
-from splitpu.types import Array, Mask
+from splitpu.types import Array, Mask, Watch
 from splitpu.utils.arrays import row_slices
 from splitpu.utils.files import ends_in
-from splitpu.utils.text import row_name
+from splitpu.utils.text import listed, row_name
 
 NEEDED = ("X", "s")
 OPTIONAL = ("X_test", "y_test", "names", "truth")
@@ -161,13 +176,191 @@ SUFFIXES = (".npy", ".npz")
 MOST_IN_MEMORY = 1 << 30  # bytes; systems promise more memory than there is, and end the program that believes them
 
 
+_MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
+
+
 @dataclass(frozen=True, kw_only=True)
-class ArraySource:
+class ArraySource(Source):
     """Which files hold what: each a .npy, or a .npz with the array X or with one array only."""
 
     positives: tuple[str, ...]
     unlabelled: tuple[str, ...]
     test: tuple[str, ...] = ()  # positives, negatives
+
+    key: ClassVar[str] = "arrays"
+
+    @classmethod
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "ArraySource | None":
+        """Files of arrays in --positives and --unlabelled."""
+        positives, unlabelled, test = list(words.positives or []), words.unlabelled_side, list(words.test or [])
+        if not any(_is_array_file(word) for word in [*positives, *(words.unlabelled or [])]):
+            return None
+        _refuse_for_a_table(model, [*unlabelled, *positives])
+        words.refuse(FOLDER_OPTIONS, "for folders of images or patients.")
+        words.refuse(TABLE_OPTIONS, "for .csv and .parquet tables.")
+        if not positives or not unlabelled:
+            missing = "--unlabelled" if positives else "--positives"
+            raise InputError(f"{missing} is missing: give .npy files of known positives and of unlabelled rows.")
+        if test and len(test) != 2:
+            raise InputError(f"--test takes two .npy files, of positives and of negatives, but got {len(test)}.")
+        for word in [*positives, *unlabelled, *test]:
+            if not _is_array_file(word):
+                raise InputError(f"{word} is not a .npy or .npz file: give either arrays or folders, not both.")
+        sides = {"positives": positives, "unlabelled": unlabelled, "test": test}
+        return cls(scenario=words.scenario, **{name: absolute(files) for name, files in sides.items()})
+
+    @classmethod
+    def advice(cls, word: str) -> str:
+        """A .npy holds no labels."""
+        if not ends_in(word, ".npy"):
+            return ""
+        return f"{word} does not say which rows are labelled: give .npy files as --positives and --unlabelled."
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files of both sides and of the test."""
+        return *self.positives, *self.unlabelled, *self.test
+
+    @property
+    def where(self) -> str:
+        """The files of both sides."""
+        return " and ".join([*self.positives, *self.unlabelled])
+
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
+        """All rows, named by file and place in it."""
+        found = read_array_data(self)
+        data = PUData.from_arrays(found.features, found.labelled, scenario=self.scenario, names=found.names)
+        held_out = None
+        if found.test_features is not None and found.test_truth is not None:
+            held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
+            Preprocessing.fit(data.features).check(held_out.features, "--test")
+        return LoadedData(data=data, held_out=held_out, description=self.where).with_leakage_warning()
+
+    @classmethod
+    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
+        """The rows of a .npy or .npz file."""
+        if path.is_dir() or not ends_in(path, *SUFFIXES):
+            return None
+        _refuse_for_a_table(model, [str(path)])
+        features = canonical_features(read_features(path), str(path), double=model.preprocessing.double)
+        names = read_names(path)
+        if names is not None and len(names) != len(features):
+            raise InputError(f"'names' in {path} has {len(names)} entries but 'X' has {len(features)} rows.")
+        return NewRows(features, None if names is None else tuple(names))
+
+    @classmethod
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+        """Two files in --test, of positives and of negatives."""
+        files = [word for word in words.test or () if ends_in(word, *SUFFIXES)]
+        _refuse_for_a_table(model, files)
+        if words.test is None or not len(files) == len(words.test) == 2:
+            return None
+        return EvaluationRows(where=" and ".join(files), tested=HeldOut.from_arrays(*read_array_test(files)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpzSource(Source):
+    """One .npz file that holds rows, their labels, and test rows if there are some."""
+
+    path: str
+
+    key: ClassVar[str] = "npz"
+
+    @classmethod
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "NpzSource | None":
+        """A .npz file as DATA."""
+        if words.data is None or not ends_in(words.data, ".npz"):
+            return None
+        _refuse_for_a_table(model, [words.data])
+        words.refuse_all_but_data()
+        if words.count is not None:
+            raise InputError(
+                f"--positives is for named sets; in {words.data} the array 's' says which rows are labelled."
+            )
+        return cls(path=str(Path(words.data).resolve()), scenario=words.scenario)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The file."""
+        return (self.path,)
+
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
+        """All arrays of the file that have a meaning."""
+        arrays = read_npz(self.path)
+        names = arrays["names"].tolist() if "names" in arrays else None
+        if names is not None and not isinstance(names, list):
+            raise InputError(f"the array 'names' in {self.path} must hold one name for each row of 'X'.")
+        for name in _MEANING:
+            if name in arrays:
+                _refuse_other_labels(arrays[name], name, self.path)
+        with _naming(self.path):
+            data = PUData.from_arrays(
+                arrays["X"], arrays["s"], scenario=self.scenario, names=names, truth=arrays.get("truth")
+            )
+            held_out = HeldOut.from_arrays(arrays["X_test"], arrays["y_test"]) if "X_test" in arrays else None
+            if held_out is not None:
+                Preprocessing.fit(data.features).check(held_out.features, "X_test")
+        labels = np.asarray(arrays["s"])
+        classes = (labels[~data.labelled][0].item(), labels[data.labelled][0].item())
+        loaded = LoadedData(data=data, held_out=held_out, description=self.path, classes=classes)
+        return loaded.with_leakage_warning()
+
+    @classmethod
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+        """A file as DATA that says what its rows truly are."""
+        if words.data is None or not ends_in(words.data, ".npz"):
+            return None
+        _refuse_for_a_table(model, [words.data])
+        if has_only_pu_labels(words.data):
+            return None
+        return EvaluationRows(where=words.data, tested=HeldOut.from_arrays(*read_labelled(words.data)))
+
+    def _entries(self) -> dict[str, Any]:
+        return {self.key: self.path}
+
+    @classmethod
+    def from_entries(cls, stored: Mapping[str, Any]) -> "NpzSource":
+        """The entry is the path."""
+        return cls(path=stored[cls.key], scenario=stored["scenario"])
+
+
+def _is_array_file(word: str) -> bool:
+    return ends_in(word, *SUFFIXES) and not Path(word).is_dir()
+
+
+def _refuse_for_a_table(model: RowForm | None, words: Sequence[str]) -> None:
+    """Numbers in the order of the encoded columns would be taken for them, and be as wrong as they look right."""
+    if model is None or (model.inputs or {}).get("kind") != "table":
+        return
+    for word in words:
+        if ends_in(word, *SUFFIXES) and Path(word).is_file():
+            raise InputError(
+                f"{word} holds arrays, but the model was trained on a table: give it one with its columns."
+            )
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """What is wrong with an array is said with the file that it is in."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _refuse_other_labels(labels: Array, name: str, where: str) -> None:
+    """Nothing on the command line says what other labels in an array mean, as `--positive-label` does of a table."""
+    if labels.dtype.kind not in "biufOSU" or is_convention(labels):
+        return
+    held, example = "words", "'ill'"
+    if labels.dtype.kind in "biuf":
+        values = np.unique(labels).tolist()
+        largest = max((value for value in values if np.isfinite(value)), default=1)  # NaN is no value to look for
+        held, example = f"the values {listed(values, '{:g}'.format)}", f"{largest:g}"
+    raise InputError(
+        f"the array {name!r} in {where} holds {held}: save 1 for rows that are {_MEANING[name]} and 0 for all others, "
+        f"such as {name}=(labels == {example}).astype(int)."
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -270,6 +270,7 @@ def _verdicts(data: PUData, row: EstimatorRow, diagnostics: Mapping[str, float])
 
 TRUE_SHARE = "the true share in the set"
 NOT_USED, NOT_ESTIMABLE = "not used", "none could be estimated"  # sources of no prior at all
+TO_BE_ESTIMATED = "to be estimated"  # of a run that has yet to find its own
 
 
 def being_estimated(data: PUData, how: ScoreKind = "auto") -> str:
@@ -301,7 +302,7 @@ def prior_in_words(value: float | None, interval: tuple[float, float] | None, so
 class ResolvedPrior:
     """The prior to train with, and where it comes from."""
 
-    value: float | None  # None: the method does without
+    value: float | None  # None: the method does without, or it has yet to be estimated
     interval: tuple[float, float] | None
     source: str  # "given", "estimated by ..." or, of a named set, TRUE_SHARE; of none NOT_USED or NOT_ESTIMABLE
     estimate: PriorEstimate | None = None

@@ -18,7 +18,7 @@ from typing import Any
 import splitpu
 from splitpu.config.parse import config_to_toml, read_config
 from splitpu.config.schema import Config
-from splitpu.errors import InputError
+from splitpu.errors import DiskError, InputError
 from splitpu.runs.request import Request
 from splitpu.utils.files import (
     Taken,
@@ -213,16 +213,34 @@ class RunFolder:
                 raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None
             yield
 
+    def keep_prior(self, request: Request) -> None:
+        """Write down the prior that was estimated, whose networks are no longer needed; for whoever has it `locked`."""
+        write_text(self.request_file, request.to_json())
+        self.tidy(keep_checkpoints=request.keep_checkpoints)
+
     def sweep(self) -> None:
         """Clear away what killed processes left half written."""
         remove_leftovers(self.path)
         remove_leftovers(self.checkpoints)
 
     def tidy(self, *, keep_checkpoints: bool) -> None:
-        """Remove what a finished run no longer needs; for whoever has it `locked`."""
+        """Remove what a run no longer needs that has come so far; for whoever has it `locked`."""
         self.sweep()
         if not keep_checkpoints:
             shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+
+@contextmanager
+def kept_until_settled(checkpoints: Path) -> Iterator[Path]:
+    """Checkpoints that stay where the block is stopped, killed or short of room, and go where it ends or cannot."""
+    try:
+        yield checkpoints
+    except DiskError:  # what is asked for is possible and waits for room
+        raise
+    except InputError:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        raise
+    shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def remove_if_empty(folder: Path) -> None:

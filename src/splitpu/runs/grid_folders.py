@@ -14,6 +14,7 @@ from typing import Any
 
 from splitpu.config.parse import config_hash
 from splitpu.config.schema import EngineConfig
+from splitpu.data.sources import LoadedData
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.metrics import finite_or_none
@@ -22,8 +23,7 @@ from splitpu.model import Model
 from splitpu.prior.estimate import ResolvedPrior
 from splitpu.report.render import render_seeds
 from splitpu.runs.folder import COMPARISON, SEEDS_LIST, RunFolder, remove_if_empty
-from splitpu.runs.prior_stage import estimates_of
-from splitpu.runs.sources import LoadedData
+from splitpu.runs.results import estimates_of
 from splitpu.utils.files import disk_errors_in_words, drafted, full_disk_named_as, remove_leftovers, write_text
 from splitpu.utils.statistics import mean, paired_difference, spread_of
 
@@ -214,6 +214,7 @@ class ComparisonFolder:
         self.path = path
         self.shared_file = path / COMPARISON
         self.lines_file = path / "runs.jsonl"
+        self.checkpoints = path / "checkpoints"  # of estimates of the prior, until all are known
         self.asked: dict[str, Any] = json.loads(json.dumps(asked))  # as it will be read back
         self._threads: int | None = None
         self._priors: dict[str, dict[str, Any] | None] = {}
@@ -281,7 +282,7 @@ class ComparisonFolder:
 
     def _refuse_other_things(self) -> None:
         """A comparison may be there, or what a process has written that has only begun one, or was killed at once."""
-        begun = (RunFolder(self.path).lock_file.name, f".{COMPARISON}.*.tmp")
+        begun = (RunFolder(self.path).lock_file.name, f".{COMPARISON}.*.tmp", self.checkpoints.name)
         if self.shared_file.exists():
             return
         if self.path.is_dir() and all(any(fnmatch(p.name, name) for name in begun) for p in self.path.iterdir()):

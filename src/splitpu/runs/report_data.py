@@ -10,6 +10,7 @@ import numpy.typing as npt
 from splitpu.config.parse import config_to_toml
 from splitpu.config.schema import WarmupConfig
 from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.sources import LoadedData
 from splitpu.data.tables.read import ListColumn
 from splitpu.evaluation.calibration import reliability
 from splitpu.evaluation.metrics import most_doubtful
@@ -19,7 +20,6 @@ from splitpu.report.contents import ReportData, RoundReport, Sample
 from splitpu.runs.folder import source_commit, versions
 from splitpu.runs.request import Request
 from splitpu.runs.results import ModelFigures, expected_positive_share, prior_source
-from splitpu.runs.sources import LoadedData
 from splitpu.training import Training, final_name, row_probabilities
 from splitpu.types import Floats
 

@@ -6,77 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from splitpu.config.schema import Scenario
-from splitpu.data.array_files import ArraySource
-from splitpu.data.images.folders import FolderSource
-from splitpu.data.tables.encode import TableSource
+from splitpu.data.public.download import Progress
+from splitpu.data.sources import LoadedData, RowForm, Source, check_still_there, source_from_dict
 from splitpu.errors import InputError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where the data come from: files, folders, a table, or a named set of which some positives are labelled."""
-
-    npz: str | None = None  # an absolute path, so that the run can be resumed from anywhere
-    named: str | None = None
-    positives: int | None = None  # of a named set
-    draw_seed: int = 0  # which positives of a named set are labelled
-    scenario: Scenario = "single-training-set"
-    folders: FolderSource | None = None
-    table: TableSource | None = None
-    arrays: ArraySource | None = None
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> "Source":
-        """From what JSON made of it, which knows lists only."""
-        parts = dict(stored)
-        kinds: dict[str, Any] = {"folders": FolderSource, "table": TableSource, "arrays": ArraySource}
-        for name, kind in kinds.items():
-            if parts.get(name) is not None:
-                fields = {key: tuple(value) if isinstance(value, list) else value for key, value in parts[name].items()}
-                parts[name] = kind(**fields)
-        return cls(**parts)
-
-    @property
-    def where(self) -> str:
-        """The place of the data, for people.
-
-        >>> Source(named="digits", positives=50).where
-        'digits, 50 positives labelled'
-        """
-        sides = self.folders or self.arrays
-        if sides:
-            return " and ".join([*sides.positives, *sides.unlabelled])
-        if self.table:
-            return self.table.path
-        return self.npz or f"{self.named}, {self.positives} positives labelled"
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Every file and folder that the data are read from.
-
-        >>> Source(npz="/data/cells.npz").paths, Source(named="digits", positives=50).paths
-        (('/data/cells.npz',), ())
-        """
-        sides, table = self.folders or self.arrays, self.table
-        found: list[str | None] = [self.npz, *((table.path, table.test) if table else ())]
-        found += [*sides.positives, *sides.unlabelled, *sides.test] if sides else []
-        found += [self.folders.labels] if self.folders else []
-        return tuple(path for path in found if path is not None)
-
-    @property
-    def title(self) -> str:
-        """The word that stands for the data in folder names and headings.
-
-        >>> Source(npz="/data/cells.npz").title, Source(named="digits", positives=50).title
-        ('cells', 'digits')
-        """
-        sides = self.folders or self.arrays
-        if sides:
-            first = Path((sides.positives or sides.unlabelled)[0])
-            return (first.name if self.folders else first.stem) or "images"
-        path = self.table.path if self.table else self.npz
-        return Path(path).stem if path else str(self.named)
+from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
+from splitpu.types import Watch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +27,24 @@ class Request:
     # As chosen, too; None in folders from before it was kept, when only a GPU was thought to have bf16.
     precision: Literal["fp32", "bf16"] | None = None
     keep_checkpoints: bool = False
-    prior_source: str = "given"  # in words; folders from before it was kept say by their estimate that there was one
+    # In words, or that it is to be estimated; folders from before it was kept say by their estimate that there was one.
+    prior_source: str = "given"
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
-    # Told when the prior was settled, before there was a run; of older folders those of an estimate are with it.
+    # Told when the prior was settled; of older folders those of an estimate are with it.
     doubts: list[str] = field(default_factory=list)
     weights: dict[str, Any] | None = None  # the file that the network starts from: path, checksum, what was loaded
+
+    @property
+    def prior_is_open(self) -> bool:
+        """Whether the prior has yet to be estimated, which is the first stage of the run."""
+        return self.prior_source == TO_BE_ESTIMATED
+
+    def with_prior(self, found: ResolvedPrior) -> "Request":
+        """The same run with its prior known."""
+        doubts = list(found.doubts)
+        return dataclasses.replace(
+            self, prior=found.value, prior_source=found.source, prior_estimate=found.to_dict(), doubts=doubts
+        )
 
     @property
     def prior_interval(self) -> tuple[float, float] | None:
@@ -109,13 +56,33 @@ class Request:
 
     def to_json(self) -> str:
         """The text of `request.json`."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        return json.dumps({**dataclasses.asdict(self), "source": self.source.to_dict()}, indent=2)
 
     @classmethod
     def from_json(cls, text: str, path: Path) -> "Request":
         """Read `request.json` back; `path` is for the error message."""
         try:
             stored: dict[str, Any] = json.loads(text)
-            return cls(**{**stored, "source": Source.from_dict(stored["source"])})
+            return cls(**{**stored, "source": source_from_dict(stored["source"])})
         except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
             raise InputError(f"{path} cannot be understood ({error}); start a new run with 'splitpu fit'.") from error
+
+
+def load_request(
+    request: Request, progress: Progress | None = None, watch: Watch | None = None, model: RowForm | None = None
+) -> LoadedData:
+    """The data of a run that goes on, or of the run that `model` comes from.
+
+    Data that changed meanwhile would make a run of two halves that do not match.
+    """
+    check_still_there(request.source.paths)
+    loaded = request.source.load(model, own_rows=True, progress=progress, watch=watch)
+    check_unchanged(loaded, request)
+    return loaded
+
+
+def check_unchanged(loaded: LoadedData, request: Request) -> None:
+    """Refuse data that are not those that the run began with."""
+    if loaded.data.fingerprint() != request.fingerprint:
+        where = request.source.title if request.source.draws_labels else request.source.where
+        raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")

@@ -1,4 +1,7 @@
-"""What came of a training, in figures: `result.json`, `scores.csv` and `split.csv`."""
+"""What came of a training, in figures: `result.json`, `scores.csv` and `split.csv`.
+
+And what labelled and unlabelled rows tell of a run's model where no truth is known.
+"""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,16 +14,20 @@ import numpy as np
 
 from splitpu.data.images.scan import Skipped
 from splitpu.data.pudata import HeldOut, PUData
+from splitpu.data.sources import LoadedData
+from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
+from splitpu.errors import InputError
 from splitpu.evaluation.calibration import sigmoid
-from splitpu.evaluation.metrics import Figures, evaluate_scores, finite_or_none, written
+from splitpu.evaluation.diagnostics import Degeneracy, find_degeneracies
+from splitpu.evaluation.metrics import Figures, PUEvaluation, evaluate_pu, evaluate_scores, finite_or_none, written
 from splitpu.methods.context import Teacher
 from splitpu.methods.split import Round
-from splitpu.prior.estimate import NOT_ESTIMABLE, NOT_USED
-from splitpu.runs.folder import source_commit, versions
+from splitpu.model import Model
+from splitpu.prior.estimate import NOT_ESTIMABLE, NOT_USED, TO_BE_ESTIMATED
+from splitpu.runs.folder import RunFolder, source_commit, versions
 from splitpu.runs.request import Request
-from splitpu.runs.sources import LoadedData
-from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities
+from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities, without_rows_aside
 from splitpu.utils.files import replacing
 from splitpu.views import Views
 
@@ -54,7 +61,7 @@ def expected_positive_share(data: PUData, prior: float | None) -> float | None:
 def prior_source(request: Request) -> str:
     """Where the prior comes from, in words."""
     if request.prior is None:
-        return NOT_ESTIMABLE if request.prior_source == NOT_ESTIMABLE else NOT_USED
+        return request.prior_source if request.prior_source in (NOT_ESTIMABLE, TO_BE_ESTIMATED) else NOT_USED
     return f"estimated by {request.prior_estimate['method']}" if request.prior_estimate else request.prior_source
 
 
@@ -232,3 +239,47 @@ def _round_figures(found: Round, data: PUData) -> dict[str, Any]:
         "noise": split.noise(data.truth),
         "taken": found.taken,
     }
+
+
+KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
+FLATTERED = "estimated from the rows the model was trained on, which flatters it"
+ON_TRAINING_ROWS = (
+    f"{FLATTERED}; for a fair estimate give other rows, labelled and unlabelled ones as for fit, or --test with rows "
+    "whose truth is known"
+)
+ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
+ON_ROWS_ASIDE = (
+    "estimated from the rows that were kept out of the training; epochs or probabilities may have been chosen by them"
+)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Figures with their intervals, what is wrong with the model if something is, and how far to trust all that."""
+
+    found: PUEvaluation
+    wrong: list[Degeneracy]
+    note: str
+
+
+def estimates_of(
+    folder: RunFolder, model: Model, rows: PUData, hardware: Hardware, *, trained_on: bool = True
+) -> Estimates:
+    """Judge the run's model by these rows; of rows it was `trained_on`, by those kept out of that if there are some."""
+    request = folder.request()
+    if model.prior is None:
+        raise InputError(
+            f"{folder.path} was trained without a prior, without which P and U say nothing about the accuracy: give "
+            "rows whose truth is known with --test or as X_test and y_test in a .npz, or "
+            f"{how_to_have_a_prior(request)}."
+        )
+    model.preprocessing.check(rows.features, "X")
+    decision = model.decision(rows.features, hardware)
+    aside = without_rows_aside(rows, folder.config(), request.seed)[1] if trained_on else None
+    judged = rows if aside is None else aside
+    positive, unlabelled = decision[judged.positives], decision[judged.unlabelled]
+    return Estimates(
+        evaluate_pu(positive, unlabelled, model.prior, scenario=rows.scenario, prior_interval=request.prior_interval),
+        find_degeneracies(positive, unlabelled, model.prior, scenario=rows.scenario),
+        ON_OTHER_ROWS if not trained_on else ON_TRAINING_ROWS if aside is None else ON_ROWS_ASIDE,
+    )

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from splitpu.config.schema import Config
+from splitpu.data.sources import LoadedData, Source
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import DiskError, InputError
 from splitpu.networks.build import build_network, check_weights, same_weights
 from splitpu.networks.pretrained import pretrainable
-from splitpu.prior.estimate import ResolvedPrior
+from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.report.render import write_report
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.report_data import report_data
-from splitpu.runs.request import Request, Source
+from splitpu.runs.request import Request
 from splitpu.runs.results import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
-from splitpu.runs.sources import LoadedData
 from splitpu.training import (
     MetricsFile,
     ObserverList,
@@ -51,7 +51,8 @@ class NewRun:
 def begin_run(path: Path, new: NewRun, loaded: LoadedData) -> tuple[RunFolder, Request]:
     """Check everything that can be wrong before training, then make the run's folder."""
     config, prior = new.config, new.prior
-    check_needs(config, loaded.data, prior.value)
+    if prior.source != TO_BE_ESTIMATED:
+        check_needs(config, loaded.data, prior.value)
     hardware = Hardware.choose(new.device, config.engine, trains_images=loaded.data.kind != "vectors")
     start = check_network(new.backbone, new.weights, tuple(loaded.data.features.shape[1:]))
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.

@@ -4,7 +4,6 @@ Folders of images on the command line: from files to an answer, whatever the fol
 """
 
 import csv
-import dataclasses
 import json
 import os
 from contextlib import suppress
@@ -20,12 +19,12 @@ from PIL import Image
 from rich.console import Console
 
 from splitpu.cli.inspect import ToReview, lay_out
-from splitpu.cli.options import DataOptions, source_asked
+from splitpu.cli.options import DataOptions
 from splitpu.cli.progress import BarDisplay
 from splitpu.data.images.folders import FolderSource, read_folders, read_images, read_labels
 from splitpu.data.images.scan import find_images
+from splitpu.data.sources import parse_source, source_from_dict
 from splitpu.errors import InputError
-from splitpu.runs.request import Source
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -437,9 +436,9 @@ def test_a_folder_may_be_called_like_a_number(tmp_path: Path, monkeypatch: pytes
     write_pictures(tmp_path / "unl", 2, 1.0)
     monkeypatch.chdir(tmp_path)
     asked = DataOptions(positives=["50"], unlabelled=["unl"])
-    source = source_asked(asked, seed=0, scenario="case-control")
-    assert source.folders is not None and source.folders.positives == (str(tmp_path / "50"),)
-    assert Source.from_dict(json.loads(json.dumps(dataclasses.asdict(source)))) == source
+    source = parse_source(asked.as_words(scenario="case-control"))
+    assert isinstance(source, FolderSource) and source.positives == (str(tmp_path / "50"),)
+    assert source_from_dict(json.loads(json.dumps(source.to_dict()))) == source
 
 
 def test_sizes_are_told(tmp_path: Path, capsys: Capture) -> None:

@@ -1,17 +1,19 @@
-"""A CSV of file names and labels, for rows of which some are known by their names.
+"""Folders of images or patients -> training and test rows, with an account of every file that was left out.
 
-Folders of image files -> training and test rows, with an account of every file that was left out.
+Rows may be labelled by their folder, or by a CSV of file names and labels.
 """
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar, Unpack
 
 import numpy as np
 
 from splitpu.data.images.cache import DecodedImages, decoded_images
+from splitpu.data.images.decode import SUFFIXES, BadImage, ImageSpec, decode, read_header, require_pillow
 from splitpu.data.images.scan import (
     Accounted,
     ImageReader,
@@ -29,10 +31,26 @@ from splitpu.data.images.scan import (
     refuse_too_many,
     skipped_in_words,
 )
-from splitpu.data.volumes.reader import VolumeReader, holds_volumes
+from splitpu.data.leakage import TrainingFiles, seen_in_words
+from splitpu.data.preprocessing import BYTE_SCALE
+from splitpu.data.public.datasets import NAMED_SETS
+from splitpu.data.pudata import HeldOut, PUData
+from splitpu.data.sources import (
+    TABLE_OPTIONS,
+    EvaluationRows,
+    LoadedData,
+    LoadOptions,
+    NewRows,
+    RowForm,
+    Source,
+    SourceWords,
+    absolute,
+)
+from splitpu.data.volumes.reader import VolumeReader, holds_volumes, is_nifti
 from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Watch
+from splitpu.utils.files import ends_in
 from splitpu.utils.text import composed, listed
 
 _MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1": False, "false": False, "": False}
@@ -167,9 +185,12 @@ def _is_heading(words: Sequence[str]) -> bool:
     return {"name", "label"} <= set(words)
 
 
+SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
+
+
 @dataclass(frozen=True, kw_only=True)
-class FolderSource:
-    """Which folders hold what."""
+class FolderSource(Source):
+    """Which folders hold what; images or patients, which is found out when they are read."""
 
     positives: tuple[str, ...] = ()
     unlabelled: tuple[str, ...] = ()
@@ -179,6 +200,213 @@ class FolderSource:
     strict: bool = False
     series: str | None = None  # of volumes: part of the description of the series to take
     slices: int | None = None  # of volumes: the most slices of one
+
+    key: ClassVar[str] = "folders"
+    rows_are_files: ClassVar[bool] = True
+
+    @classmethod
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "FolderSource | None":
+        """Folders in --positives and --unlabelled; one as DATA is of unlabelled images."""
+        data, positives = words.data, list(words.positives or [])
+        if not (positives or words.unlabelled or (data is not None and Path(data).is_dir())):
+            return None
+        nothing_labelled = not positives and words.count is None and words.labels is None
+        if model is not None and data is not None and Path(data).is_dir() and nothing_labelled:
+            raise InputError(
+                f"nothing says which images in {data} are positive: give --test POSITIVES NEGATIVES if it is known, "
+                "else --positives and --unlabelled."
+            )
+        words.refuse(TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
+        _refuse_data_beside_folders(words)
+        unlabelled, test = words.unlabelled_side, list(words.test or [])
+        for folder in [*positives, *unlabelled, *test]:
+            if not Path(folder).is_dir():
+                wrong = "is not a folder" if Path(folder).exists() else "does not exist"
+                raise InputError(f"the folder {folder} {wrong}: give folders that hold images.")
+        if not unlabelled:
+            raise InputError("--positives names folders, so --unlabelled has to name the folders of the other images.")
+        if not positives and words.labels is None:
+            raise InputError(
+                "no image is labelled: give --positives FOLDER, or --labels names.csv with name and label."
+            )
+        if words.test is not None and len(test) != 2:
+            raise InputError(f"--test takes two folders, of positives and of negatives, but got {len(test)}.")
+        if words.slices is not None and words.slices < 1:
+            raise InputError(f"--slices {words.slices} leaves nothing of a volume: give 1 or more.")
+        return cls(
+            scenario=words.scenario,
+            positives=absolute(positives),
+            unlabelled=absolute(unlabelled),
+            test=absolute(test),
+            labels=None if words.labels is None else str(Path(words.labels).resolve()),
+            size=parse_size(words.size),
+            strict=bool(words.strict),
+            series=words.series,
+            slices=words.slices,
+        )
+
+    @classmethod
+    def advice(cls, word: str) -> str:
+        """One image or one patient says nothing about labels."""
+        if ends_in(word, *SUFFIXES):
+            return f"{word} is one image: give folders of images with --positives and --unlabelled."
+        return f"{word} is one NIfTI file: give folders of them with --positives and --unlabelled." * is_nifti(word)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The folders of both sides and of the test, and the file of labels."""
+        labels = () if self.labels is None else (self.labels,)
+        return *self.positives, *self.unlabelled, *self.test, *labels
+
+    @property
+    def training_folders(self) -> tuple[str, ...]:
+        """Those of both sides."""
+        return *self.positives, *self.unlabelled
+
+    @property
+    def where(self) -> str:
+        """The folders of both sides."""
+        return " and ".join(self.training_folders)
+
+    @property
+    def title(self) -> str:
+        """The name of the first folder, which may hold a dot."""
+        return Path(self.paths[0]).name or "images"
+
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
+        """All images or volumes; the model's own are brought into its form by the way they were read."""
+        spec = None if model is None or how.get("own_rows") else row_spec(model, self.where)
+        found = read_folders(self, how.get("watch"), spec)
+        train, test = found.train, found.test
+        data = PUData.from_arrays(
+            train.pixels, found.labelled, scenario=self.scenario, names=train.names, channels="last"
+        )
+        held_out = None
+        if test is not None and found.test_truth is not None:
+            held_out = HeldOut.from_arrays(test.pixels, found.test_truth, channels="last")
+        return LoadedData(
+            data=data,
+            held_out=held_out,
+            description=self.where,
+            inputs={"kind": train.spec.kind, **train.spec.to_dict()},
+            skipped=found.skipped,
+            duplicates=found.duplicates,
+            warnings=found.warnings,
+            made_from=train.made_from,
+        )
+
+    @classmethod
+    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
+        """The files of a folder, or one image."""
+        if path.is_dir():
+            found = read_images([path], spec=row_spec(model, path), strict=strict, watch=watch)
+            return NewRows(found.pixels, found.names, tuple(found.files), found.skipped, tuple(found.in_words("given")))
+        if ends_in(path, *SUFFIXES):
+            return _one_image(model, path)
+        if is_nifti(str(path)):
+            raise InputError(f"{path} is one NIfTI file: give the folder that it is in.")
+        return None
+
+    @classmethod
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+        """Two folders in --test, of positives and of negatives."""
+        if words.test is None or len(words.test) != 2:
+            return None
+        where, folders = " and ".join(words.test), absolute(words.test)
+        rows, truth = read_test_folders(folders, row_spec(model, where), strict=words.strict, watch=watch)
+        tested = HeldOut.from_arrays(rows.pixels, truth, channels="last")
+        said = tuple(rows.in_words("test"))
+        return EvaluationRows(where=where, tested=tested, warnings=said, folders=folders, skipped=rows.skipped)
+
+    def evaluation_rows(self, loaded: LoadedData, *, trained_on: bool) -> EvaluationRows:
+        """With the folders, as files are compared where pixels are not."""
+        rows = super().evaluation_rows(loaded, trained_on=trained_on)
+        return replace(rows, folders=self.training_folders, skipped=loaded.skipped)
+
+    def seen_in_training(self, rows: EvaluationRows, model: RowForm) -> list[str]:
+        """Files are compared: pixels of two sizes never are equal."""
+        trained = [folder for folder in self.training_folders if Path(folder).is_dir()]
+        if not trained or not rows.folders:
+            return []  # moved away, or of another kind: nothing can be said
+        spec = row_spec(model, rows.where)
+        try:
+            known = TrainingFiles([file.path for file in reader_for(trained, spec).find(trained).files])
+            without_row = {one.name for one in rows.skipped}
+            found = reader_for(rows.folders, spec).find(rows.folders).files
+            files = [(file.folder, file.path in known) for file in found if file.name not in without_row]
+        except OSError:
+            return []
+        by_folder = [[seen for place, seen in files if place == number] for number in range(len(rows.folders))]
+        places = zip(by_folder, rows.folders, strict=True)
+        return seen_in_words([(sum(seen), len(seen), f"{spec.kind} in {folder}") for seen, folder in places])
+
+
+def _refuse_data_beside_folders(words: SourceWords) -> None:
+    """A folder as DATA is one of unlabelled images; a file or a named set says by itself which rows are labelled."""
+    data = words.data
+    if data is None or Path(data).is_dir():
+        return
+    option = "--positives" if words.positives else "--unlabelled"
+    if data in NAMED_SETS:
+        said = " ".join(words.positives or words.unlabelled or [])
+        raise InputError(f"{data} is a named set, but {option} {said} is not a number: give one, as --positives 50.")
+    if Path(data).is_file():
+        raise InputError(
+            f"{data} is a file, and {option} names folders, which do not go together: give either the file alone, or "
+            "folders with --positives and --unlabelled."
+        )
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """Height and width: one number for a square, or two.
+
+    >>> parse_size("64"), parse_size("48x64")
+    ((64, 64), (48, 64))
+    """
+    if text is None:
+        return None
+    sides = text.lower().split("x")
+    if not (1 <= len(sides) <= 2 and all(side.isascii() and side.isdigit() for side in sides)):
+        raise InputError(f"--size {text} is not a size: give one number such as 64, or height x width such as 48x64.")
+    height, width = int(sides[0]), int(sides[-1])
+    if not all(SMALLEST_SIDE <= side <= LARGEST_SIDE for side in (height, width)):
+        raise InputError(f"--size {text} is out of range: sides from {SMALLEST_SIDE} to {LARGEST_SIDE} can be used.")
+    return height, width
+
+
+def row_spec(model: RowForm, path: str | Path) -> RowSpec:
+    """The form that image files must be brought into; a model trained on arrays of bytes tells it by their shape."""
+    preprocessing, inputs = model.preprocessing, model.inputs or {}
+    if preprocessing.kind == "volumes":
+        if inputs.get("kind") != "volumes":
+            raise InputError(f"the model was trained on arrays of volumes, not on files as in {path}: give it a .npz.")
+        slices, height, width, _ = preprocessing.shape
+        return VolumeSpec(slices, height, width, inputs.get("series"))
+    if preprocessing.kind != "images":
+        wanted = "a table with its columns" if inputs.get("kind") == "table" else "arrays (.npz, .npy)"
+        raise InputError(
+            f"the model was trained on rows of {preprocessing.shape[0]} features, not on files as in {path}: give it "
+            f"{wanted}."
+        )
+    height, width, channels = preprocessing.shape
+    depth = inputs.get("depth") if inputs.get("kind") == "images" else 8 if preprocessing.scale == BYTE_SCALE else None
+    if depth not in (8, 16) or channels not in (1, 3):
+        raise InputError(f"the model was trained on arrays that files in {path} cannot be turned into: give it a .npz.")
+    return ImageSpec(height, width, channels, depth)
+
+
+def _one_image(model: RowForm, path: Path) -> NewRows:
+    spec = row_spec(model, path)
+    if not isinstance(spec, ImageSpec):
+        raise InputError(f"{path} is one image, but the model was trained on volumes: give it a folder of patients.")
+    require_pillow()
+    if not path.exists():
+        raise InputError(f"{path} does not exist: check the path.")
+    try:
+        read_header(path)  # finds what decoding would not
+        return NewRows(decode(path, spec)[None], (path.name,))
+    except BadImage as error:
+        raise InputError(f"{path} {error}.") from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,16 +1,15 @@
-"""The Wisconsin breast cancer set that scikit-learn brings along: no download, a vector set for trying things out.
+"""Public sets by name, and the source that hides labels of one.
 
-The 8 x 8 digits that scikit-learn brings along: no download, an image set for trying things out.
-
-MNIST: from the cache, a folder of the official idx files, or the npm package that holds these files.
-
-Public sets by name.
+Breast cancer and digits come along with scikit-learn; MNIST is taken from the cache, a folder of the official idx
+files, or the npm package that holds these files.
 """
 
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
@@ -27,9 +26,11 @@ from splitpu.data.public.download import (
     obtain,
 )
 from splitpu.data.public.medical import LOCAL_SETS, local_set
-from splitpu.data.public.named_set import EVEN_DIGITS, NamedSet, named_by_classes, stratified_rows
+from splitpu.data.public.named_set import EVEN_DIGITS, NamedSet, make_pu, named_by_classes, stratified_rows
+from splitpu.data.pudata import HeldOut
+from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, RowForm, Source, SourceWords
 from splitpu.errors import InputError
-from splitpu.types import Array
+from splitpu.types import Array, Watch
 
 MALIGNANT = 0  # scikit-learn numbers malignant 0 and benign 1
 
@@ -201,3 +202,103 @@ def load_named(
     if name not in sources:
         raise unknown_name("set", name, NAMED_SETS)
     return sources[name]()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSource(Source):
+    """A fully labelled set by its name, of which some positives are labelled.
+
+    >>> source = NamedSource(name="digits", positives=50)
+    >>> source.where, source.title, source.paths
+    ('digits, 50 positives labelled', 'digits', ())
+    """
+
+    name: str
+    positives: int | None = None  # how many are labelled
+    draw_seed: int = 0  # which of them
+
+    key: ClassVar[str] = "named"
+    draws_labels: ClassVar[bool] = True
+
+    @classmethod
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "NamedSource | None":
+        """A name as DATA, and a number as --positives."""
+        if words.data not in NAMED_SETS or words.positives or words.unlabelled:
+            return None
+        words.refuse_all_but_data()
+        if words.count is None:
+            raise InputError(
+                f"{words.data} is fully labelled; say how many of its positives to label with --positives 50."
+            )
+        return cls(name=words.data, positives=words.count, draw_seed=words.seed, scenario=words.scenario)
+
+    @classmethod
+    def advice(cls, word: str) -> str:
+        """What is no file is taken for a name."""
+        if Path(word).exists():
+            return ""
+        return (
+            f"there is no set named {word!r} and no such file; use a .npz, .csv or .parquet file, folders or .npy "
+            f"files with --positives and --unlabelled, or {', '.join(NAMED_SETS[:-1])} or {NAMED_SETS[-1]}."
+        )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """None that the user has named."""
+        return ()
+
+    @property
+    def where(self) -> str:
+        """The set, and how much of it is labelled."""
+        return f"{self.name}, {self.positives} positives labelled"
+
+    @property
+    def title(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def labelled_count(self) -> int | None:
+        """As the user said."""
+        return self.positives
+
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
+        """The set, downloaded if need be, with all labels hidden but those that are drawn."""
+        return self._drawn_from(load_named(self.name, progress=how.get("progress")))
+
+    def load_draws(self, others: Sequence[Source], **how: Unpack[LoadOptions]) -> list[LoadedData]:
+        """The rows are the same for all."""
+        named = load_named(self.name, progress=how.get("progress"))
+        return [source._drawn_from(named) for source in others if isinstance(source, NamedSource)]
+
+    def _drawn_from(self, named: NamedSet) -> LoadedData:
+        data, held_out = make_pu(named, self.positives or 0, self.draw_seed, self.scenario)
+        return LoadedData(
+            data=data,
+            held_out=held_out,
+            description=f"{named.name}: {named.description}; positive = {named.positive_meaning}",
+            feature_names=named.feature_names,
+            true_prior=float(named.truth_train[data.population].mean()),
+        )
+
+    @classmethod
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+        """The test rows of the set."""
+        if words.data not in NAMED_SETS:
+            return None
+        named = load_named(words.data)
+        tested = HeldOut.from_arrays(named.features_test, named.truth_test, channels="last")
+        return EvaluationRows(where=words.data, tested=tested)
+
+    def seen_in_training(self, rows: EvaluationRows, model: RowForm) -> list[str]:
+        """Nothing is said of public rows."""
+        return []
+
+    def _entries(self) -> dict[str, Any]:
+        return {self.key: self.name, "positives": self.positives, "draw_seed": self.draw_seed}
+
+    @classmethod
+    def from_entries(cls, stored: Mapping[str, Any]) -> "NamedSource":
+        """The name, the number and the seed are entries of their own."""
+        own = {name: stored[name] for name in ("positives", "draw_seed", "scenario")}
+        return cls(name=stored[cls.key], **own)

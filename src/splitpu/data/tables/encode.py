@@ -1,21 +1,29 @@
-"""The column of a table that says which rows are labelled, or what they truly are.
+"""Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file.
 
-Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file.
-
-Data frames in Python -> the rows of a model that `splitpu fit` trained on a table: columns go by their names.
+Columns go by their names, in files as in data frames; one of them says which rows are labelled, or what they truly are.
 """
 
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from splitpu.data.features import column_names, is_missing
-from splitpu.data.pudata import binary_truth, labelled_mask
+from splitpu.data.pudata import HeldOut, PUData, binary_truth, labelled_mask
+from splitpu.data.sources import (
+    FOLDER_OPTIONS,
+    EvaluationRows,
+    LoadedData,
+    LoadOptions,
+    NewRows,
+    RowForm,
+    Source,
+    SourceWords,
+)
 from splitpu.data.tables.checks import (
     MOST_CATEGORIES,
     if_categories_are_odd,
@@ -28,6 +36,7 @@ from splitpu.data.tables.checks import (
 )
 from splitpu.data.tables.read import (
     LARGEST,
+    SUFFIXES,
     TRUTH_WORDS,
     Column,
     Columns,
@@ -42,7 +51,8 @@ from splitpu.data.tables.read import (
     truth_as_numbers,
 )
 from splitpu.errors import InputError, ModelFileError
-from splitpu.types import Array, Mask
+from splitpu.types import Array, Mask, Watch
+from splitpu.utils.files import ends_in
 from splitpu.utils.text import composed, listed
 
 _OFTEN_POSITIVE = ("yes", "y", "positive", "pos", "p", "true", "t", "+", "case", "ill", "confirmed", "labelled")
@@ -136,25 +146,6 @@ def _example(labels: Sequence[str]) -> str:
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableSource:
-    """Which file, and which of its columns says what is labelled."""
-
-    path: str
-    label: str
-    positive: str | None = None  # the label that means positive, where it is not 1
-    names: str | None = None  # the column that holds the names of the rows; found where not given
-    ignore: tuple[str, ...] = ()  # columns that are no features
-    test: str | None = None  # a file with the same columns in which the label is the truth
-
-    def __post_init__(self) -> None:
-        """Columns and labels in the letters that tables are read in."""
-        for name in ("label", "positive", "names"):
-            given = getattr(self, name)
-            object.__setattr__(self, name, None if given is None else composed(given))
-        object.__setattr__(self, "ignore", tuple(map(composed, self.ignore)))
-
-
 @dataclass(frozen=True)
 class TableRecipe:
     """What the model file remembers of a table."""
@@ -203,6 +194,18 @@ class TableRecipe:
             message = "the table has no column that can be used as a feature: add numbers or categories."
             raise InputError(" ".join([message, *notes]))
         return cls(tuple(columns), names), notes
+
+    @classmethod
+    def of(cls, model: RowForm, path: str | Path) -> "TableRecipe":
+        """How the columns of a table become the numbers that the model was trained on."""
+        if (model.inputs or {}).get("kind") != "table":
+            raise InputError(
+                f"{path} is a table, but the model was not trained on one: give it what it was trained on."
+            )
+        recipe = cls.from_dict(model.inputs or {})
+        if len(recipe.feature_names) != model.preprocessing.shape[0]:
+            raise ModelFileError("the stored columns do not fit the network: train the model again.")
+        return recipe
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -272,6 +275,103 @@ class TableData:
     test_features: Array | None
     test_truth: Mask | None
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSource(Source):
+    """Which file, and which of its columns says what is labelled."""
+
+    path: str
+    label: str
+    positive: str | None = None  # the label that means positive, where it is not 1
+    names: str | None = None  # the column that holds the names of the rows; found where not given
+    ignore: tuple[str, ...] = ()  # columns that are no features
+    test: str | None = None  # a file with the same columns in which the label is the truth
+
+    key: ClassVar[str] = "table"
+
+    def __post_init__(self) -> None:
+        """Columns and labels in the letters that tables are read in."""
+        for name in ("label", "positive", "names"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else composed(given))
+        object.__setattr__(self, "ignore", tuple(map(composed, self.ignore)))
+
+    @classmethod
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "TableSource | None":
+        """A table as DATA."""
+        data = words.data
+        if data is None or not ends_in(data, *SUFFIXES):
+            return None
+        words.refuse(FOLDER_OPTIONS, "for folders of images or patients.")
+        if words.count is not None:
+            raise InputError(f"--positives is for named sets and folders; in {data} name the column with --label.")
+        if not Path(data).exists():
+            raise InputError(f"{data} does not exist: check the path.")
+        if words.label is None:
+            raise InputError(f"{data} is a table: name the column that says which rows are labelled with --label.")
+        if words.test is not None and len(words.test) != 1:
+            raise InputError(f"--test takes one table with the columns of {data}, but got {len(words.test)}.")
+        return cls(
+            scenario=words.scenario,
+            path=str(Path(data).resolve()),
+            label=words.label,
+            positive=words.positive_label,
+            names=words.names,
+            ignore=tuple(words.ignore or ()),
+            test=None if words.test is None else str(Path(words.test[0]).resolve()),
+        )
+
+    def completed(self, words: SourceWords) -> SourceWords:
+        """The label column of the training, where none is named."""
+        if words.label is not None:
+            return words
+        return replace(words, label=self.label, positive_label=words.positive_label or self.positive)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The table, and that of the test."""
+        return (self.path,) if self.test is None else (self.path, self.test)
+
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
+        """All rows, by the model's recipe: tables read anew may be understood in another way by now."""
+        found = read_table_data(self, None if model is None else TableRecipe.of(model, self.where))
+        data = PUData.from_arrays(found.features, found.labelled, scenario=self.scenario, names=found.names)
+        held_out = None
+        if found.test_features is not None and found.test_truth is not None:
+            held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
+        return LoadedData(
+            data=data,
+            held_out=held_out,
+            description=f"{self.path}, column {self.label!r} says which rows are labelled",
+            classes=found.classes,
+            feature_names=found.recipe.feature_names,
+            inputs=found.recipe.to_dict(),
+            warnings=found.warnings,
+        ).with_leakage_warning()
+
+    @classmethod
+    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
+        """The rows of a table with the model's columns."""
+        if not ends_in(path, *SUFFIXES):
+            return None
+        recipe = TableRecipe.of(model, path)
+        table = read_table(path)
+        names = recipe.names_of(table)
+        features = recipe.encode(table)
+        return NewRows(features, None if names is None else tuple(names), warnings=tuple(recipe.notes_on(table)))
+
+    @classmethod
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+        """One table in --test, whose label column is the truth."""
+        if words.test is None or len(words.test) != 1 or not ends_in(words.test[0], *SUFFIXES):
+            return None
+        (path,) = words.test
+        if words.label is None:
+            raise InputError(f"{path} is a table: name the column that holds the truth with --label.")
+        columns = cls(path=path, label=words.label, positive=words.positive_label)
+        features, truth, notes = read_table_test(path, columns, TableRecipe.of(model, path))
+        return EvaluationRows(where=path, tested=HeldOut.from_arrays(features, truth), warnings=tuple(notes))
 
 
 def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> TableData:

@@ -69,6 +69,17 @@ def rows_seen(training: Array, given: Array) -> Mask:
     return found if found.sum() > expected + _SIGMAS * math.sqrt(expected * (1 - by_chance)) else nothing
 
 
+def seen_in_words(counts: Sequence[tuple[int, int, str]]) -> list[str]:
+    """A sentence about rows that are judged by and were trained on: how many, of how many, of what."""
+    found = [f"{seen:,} of the {rows:,} {what}" for seen, rows, what in counts if seen]
+    if not found:
+        return []
+    return [
+        f"{' and '.join(found)} are training rows of this model, which flatters it: give rows that it was not trained "
+        "on."
+    ]
+
+
 def _digests(features: Array) -> Iterator[bytes]:
     for rows in row_slices(features):
         for row in np.ascontiguousarray(features[rows]):

@@ -1,0 +1,382 @@
+"""Where rows come from: one class per kind of input, the same for every command.
+
+A `Source` understands the user's words, loads training data, brings new rows into the form of a model, and is kept in
+`request.json`. The commands know no kinds: they ask those in `KINDS`, to which a new kind of data is one more line.
+"""
+
+import dataclasses
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, TypedDict, Unpack
+
+from splitpu.config.schema import Scenario
+from splitpu.data.images.scan import RowFile, Skipped
+from splitpu.data.leakage import rows_seen, seen_in_words
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.public.download import Progress
+from splitpu.data.pudata import HeldOut, PUData
+from splitpu.errors import DataGone, InputError
+from splitpu.types import Array, Mask, Watch
+from splitpu.utils.files import ends_in
+from splitpu.utils.text import listed
+
+KINDS = (  # in the order in which they are asked whether the words are theirs; loaded when the first word is read
+    "splitpu.data.public.datasets:NamedSource",
+    "splitpu.data.array_files:ArraySource",
+    "splitpu.data.images.folders:FolderSource",
+    "splitpu.data.tables.encode:TableSource",
+    "splitpu.data.array_files:NpzSource",
+)
+
+FOLDER_OPTIONS = ("labels", "size", "strict", "series", "slices")
+TABLE_OPTIONS = ("label", "positive_label", "names", "ignore")
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+
+
+class RowForm(Protocol):
+    """What a model says about the form of its rows."""
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """The shape and scale of the rows."""
+
+    @property
+    def inputs(self) -> Mapping[str, Any] | None:
+        """How files become rows, if it was trained on files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceWords:
+    """What the user said about the data, as the options of the command line have it; None = nothing."""
+
+    data: str | None = None
+    positives: Sequence[str] | None = None
+    unlabelled: Sequence[str] | None = None
+    test: Sequence[str] | None = None
+    labels: str | None = None
+    size: str | None = None
+    strict: bool = False
+    series: str | None = None
+    slices: int | None = None
+    label: str | None = None
+    positive_label: str | None = None
+    names: str | None = None
+    ignore: Sequence[str] | None = None
+    count: int | None = None  # of positives to label, where --positives is a number
+    seed: int = 0  # of which positives of a fully labelled set are labelled
+    scenario: Scenario = "single-training-set"
+
+    def refuse(self, names: Sequence[str], what_for: str) -> None:
+        """Say of the first of these options that was used that it is for something else."""
+        for name in names:
+            if getattr(self, name) not in (None, False):
+                raise InputError(f"--{name.replace('_', '-')} is {what_for}")
+
+    def refuse_all_but_data(self) -> None:
+        """For kinds that are one word: it says by itself what the options of other kinds would."""
+        self.refuse(FOLDER_OPTIONS, "for folders of images or patients.")
+        self.refuse(TABLE_OPTIONS, f"for .csv and .parquet tables, which {self.data} is not by its name.")
+        self.refuse(("test",), "for folders and tables; a .npz file holds X_test and y_test.")
+
+    @property
+    def unlabelled_side(self) -> list[str]:
+        """DATA beside --positives is one more place of unlabelled rows."""
+        return [*([] if self.data is None else [self.data]), *(self.unlabelled or [])]
+
+    def with_count(self) -> "SourceWords":
+        """With the number in --positives told from folders; `--positives 50 digits` is understood, too."""
+        data, words = self.data, list(self.positives or [])
+        if not words or not _is_number(words[0]) or Path(words[0]).is_dir():
+            return self
+        if len(words) == 2 and data is None:
+            data = words.pop()
+        if len(words) > 1:
+            raise InputError(f"--positives {' '.join(words)} is neither one number nor a list of folders.")
+        return dataclasses.replace(self, data=data, positives=None, count=int(words[0]))
+
+
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-").isascii() and word.removeprefix("-").isdigit()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedData:
+    """Training rows, test rows where there are any, and the words that belong to them."""
+
+    data: PUData
+    held_out: HeldOut | None
+    description: str
+    classes: tuple[Any, Any] = (0, 1)  # what 'not positive' and 'positive' are called in the labels
+    feature_names: tuple[str, ...] | None = None
+    true_prior: float | None = None  # known for named sets only
+    inputs: dict[str, Any] | None = None  # how files become rows, for the model file
+    skipped: tuple[Skipped, ...] = ()  # files that are not used
+    duplicates: tuple[tuple[str, str], ...] = ()  # names of equal pictures on two sides
+    warnings: tuple[str, ...] = ()  # about the data, to be told with the result
+    made_from: str = ""  # what images were before they were brought into one form
+
+    def in_words(self) -> str:
+        """How much there is of what, in one line."""
+        data = self.data
+        sides = " x ".join(str(side) for side in data.features.shape[1:])
+        units = {"vectors": "features", "images": "pixels and channels", "volumes": "slices, pixels and channels"}
+        rows = f"{len(data.positives):,} labelled and {len(data.unlabelled):,} unlabelled rows"
+        tested = f", {len(self.held_out):,} to test on" if self.held_out else ""
+        return f"{rows}{tested}; {sides} {units[data.kind]}{self.made_from}"
+
+    def with_leakage_warning(self) -> "LoadedData":
+        """With a warning about test rows that are trained on; of folders, their reader knows equal pictures."""
+        seen = 0 if self.held_out is None else int(rows_seen(self.data.features, self.held_out.features).sum())
+        if self.held_out is None or not seen:
+            return self
+        sentence = (
+            f"{seen:,} of the {len(self.held_out):,} test rows are also training rows, so the test figures flatter the "
+            "model: test on rows that it is not trained on."
+        )
+        return dataclasses.replace(self, warnings=(*self.warnings, sentence))
+
+
+class LoadOptions(TypedDict, total=False):
+    """What some kinds need to know while they load."""
+
+    own_rows: bool  # whether these are the very rows that the model was trained on
+    progress: Progress | None
+    watch: Watch | None
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows to predict for, in the form of a model, and what is known of them besides."""
+
+    features: Array
+    names: tuple[str, ...] | None = None
+    files: tuple[RowFile, ...] | None = None  # of the rows, if each is an image file or a patient's folder
+    skipped: tuple[Skipped, ...] = ()
+    warnings: tuple[str, ...] = ()  # about the files they come from
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRows:
+    """Rows with their truth, or else labelled and unlabelled ones; one of the two is there."""
+
+    where: str
+    tested: HeldOut | None = None
+    labelled: PUData | None = None
+    trained_on: bool = False  # whether the model has seen these rows
+    warnings: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # that they were read from, if they were
+    skipped: tuple[Skipped, ...] = ()  # what in the folders gave no row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """Where rows come from, in absolute paths, so that a run can be resumed from anywhere."""
+
+    scenario: Scenario = "single-training-set"
+
+    key: ClassVar[str]  # the entry of request.json that only this kind has
+    draws_labels: ClassVar[bool] = False  # whether its rows are fully labelled, and the seed hides labels
+    rows_are_files: ClassVar[bool] = False  # whether every row is a file or a folder that can be looked at
+
+    # ------------------------------------------------------------------------------------------------ words and places
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, words: SourceWords, model: RowForm | None) -> Self | None:
+        """The source that the words mean, None if they are not of this kind; a `model` is what rows are read for."""
+
+    @classmethod
+    def advice(cls, word: str) -> str:
+        """What to say of DATA that no kind can take alone, but that looks like a part of this kind."""
+        return ""
+
+    def completed(self, words: SourceWords) -> SourceWords:
+        """What was left out of the words about other rows, where it goes without saying as in the training."""
+        return words
+
+    @property
+    @abstractmethod
+    def paths(self) -> tuple[str, ...]:
+        """Every file and folder that the data are read from, the most telling first."""
+
+    @property
+    def where(self) -> str:
+        """The place of the data, for people."""
+        return self.paths[0]
+
+    @property
+    def title(self) -> str:
+        """The word that stands for the data in folder names and headings."""
+        return Path(self.paths[0]).stem
+
+    @property
+    def labelled_count(self) -> int | None:
+        """How many positives were asked to be labelled; None where the data say it."""
+        return None
+
+    # -------------------------------------------------------------------------------------------------------- training
+
+    @abstractmethod
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
+        """Read and check everything; what is wrong with the data is found here, before anything is trained.
+
+        Rows are brought into the form of the `model`, or into one that suits them.
+        """
+
+    def load_draws(self, others: Sequence["Source"], **how: Unpack[LoadOptions]) -> list[LoadedData]:
+        """The data of sources that differ from this one at most in the labels that are drawn."""
+        return [self.load(**how)] * len(others)
+
+    # -------------------------------------------------------------------------------------------------------- new rows
+
+    @classmethod
+    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
+        """The rows at a path in the form of the model; None if they are not of this kind."""
+        return None
+
+    @classmethod
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+        """Rows whose truth is known; None if the words name none of this kind."""
+        return None
+
+    def evaluation_rows(self, loaded: LoadedData, *, trained_on: bool) -> EvaluationRows:
+        """Labelled and unlabelled rows of this source to judge a model by."""
+        return EvaluationRows(where=self.where, labelled=loaded.data, trained_on=trained_on, warnings=loaded.warnings)
+
+    def seen_in_training(self, rows: EvaluationRows, model: RowForm) -> list[str]:
+        """A sentence about rows that are equal to those of this source, by which the model was trained."""
+        judged: HeldOut | PUData | None = rows.labelled if rows.tested is None else rows.tested
+        if rows.folders or judged is None:
+            return []
+        try:
+            training: Array = self.load(model, own_rows=True).data.features
+        except (InputError, OSError):
+            return []  # moved away or changed: nothing can be said
+        seen = rows_seen(training, judged.features)
+        positive: Mask = judged.truth if isinstance(judged, HeldOut) else judged.labelled
+        others = "negatives" if isinstance(judged, HeldOut) else "unlabelled rows"
+        sides = ((positive, "given positives"), (~positive, f"given {others}"))
+        return seen_in_words([(int(seen[side].sum()), int(side.sum()), what) for side, what in sides])
+
+    # ---------------------------------------------------------------------------------------------------- request.json
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form in `request.json`: an entry for every kind, of which one is filled."""
+        return {**_NOTHING, "scenario": self.scenario, **self._entries()}
+
+    def _entries(self) -> dict[str, Any]:
+        own = dataclasses.asdict(self)
+        del own["scenario"]
+        return {self.key: own}
+
+    @classmethod
+    def from_entries(cls, stored: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`, from what JSON made of it, which knows lists only."""
+        own = {name: tuple(value) if isinstance(value, list) else value for name, value in stored[cls.key].items()}
+        return cls(scenario=stored["scenario"], **own)
+
+
+_NOTHING: dict[str, Any] = {
+    "npz": None,
+    "named": None,
+    "positives": None,
+    "draw_seed": 0,
+    "scenario": None,
+    "folders": None,
+    "table": None,
+    "arrays": None,
+}
+
+
+@cache
+def _kind(home: str) -> type[Source]:
+    module, _, name = home.partition(":")
+    kind: type[Source] = getattr(importlib.import_module(module), name)
+    return kind
+
+
+def kinds() -> list[type[Source]]:
+    """All kinds of data, in the order of `KINDS`."""
+    return [_kind(home) for home in KINDS]
+
+
+def source_from_dict(stored: Mapping[str, Any]) -> Source:
+    """Read the form in `request.json` back."""
+    for kind in kinds():
+        if stored.get(kind.key) is not None:
+            return kind.from_entries(stored)
+    raise KeyError("no known kind of data")
+
+
+def parse_source(words: SourceWords, model: RowForm | None = None) -> Source:
+    """The one source that the words describe together, or a sentence about the one that does not belong."""
+    words = words.with_count()
+    data = words.data
+    if data is not None and ends_in(data, *_SPREADSHEETS):
+        raise InputError(f"{data} is a spreadsheet: save its sheet as CSV in UTF-8, and give that file.")
+    for kind in kinds():
+        if (source := kind.parse(words, model)) is not None:
+            return source
+    if data is None:
+        raise InputError(
+            "the command needs DATA: a .npz, .csv or .parquet file, the name of a set, or folders or .npy files with "
+            "--positives and --unlabelled."
+        )
+    words.refuse_all_but_data()
+    for kind in kinds():
+        if sentence := kind.advice(data):
+            raise InputError(sentence)
+    raise InputError(  # it would be called a broken .npz
+        f"{data} is not of a kind that can be read: give a .npz, .csv or .parquet file, or folders with --positives "
+        "and --unlabelled. A table in a text file has to be called .csv."
+    )
+
+
+def load_draws(
+    sources: Sequence[Source], progress: Progress | None = None, watch: Watch | None = None
+) -> list[LoadedData]:
+    """The data of runs that differ at most in which positives of a set are labelled; the rows are loaded once."""
+    return sources[0].load_draws(sources, progress=progress, watch=watch)
+
+
+def check_still_there(paths: Iterable[str]) -> None:
+    """Refuse to look for data in a place that the user has not named now, as if it were mistyped."""
+    gone = [path for path in paths if not Path(path).exists()]
+    if gone:
+        raise DataGone(f"the data that the run started with are no longer at {listed(gone)}: put them back there.")
+
+
+def read_new_rows(path: Path, model: RowForm, *, strict: bool = False, watch: Watch | None = None) -> NewRows:
+    """Rows to predict for, of any kind, in the form of the model."""
+    for kind in kinds():
+        if (rows := kind.read_new(path, model, strict=strict, watch=watch)) is not None:
+            return rows
+    if not path.exists():
+        raise InputError(f"{path} does not exist: check the path")
+    raise InputError(
+        f"{path} is not of a kind that can be scored: give a folder of images or of patients, one image, a table "
+        "(.csv, .parquet) or arrays (.npy, .npz)."
+    )
+
+
+def read_rows_with_truth(words: SourceWords, model: RowForm, watch: Watch | None = None) -> EvaluationRows | None:
+    """Rows whose truth is known, of any kind; None if the words name none."""
+    for kind in kinds():
+        if (rows := kind.read_truth(words, model, watch)) is not None:
+            return rows
+    if words.test is None:
+        return None
+    number = len(words.test)
+    raise InputError(
+        f"--test takes one table, or two folders or .npy files (positives, negatives), but got "
+        f"{number} word{'' if number == 1 else 's'}."
+    )
+
+
+def absolute(paths: Iterable[str]) -> tuple[str, ...]:
+    """So that the run can be resumed from anywhere."""
+    return tuple(str(Path(path).absolute()) for path in paths)
