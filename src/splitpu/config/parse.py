@@ -138,7 +138,20 @@ def config_from_dict(settings: Mapping[str, Any], base: Config | None = None) ->
         if key in values:
             raise InputError(f"key '{key}' is given twice; keep one of {values[key]!r} and {value!r}")
         values[key] = _checked(key, value)
-    return _replaced(base if base is not None else Config(), "", values)
+    start = base if base is not None else Config()
+    if start.learner == "auto" and any(map(_is_of_networks, values)):
+        values.setdefault("learner", "network")  # who says how networks are trained wants them trained
+    return _replaced(start, "", values)
+
+
+_OF_NETWORKS = (
+    *("members", "base", "student", "warmup", "views"),
+    *("split.max_epochs", "split.batch_size", "split.optimiser"),
+)
+
+
+def _is_of_networks(key: str) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in _OF_NETWORKS)
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
