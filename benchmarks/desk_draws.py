@@ -104,7 +104,10 @@ def drawn(case: Case, labelling: str, draw: int, folder: Path) -> Drawn:
     rows = min(MOST_ROWS if share > 0.02 else 10**6, int(len(negatives) / (1 - share)), int(len(positives) / share))
     positives, negatives = positives[: round(rows * share)], negatives[: round(rows * (1 - share))]
     cut_p, cut_n = round(TEST_SHARE * len(positives)), round(TEST_SHARE * len(negatives))
-    test, train = np.r_[positives[:cut_p], negatives[:cut_n]], rng.permutation(np.r_[positives[cut_p:], negatives[cut_n:]])
+    test, train = (
+        np.r_[positives[:cut_p], negatives[:cut_n]],
+        rng.permutation(np.r_[positives[cut_p:], negatives[cut_n:]]),
+    )
     there = np.flatnonzero(truth[train])
     count = min(case.labelled or len(there), len(there))
     preference = preferences(features[train], truth[train], labelling, rng)[there]

@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.bool_]
 
 FEWEST_POSITIVES, FEWEST_UNLABELLED = 5, 20
 LOWEST_SHARE, HIGHEST_SHARE = 2e-4, 0.98
-NOTHING_LEFT = 0.1  # fewer hidden positives than this share of the labelled ones: practically all are labelled
+NOTHING_LEFT = 0.15  # fewer hidden positives than this share of the labelled ones: practically all are labelled
 _CONFIDENCE = (0.025, 0.975)
 _LATENT = np.linspace(12.0, -6.0, 700)  # from the highest score to the lowest
 _DISTANCES = (0.05, 6.5)
