@@ -174,7 +174,7 @@ def posterior(counts: Counts, beliefs: Beliefs) -> tuple[Floats, Floats, bool]:
     lowest, highest = _log_odds(np.array([LOWEST_SHARE, HIGHEST_SHARE]))
     distances, odds = np.linspace(*_DISTANCES, _COARSE[0]), np.linspace(lowest, highest, _COARSE[1])
     rough, likelihood = _weighed(counts, distances, odds, beliefs)
-    none = _log_likelihood(counts, distances, np.array([0.0]))
+    none = _log_likelihood(counts, distances, np.array([0.0]), _SPREADS)
     near = rough > rough.max() - _WORTH_A_LOOK
     ranges = [
         (grid[max(found[0] - 1, 0)], grid[min(found[-1] + 1, len(grid) - 1)])
@@ -183,7 +183,7 @@ def posterior(counts: Counts, beliefs: Beliefs) -> tuple[Floats, Floats, bool]:
     distances, odds = np.linspace(*ranges[0], _FINE[0]), np.linspace(*ranges[1], _FINE[1])
     fine, finer = _weighed(counts, distances, odds, beliefs)
     best = max(float(likelihood.max()), float(finer.max()))
-    none_now = max(float(none.max()), float(_log_likelihood(counts, distances, np.array([0.0])).max()))
+    none_now = max(float(none.max()), float(_log_likelihood(counts, distances, np.array([0.0]), _SPREADS).max()))
     weights = np.exp(fine - fine.max()).sum((0, 1))
     wider = np.linspace(odds[0] - 4 * beliefs.doubt - beliefs.above, odds[-1] + 4 * beliefs.doubt, 3 * len(odds))
     kernel = np.exp(-0.5 * ((wider[:, None] - odds + beliefs.above) / max(beliefs.doubt, 1e-3)) ** 2)
@@ -215,7 +215,7 @@ def share_bound(positive: Floats, unlabelled: Floats, miss: float = 0.025) -> fl
 def _weighed(counts: Counts, distances: Floats, odds: Floats, beliefs: Beliefs) -> tuple[Floats, Floats]:
     """Log posterior and log likelihood of every distance, spread and share."""
     shares = 1 / (1 + np.exp(-odds))
-    likelihood = _log_likelihood(counts, distances, shares)
+    likelihood = _log_likelihood(counts, distances, shares, _SPREADS)
     before = (
         -beliefs.per_distance * distances[:, None, None]
         - 0.5 * (_SPREADS[:, None] / max(beliefs.spread, 1e-3)) ** 2
@@ -225,7 +225,7 @@ def _weighed(counts: Counts, distances: Floats, odds: Floats, beliefs: Beliefs) 
     return beliefs.trust * likelihood + before, likelihood
 
 
-def _log_likelihood(counts: Counts, distances: Floats, shares: Floats) -> Floats:
+def _log_likelihood(counts: Counts, distances: Floats, shares: Floats, spreads: Floats) -> Floats:
     """Of the order in which labelled and unlabelled rows come, for every distance, spread and share.
 
     Given how many rows there are in a stretch of scores, each is labelled with the probability that the model says.
@@ -237,9 +237,9 @@ def _log_likelihood(counts: Counts, distances: Floats, shares: Floats) -> Floats
     reached = np.cumsum(counts.labelled + counts.unlabelled) / rows
     lengths = np.diff(reached, prepend=0.0)
     negative = ndtr(-_LATENT)
-    drawn = np.empty((len(distances), len(_SPREADS), len(shares), len(reached)))
+    drawn = np.empty((len(distances), len(spreads), len(shares), len(reached)))
     for at, distance in enumerate(distances):
-        for which, spread in enumerate(np.exp(_SPREADS)):
+        for which, spread in enumerate(np.exp(spreads)):
             positive = ndtr((distance - _LATENT) / spread)
             for number, share in enumerate(shares):
                 of_positives = known + (1 - known) * share
