@@ -98,7 +98,7 @@ class Drawn:
 def drawn(case: Case, labelling: str, draw: int, folder: Path) -> Drawn:
     """The same rows for the same numbers, on every machine."""
     rng = np.random.default_rng([sum(map(ord, case.name)), draw])
-    features, truth = _made(case, rng) if case.file.startswith("made:") else table(folder / f"{case.file}.dat", case)
+    features, truth = _made(case, rng) if case.file.startswith("made:") else table(_path(folder, case), case)
     positives, negatives = rng.permutation(np.flatnonzero(truth)), rng.permutation(np.flatnonzero(~truth))
     share = case.prior or len(positives) / len(truth)
     rows = min(MOST_ROWS if share > 0.02 else 10**6, int(len(negatives) / (1 - share)), int(len(positives) / share))
@@ -120,6 +120,12 @@ def drawn(case: Case, labelling: str, draw: int, folder: Path) -> Drawn:
         keep = np.setdiff1d(np.arange(len(train)), gone)
         train, labelled = train[keep], labelled[keep]
     return Drawn(features[train], truth[train], labelled, features[test], truth[test], case.scenario)
+
+
+def _path(folder: Path, case: Case) -> Path:
+    """Where the wheel keeps the table, below its folder data."""
+    kind, _, name = case.file.rpartition("/")
+    return folder / kind / "raw" / f"{name}.dat"
 
 
 def preferences(features: Floats, truth: Flags, labelling: str, rng: np.random.Generator) -> Floats:
