@@ -42,7 +42,7 @@ def test_labels_by_a_feature_that_tells_no_class_are_noticed() -> None:
         found = random_labels_test(rows, scores_of(rows, known), known)
         noticed += found.doubtful
         assert ("do not look like a random draw" in found.sentence) == found.doubtful
-    assert noticed >= 5
+    assert noticed >= 3  # of 6; see the sentence about silence in the docstring
 
 
 def test_overlap_alone_is_no_alarm() -> None:
