@@ -26,6 +26,10 @@ Preference = Literal["random", "clear", "border", "feature"]
 FEWEST_ROWS = 8  # of each kind among the likely positives, to say anything
 LIKELY = 0.6  # the part of the labelled rows that counts as clearly positive
 HARDLY_BENDING, BENDING = 1.0, 0.5  # penalties of the two lines, in units of the variance of a feature
+LIKELY_IN_GROUP = 0.9  # the same where U falls into two groups
+FAR_APART, NEARLY_ALL = 3.2, 0.9  # standard deviations between the groups; likely positives in the upper one
+SURE_SIGMAS, CLEAR_AUC = 3.0, 0.6
+MOST_ROWS = 20_000  # of which the groups are found
 NEGATIVES_SHOW = 0.4  # how far above 1/2 the AUC comes if all unlabelled rows there are negatives
 CLEAR_SIGMAS = 1.0  # above that; random labels get there in 5 of 114 draws (benchmarks/desk_prior.py)
 MOST_COLUMNS, COMPONENTS = 300, 100
@@ -63,8 +67,10 @@ def random_labels_test(
     """Test whether the labelled rows may be a random draw of the positives, as far as that can be told.
 
     A line that is held back finds the rows that are most clearly positive, another one is trained there to tell
-    labelled rows from the others; both judge a row without having seen it. `scores` are out-of-fold scores of P
-    against U, from which the prior is told if it is not given (what `prior_from_scores` found). Silence is no proof.
+    labelled rows from the others; both judge a row without having seen it. How many of the others are negatives is
+    told by the prior, and where U falls into two groups that lie far apart, by these as well. `scores` are
+    out-of-fold scores of P against U, from which the prior is told if it is not given (what `prior_from_scores`
+    found). Silence is no proof: where classes overlap hardly any preference can be noticed.
 
     >>> rng = np.random.default_rng(0)
     >>> truth = np.arange(2000) < 600
@@ -78,26 +84,29 @@ def random_labels_test(
     rows = _described(features, len(known))
     share = prior if prior is not None else prior_from_scores(values, known, scenario=scenario)
     line = held_out_line(rows, known, HARDLY_BENDING)
-    likely = line >= np.quantile(line[known], 1 - LIKELY)
-    inside = int((likely & known).sum()), int((likely & ~known).sum())
-    if min(inside) < FEWEST_ROWS:
+    first = _look(rows, known, line >= np.quantile(line[known], 1 - LIKELY))
+    looks = []
+    if first.tells:
+        per_share = (~known).sum() / known.sum() * first.labelled / first.unlabelled
+        low, high, best = (
+            float(min(one * per_share, 1.0)) for one in (*share.among_unlabelled_interval, share.among_unlabelled)
+        )
+        looks.append(first.compared(best, NEGATIVES_SHOW * (high - low) / 3.92, CLEAR_SIGMAS))
+    wider = line >= np.quantile(line[known], 1 - LIKELY_IN_GROUP)
+    positive = _share_by_groups(line, known, wider)
+    if positive is not None and (second := _look(rows, known, wider)).tells:
+        found = second.compared(positive, 0.0, SURE_SIGMAS)
+        looks.append(found._replace(doubtful=found.doubtful and second.auc > CLEAR_AUC))
+    if not looks:
         return LabelTest(
             False,
             None,
             None,
             None,
-            f"whether the labelled positives are a random draw of all positives cannot be told: only {inside[0]} "
-            f"labelled and {inside[1]} unlabelled rows are clearly positive, {FEWEST_ROWS} of each are needed",
+            f"whether the labelled positives are a random draw of all positives cannot be told: only {first.labelled} "
+            f"labelled and {first.unlabelled} unlabelled rows are clearly positive, {FEWEST_ROWS} of each are needed",
         )
-    told = held_out_line(rows[likely], known[likely], BENDING)
-    auc, drawn = auc_against_unlabelled(told[known[likely]], told[~known[likely]])
-    per_share = (~known).sum() * inside[0] / known.sum() / inside[1]  # unlabelled rows there that a share explains
-    low, high, best = (
-        float(min(one * per_share, 1.0)) for one in (*share.among_unlabelled_interval, share.among_unlabelled)
-    )
-    expected = 0.5 + NEGATIVES_SHOW * (1 - best)
-    error = float(np.hypot(drawn, NEGATIVES_SHOW * (high - low) / 3.92))
-    doubtful = auc - expected > CLEAR_SIGMAS * error
+    auc, expected, error, doubtful = next((look for look in looks if look.doubtful), looks[0])
     if doubtful:
         sentence = (
             f"the labelled positives do not look like a random draw of the positives: a line tells them from "
@@ -111,6 +120,59 @@ def random_labels_test(
             "positives of which hardly any is labelled look like negatives and cannot be noticed"
         )
     return LabelTest(bool(doubtful), auc, expected, error, sentence)
+
+
+class _Compared(NamedTuple):
+    auc: float
+    expected: float
+    error: float
+    doubtful: bool
+
+
+class _Look(NamedTuple):
+    """How many rows of both kinds there are among the likely positives, and how well a line tells them apart there."""
+
+    labelled: int
+    unlabelled: int
+    auc: float = 0.5
+    error: float = 1.0
+
+    @property
+    def tells(self) -> bool:
+        return min(self.labelled, self.unlabelled) >= FEWEST_ROWS
+
+    def compared(self, positive: float, doubt: float, sigmas: float) -> _Compared:
+        """With what the negatives account for, if this part of the unlabelled rows there is positive."""
+        expected, error = 0.5 + NEGATIVES_SHOW * (1 - positive), float(np.hypot(self.error, doubt))
+        return _Compared(self.auc, expected, error, bool(self.auc - expected > sigmas * error))
+
+
+def _look(rows: Floats, labelled: Flags, likely: Flags) -> _Look:
+    counts = int((likely & labelled).sum()), int((likely & ~labelled).sum())
+    if min(counts) < FEWEST_ROWS:
+        return _Look(*counts)
+    told, known = held_out_line(rows[likely], labelled[likely], BENDING), labelled[likely]
+    return _Look(*counts, *auc_against_unlabelled(told[known], told[~known]))
+
+
+def _share_by_groups(line: Floats, labelled: Flags, likely: Flags) -> float | None:
+    """The part of the likely positives in U that belongs to the upper one of two groups which lie far apart in U.
+
+    Labels play no part in it, so that a preference cannot spoil it as it spoils the prior. Nothing where U does not
+    fall into two such groups, or where the likely positives are not nearly all in the upper one.
+    """
+    from sklearn.mixture import GaussianMixture
+
+    pool = line[~labelled]
+    if (likely & ~labelled).sum() < FEWEST_ROWS or pool.std() == 0:
+        return None
+    if len(pool) > MOST_ROWS:
+        pool = np.random.default_rng(0).choice(pool, MOST_ROWS, replace=False)
+    groups = GaussianMixture(2, random_state=0).fit(pool[:, None])
+    upper = int(groups.means_[:, 0].argmax())
+    apart = float(np.ptp(groups.means_) / np.sqrt(groups.covariances_.mean()))
+    positive = float(groups.predict_proba(line[likely & ~labelled][:, None])[:, upper].mean())
+    return positive if apart > FAR_APART and positive > NEARLY_ALL else None
 
 
 def held_out_line(rows: Floats, labelled: Flags, penalty: float) -> Floats:
