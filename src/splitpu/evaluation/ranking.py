@@ -1,0 +1,278 @@
+"""How well scores rank rows, from P, U and the prior: AUC, average precision, and what the top of the list holds.
+
+Every figure follows from two curves, the parts of the positives and of the negatives above each score. The first is
+read off the labelled rows, the second is what U holds beyond its share of positives. Drawing rows again and drawing
+the share from what is known of it gives the intervals, so the doubt about the prior is in all of them. Scores must
+come from models that did not see the row, or all figures flatter.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.data.priors import check_interval, check_prior_of_sample
+from splitpu.errors import InputError
+from splitpu.evaluation.monotone import monotone_spread
+from splitpu.prior.from_scores import ScoredPrior, checked_rows, in_population
+from splitpu.seeds import checked_seed
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+MOST_CELLS = 300
+DRAWS = 200
+RARE = 0.1  # below this share of positives ranking figures say more than accuracy
+_CURVE = np.linspace(0.0, 1.0, 51)
+_ALARMS = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 300)])
+_QUANTILES = (0.025, 0.975)
+_SURE = 1e-6
+
+
+class RankFigure(NamedTuple):
+    """A figure with its 95 % interval, and what calling every row negative (or any random order) would get."""
+
+    value: float
+    low: float
+    high: float
+    always_negative: float
+
+
+class Curve(NamedTuple):
+    """Points of a curve and the 95 % band of its height."""
+
+    across: Floats
+    height: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class RankingFigures:
+    """What P, U and the prior tell of an order of rows."""
+
+    figures: dict[str, RankFigure]  # roc_auc, average_precision, accuracy, f1 (at the prior), precision@k, ...
+    precision_recall: Curve  # recall across, precision up
+    roc: Curve  # false positive rate across, recall up
+    prior: float
+    positives: int
+    unlabelled: int
+
+    @property
+    def leading(self) -> tuple[str, ...]:
+        """The names in the order in which they tell most: where positives are rare, those of the ranking first."""
+        last = ("accuracy", "f1") if self.prior < RARE else ()
+        first = () if last else ("roc_auc", "accuracy", "f1")
+        others = tuple(name for name in self.figures if name not in first + last)
+        return first + others + last
+
+    def __getitem__(self, name: str) -> RankFigure:
+        return self.figures[name]
+
+
+class _Draw(NamedTuple):
+    """One possible truth: the part of the positives found at each false positive rate of `_ALARMS`."""
+
+    recall: Floats
+    called: Floats  # share of the population above
+    prior: float
+    auc: float
+
+
+def ranking_figures(
+    scores: npt.ArrayLike,
+    labelled: npt.ArrayLike,
+    prior: "ScoredPrior | float",
+    *,
+    prior_interval: tuple[float, float] | None = None,
+    scenario: Scenario = "single-training-set",
+    at: Sequence[int] = (),
+    seed: int = 0,
+) -> RankingFigures:
+    """Figures of an order of rows without a single negative label.
+
+    `prior` is what `prior_from_scores` found, or a number with its 95 % interval. `at` are lengths of the list that
+    is looked through, counted in rows of the population (P and U together, or U alone in case-control data); without
+    it they are a half, one and two times as many rows as there should be positives. The figures are `roc_auc`,
+    `average_precision`, and for each length k `precision@k`, `recall@k`, `lift@k` (how many times more positives than
+    in a list at random) and `enrichment@k` (the same as a share of what the best order would get); `accuracy` and
+    `f1` are those of calling as many rows positive as there should be.
+
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.arange(4000) < 200
+    >>> scores = rng.normal(size=4000) + 2.0 * truth
+    >>> found = ranking_figures(scores, np.arange(4000) < 80, 0.05, prior_interval=(0.04, 0.06), at=[100])
+    >>> found["roc_auc"].low < 0.921 < found["roc_auc"].high, found["average_precision"].always_negative
+    (True, 0.05)
+    """
+    values, known = checked_rows(scores, labelled)
+    positives, others = int(known.sum()), int((~known).sum())
+    rows = positives + others if scenario == "single-training-set" else others
+    rng = np.random.default_rng(checked_seed(seed))
+    value, shares = _shares(prior, prior_interval, (positives, others, scenario), rng)
+    lengths = _lengths(at, rows, value)
+    cells = _cells(values, known)
+    leans = np.concatenate([[0.5], rng.random(DRAWS)])
+    drawn = [
+        _drawn(weights, share, in_population(share, positives, others, scenario), lean)
+        for weights, share, lean in zip(_weightings(cells, rng), shares.tolist(), leans.tolist(), strict=True)
+    ]
+    tables = [_figures_of(one, lengths, rows) for one in drawn]
+    figures = {
+        name: _interval([table[name] for table in tables], _without(name, value, lengths, rows)) for name in tables[0]
+    }
+    for name in ("roc_auc", "average_precision"):
+        if 1 - figures[name].value < 1 / positives:  # so few labelled rows cannot tell this from a faultless order
+            figures[name] = figures[name]._replace(high=1.0)
+    return RankingFigures(
+        figures,
+        precision_recall=_band([_precisions(one) for one in drawn]),
+        roc=_band([np.interp(_CURVE, _ALARMS, one.recall) for one in drawn]),
+        prior=value,
+        positives=positives,
+        unlabelled=others,
+    )
+
+
+def corrected_auc(against_unlabelled: float, share: float) -> float:
+    """The AUC of positives against negatives behind an AUC of P against U that holds a share of positives.
+
+    Unlabelled positives rank as high as labelled ones: against them the AUC is 1/2.
+
+    >>> corrected_auc(0.8, 0.25)
+    0.9
+    """
+    if not 0 <= share < 1:
+        raise InputError(f"share={share:g} is not a share of positives among U: give a number from 0 to below 1")
+    return (against_unlabelled - share / 2) / (1 - share)
+
+
+def _shares(
+    prior: "ScoredPrior | float",
+    interval: tuple[float, float] | None,
+    sample: tuple[int, int, Scenario],
+    rng: np.random.Generator,
+) -> tuple[float, Floats]:
+    """The prior in the population, and shares of positives among U: the best one first, then as many draws."""
+    positives, others, scenario = sample
+    if isinstance(prior, ScoredPrior):
+        if interval is not None:
+            raise InputError("prior_interval is given beside a prior that has its own: leave one of them out")
+        shares = np.concatenate([[prior.among_unlabelled], prior.draws(DRAWS, rng)])
+        return prior.value, np.clip(shares, 0.0, 1 - _SURE)
+    value = check_prior_of_sample(prior, positives, others, scenario)
+    low, high = check_interval(interval, value) if interval is not None else (value, value)
+    normal = rng.normal(size=DRAWS)
+    drawn = value + np.where(normal < 0, value - low, high - value) * normal / 1.96  # the interval may be lopsided
+    drawn = np.concatenate([[value], drawn])
+    if scenario == "single-training-set":
+        drawn = (drawn * (positives + others) - positives) / others
+    return value, np.clip(drawn, 0.0, 1 - _SURE)
+
+
+def _lengths(at: Sequence[int], rows: int, prior: float) -> tuple[int, ...]:
+    if not len(at):
+        expected = prior * rows
+        return tuple(dict.fromkeys(min(max(round(part * expected), 1), rows) for part in (0.5, 1.0, 2.0)))
+    for length in at:
+        if isinstance(length, bool) or int(length) != length or not 1 <= length <= rows:
+            raise InputError(f"at holds {length!r}: give lengths of lists in rows, from 1 to {rows}")
+    return tuple(dict.fromkeys(int(length) for length in at))
+
+
+def _cells(scores: Floats, labelled: Flags) -> tuple[Floats, Floats]:
+    """How many labelled and unlabelled rows lie in cells of scores, the lowest first; fine at the top."""
+    rows = len(scores)
+    ordered = np.sort(scores)
+    ranks = np.concatenate([np.geomspace(1, rows, MOST_CELLS // 2), np.linspace(1, rows, MOST_CELLS // 2)])
+    ends = np.unique(ordered[rows - np.unique(np.clip(np.round(ranks).astype(np.int64), 1, rows))])
+    counts = [
+        np.bincount(np.searchsorted(ends, scores[kind], "right"), minlength=len(ends) + 1).astype(np.float64)
+        for kind in (labelled, ~labelled)
+    ]
+    seen = counts[0] + counts[1] > 0
+    return counts[0][seen], counts[1][seen]
+
+
+def _weightings(cells: tuple[Floats, Floats], rng: np.random.Generator) -> list[tuple[Floats, Floats]]:
+    """The counts themselves, then the rows weighed at random (the Bayesian bootstrap).
+
+    One more labelled row is thought of, spread over all cells: even 20 of 20 at the top leave room for a missed one.
+    """
+    positive, unlabelled = cells
+    thought = positive + (positive + unlabelled) / (positive + unlabelled).sum()
+    drawn = zip(
+        rng.standard_gamma(np.tile(thought, (DRAWS, 1))),
+        rng.standard_gamma(np.tile(unlabelled, (DRAWS, 1))),
+        strict=True,
+    )
+    return [cells, *drawn]
+
+
+def _drawn(cells: tuple[Floats, Floats], share: float, prior: float, lean: float) -> _Draw:
+    """Both curves for one weighting of the rows and one share; `lean` is how much the second reading counts.
+
+    Counting alone is unbiased, which is why the AUC comes from it, but wild at the top of the list. So the curves are
+    the mean of two steadier readings: the share of positives rises with the score, which flatters where labels are
+    few, and the bell curves that have this AUC, which flatter where a few negatives look like positives.
+    """
+    from scipy.special import ndtr, ndtri
+
+    of_positive, of_unlabelled = (counts / counts.sum() for counts in cells)
+    against = float(of_positive @ (np.cumsum(of_unlabelled) - of_unlabelled / 2))
+    auc = float(np.clip(corrected_auc(against, share), 0.0, 1.0))
+    spread = monotone_spread(*cells, max(share, _SURE))
+    rising, alarmed = (np.concatenate([[0.0], np.cumsum(part[::-1])]) for part in spread)
+    distance = np.sqrt(2) * ndtri(np.clip(auc, _SURE, 1 - _SURE))
+    bells = ndtr(distance + ndtri(_ALARMS[1:]))
+    recall = (1 - lean) * np.interp(_ALARMS[1:], alarmed, rising) + lean * bells
+    recall = np.maximum.accumulate(np.concatenate([[0.0], recall]))
+    return _Draw(recall, prior * recall + (1 - prior) * _ALARMS, prior, auc)
+
+
+def _figures_of(draw: _Draw, lengths: tuple[int, ...], rows: int) -> dict[str, float]:
+    hits = draw.prior * draw.recall
+    precision = hits[1:] / np.maximum(draw.called[1:], _SURE / rows)
+    found = {"roc_auc": draw.auc, "average_precision": float(np.diff(draw.recall) @ precision)}
+    for length in lengths:
+        part = length / rows
+        recall = float(np.interp(part, draw.called, draw.recall))
+        right = min(recall * draw.prior / part, 1.0)
+        found[f"precision@{length}"], found[f"recall@{length}"] = right, recall
+        found[f"lift@{length}"] = right / max(draw.prior, _SURE)
+        found[f"enrichment@{length}"] = right * part / max(min(draw.prior, part), _SURE)
+    recall = float(np.interp(draw.prior, draw.called, draw.recall))
+    found["accuracy"] = 1 - 2 * draw.prior * (1 - recall)  # as many alarms as misses where as many are called as are
+    found["f1"] = recall
+    return found
+
+
+def _without(name: str, prior: float, lengths: tuple[int, ...], rows: int) -> float:
+    """What a model that calls every row negative gets: of a ranking, what a random order gets on average."""
+    fixed = {"roc_auc": 0.5, "average_precision": prior, "accuracy": 1 - prior, "f1": 0.0}
+    if name in fixed:
+        return fixed[name]
+    kind, _, length = name.partition("@")
+    part = int(length) / rows
+    return {"precision": prior, "recall": part, "lift": 1.0, "enrichment": max(prior, part)}[kind]
+
+
+def _precisions(draw: _Draw) -> Floats:
+    recalls = np.maximum(_CURVE, 1e-3)
+    called = np.interp(recalls, draw.recall, draw.called)
+    return np.clip(draw.prior * recalls / np.maximum(called, 1e-12), 0.0, 1.0)
+
+
+def _interval(values: list[float], always_negative: float) -> RankFigure:
+    """The draws around the estimate, widened so that it holds the estimate itself."""
+    low, high = np.quantile(values[1:], _QUANTILES)
+    value = values[0]
+    return RankFigure(value, float(min(low, value)), float(max(high, value)), always_negative)
+
+
+def _band(heights: list[Floats]) -> Curve:
+    low, high = np.quantile(np.stack(heights[1:]), _QUANTILES, axis=0)
+    return Curve(_CURVE.copy(), heights[0], np.minimum(low, heights[0]), np.maximum(high, heights[0]))

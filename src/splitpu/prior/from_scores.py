@@ -1,0 +1,271 @@
+"""The prior from scores of P against U: right for rare positives too, and "at most" where the data say no more.
+
+P and U alone fix only an upper bound of the share of positives: the largest share of U that can look exactly like P.
+Where classes overlap the truth lies below it, and for rare positives far below, so estimators of the bound are wrong
+by a factor there. What helps is the shape of the whole curve of P against U. Here one rising transform of the scores
+is assumed under which positives and negatives are normal with (nearly) equal spread, so that U is a mixture of the
+two; the share, the distance and the spread are then weighed by how well they explain the order in which labelled and
+unlabelled rows come. Only the order of the scores is used, never their scale.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.data.priors import check_scenario
+from splitpu.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+FEWEST_POSITIVES, FEWEST_UNLABELLED = 5, 20
+LOWEST_SHARE, HIGHEST_SHARE = 2e-4, 0.98
+NOTHING_LEFT = 0.15  # fewer hidden positives than this share of the labelled ones: practically all are labelled
+_CONFIDENCE = (0.025, 0.975)
+_LATENT = np.linspace(12.0, -6.0, 700)  # from the highest score to the lowest
+_DISTANCES = (0.05, 6.5)
+_SPREADS = np.array([-0.15, 0.0, 0.15])  # logarithms: positives against negatives
+_COARSE, _FINE = (26, 46), (34, 70)  # distances and shares that are tried
+_WORTH_A_LOOK = 14.0  # in units of log likelihood below the best
+_NOT_EXCLUDED = 1.92  # the same, for a 95 % statement about one number
+
+
+class Beliefs(NamedTuple):
+    """What is thought likely before a row is seen, fitted on development tables (see benchmarks/desk_prior.py)."""
+
+    per_distance: float = 1.2  # how much less likely a distance one larger is, as a logarithm
+    power: float = 0.5  # the share is as likely as this power of it, on the scale of its log odds
+    spread: float = 0.1  # of the logarithm of the ratio of spreads
+    trust: float = 0.85  # how much of the log likelihood is believed: the model is not quite right
+    above: float = 0.08  # by how much the log odds come out too high on average
+    doubt: float = 0.1  # standard error of the log odds that no row shows
+
+
+@dataclass(frozen=True)
+class ScoredPrior:
+    """The share of positives as P and U tell it."""
+
+    value: float  # share of positives in the population
+    interval: tuple[float, float]  # 95 %
+    among_unlabelled: float  # share of positives among the unlabelled rows
+    among_unlabelled_interval: tuple[float, float]
+    bound: float  # no larger share fits, whatever the shape of the scores (97.5 %); of the population
+    at_most: bool  # only the upper end of the interval is known
+    all_labelled: bool  # practically no positive is left among the unlabelled rows
+    sentence: str  # what a user should know
+    shares: Floats  # possible shares among the unlabelled rows and how likely each is
+    weights: Floats
+
+    def draws(self, count: int, rng: np.random.Generator) -> Floats:
+        """Random shares of positives among the unlabelled rows, as likely as the data make them."""
+        cumulated = np.cumsum(self.weights)
+        drawn: Floats = np.interp(rng.random(count), cumulated / cumulated[-1], self.shares)
+        return drawn
+
+
+class Counts(NamedTuple):
+    """How many labelled and unlabelled rows lie in each stretch of scores, the highest first."""
+
+    labelled: Floats
+    unlabelled: Floats
+
+
+def prior_from_scores(
+    scores: npt.ArrayLike,
+    labelled: npt.ArrayLike,
+    *,
+    scenario: Scenario = "single-training-set",
+    beliefs: Beliefs | None = None,
+) -> ScoredPrior:
+    """Estimate the share of positives in the population from out-of-fold scores of all rows.
+
+    The scores must come from models that did not see the row, and a higher score must mean more like a labelled row.
+    In a single training set the labelled rows belong to the population, in case-control data U alone is its sample.
+
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.arange(5000) < 150
+    >>> scores = rng.normal(size=5000) + 3.0 * truth
+    >>> found = prior_from_scores(scores, np.arange(5000) < 60)
+    >>> found.interval[0] < 0.03 < found.interval[1], found.at_most
+    (True, False)
+    """
+    values, known = checked_rows(scores, labelled)
+    check_scenario(scenario)
+    counts = counted(values, known)
+    positives, others = int(known.sum()), int((~known).sum())
+    shares, weights, excludes_nothing = posterior(counts, beliefs or Beliefs())
+    cumulated = np.cumsum(weights)
+    low, middle, high = (float(np.interp(part, cumulated, shares)) for part in (_CONFIDENCE[0], 0.5, _CONFIDENCE[1]))
+    low = 0.0 if excludes_nothing else low
+    bound = share_bound(values[known], values[~known])
+    all_labelled = scenario == "single-training-set" and high * others < max(NOTHING_LEFT * positives, 1.0)
+    value, lowest, highest, most = (
+        in_population(one, positives, others, scenario) for one in (middle, low, high, max(bound, middle))
+    )
+    found = ScoredPrior(
+        value, (lowest, highest), middle, (low, high), most, excludes_nothing, all_labelled, "", shares, weights
+    )
+    return ScoredPrior(**{**found.__dict__, "sentence": _sentence(found, positives)})
+
+
+def in_population(share: float, positives: int, unlabelled: int, scenario: Scenario) -> float:
+    """The prior that a share of positives among the unlabelled rows means.
+
+    >>> in_population(0.5, 2, 8, "single-training-set"), in_population(0.5, 2, 8, "case-control")
+    (0.6, 0.5)
+    """
+    if scenario == "case-control":
+        return share
+    return (share * unlabelled + positives) / (positives + unlabelled)
+
+
+def checked_rows(scores: npt.ArrayLike, labelled: npt.ArrayLike) -> tuple[Floats, Flags]:
+    """Scores and marks of the same rows, enough of both kinds, or an error that says what is wrong."""
+    values, known = np.asarray(scores, dtype=np.float64), np.asarray(labelled)
+    if values.ndim != 1 or known.shape != values.shape:
+        raise InputError(
+            f"scores of shape {values.shape} and labelled of shape {known.shape} do not fit: give one score and one "
+            "mark (labelled or not) for every row"
+        )
+    if known.dtype != np.bool_:
+        if not np.isin(known, (0, 1)).all():
+            raise InputError("labelled must hold True or False (or 1 and 0) for every row: mark the labelled positives")
+        known = known.astype(np.bool_)
+    if not np.isfinite(values).all():
+        raise InputError(
+            f"{int((~np.isfinite(values)).sum())} of the scores are no finite numbers: leave those rows out or repair "
+            "the model that made them"
+        )
+    for count, fewest, what in (
+        (int(known.sum()), FEWEST_POSITIVES, "labelled"),
+        (int((~known).sum()), FEWEST_UNLABELLED, "unlabelled"),
+    ):
+        if count < fewest:
+            raise InputError(
+                f"labelled marks the rows so that {count} are {what}, too few to tell anything: at least {fewest} are "
+                "needed"
+            )
+    return values, known
+
+
+def counted(scores: Floats, labelled: Flags) -> Counts:
+    """Count both kinds in stretches that are short at the top, where positives are, and long at the bottom.
+
+    The ends follow the order of all rows together, whoever is labelled, so that they favour neither kind.
+    """
+    rows, positives = len(scores), int(labelled.sum())
+    ranks = np.concatenate([np.geomspace(max(4.0, 0.05 * positives), rows / 2, 25), np.linspace(0.5, 0.95, 6) * rows])
+    ranks = np.unique(np.round(ranks).astype(np.int64))
+    ends = np.unique(np.sort(scores)[::-1][ranks[(ranks > 0) & (ranks < rows)]])[::-1]
+    above = [
+        np.append(len(kind) - np.searchsorted(np.sort(kind), ends, "right"), len(kind))
+        for kind in (scores[labelled], scores[~labelled])
+    ]
+    inside = [np.diff(one, prepend=0).astype(np.float64) for one in above]
+    seen = inside[0] + inside[1] > 0
+    return Counts(inside[0][seen], inside[1][seen])
+
+
+def posterior(counts: Counts, beliefs: Beliefs) -> tuple[Floats, Floats, bool]:
+    """Shares of positives among the unlabelled rows, how likely each is, and whether none at all is possible, too."""
+    lowest, highest = _log_odds(np.array([LOWEST_SHARE, HIGHEST_SHARE]))
+    distances, odds = np.linspace(*_DISTANCES, _COARSE[0]), np.linspace(lowest, highest, _COARSE[1])
+    rough, likelihood = _weighed(counts, distances, odds, beliefs)
+    none = _log_likelihood(counts, distances, np.array([0.0]), _SPREADS)
+    near = rough > rough.max() - _WORTH_A_LOOK
+    ranges = [
+        (grid[max(found[0] - 1, 0)], grid[min(found[-1] + 1, len(grid) - 1)])
+        for grid, found in ((distances, np.flatnonzero(near.any((1, 2)))), (odds, np.flatnonzero(near.any((0, 1)))))
+    ]
+    distances, odds = np.linspace(*ranges[0], _FINE[0]), np.linspace(*ranges[1], _FINE[1])
+    fine, finer = _weighed(counts, distances, odds, beliefs)
+    best = max(float(likelihood.max()), float(finer.max()))
+    none_now = max(float(none.max()), float(_log_likelihood(counts, distances, np.array([0.0]), _SPREADS).max()))
+    weights = np.exp(fine - fine.max()).sum((0, 1))
+    wider = np.linspace(odds[0] - 4 * beliefs.doubt - beliefs.above, odds[-1] + 4 * beliefs.doubt, 3 * len(odds))
+    kernel = np.exp(-0.5 * ((wider[:, None] - odds + beliefs.above) / max(beliefs.doubt, 1e-3)) ** 2)
+    blurred = kernel @ weights
+    shares: Floats = 1 / (1 + np.exp(-wider))
+    return shares, blurred / blurred.sum(), best - none_now < _NOT_EXCLUDED
+
+
+def share_bound(positive: Floats, unlabelled: Floats, miss: float = 0.025) -> float:
+    """The share of U that looks like P is at most this, but for a probability of `miss`; no shape is assumed.
+
+    Above any score there lie at least share * (part of P above it) of all unlabelled rows. The parts above a few
+    scores of labelled rows are known up to exact binomial limits, and the least of the quotients is the bound.
+
+    >>> round(share_bound(np.arange(90.0, 100.0), np.arange(100.0)), 2)
+    0.4
+    """
+    from scipy.stats import beta
+
+    ordered, pool = np.sort(positive)[::-1], np.sort(unlabelled)
+    ranks = np.unique(np.ceil(len(ordered) * np.array([0.15, 0.25, 0.4, 0.6, 0.8, 1.0])).astype(np.int64))
+    each = miss / (2 * len(ranks))
+    above = len(pool) - np.searchsorted(pool, ordered[ranks - 1], "left")
+    most = np.where(above < len(pool), beta.ppf(1 - each, above + 1, np.maximum(len(pool) - above, 1e-9)), 1.0)
+    least = beta.ppf(each, ranks, len(ordered) - ranks + 1)
+    return float(min((most / least).min(), 1.0))
+
+
+def _weighed(counts: Counts, distances: Floats, odds: Floats, beliefs: Beliefs) -> tuple[Floats, Floats]:
+    """Log posterior and log likelihood of every distance, spread and share."""
+    shares = 1 / (1 + np.exp(-odds))
+    likelihood = _log_likelihood(counts, distances, shares, _SPREADS)
+    before = (
+        -beliefs.per_distance * distances[:, None, None]
+        - 0.5 * (_SPREADS[:, None] / max(beliefs.spread, 1e-3)) ** 2
+        + beliefs.power * np.log(shares)
+        + 0.5 * np.log1p(-shares)
+    )
+    return beliefs.trust * likelihood + before, likelihood
+
+
+def _log_likelihood(counts: Counts, distances: Floats, shares: Floats, spreads: Floats) -> Floats:
+    """Of the order in which labelled and unlabelled rows come, for every distance, spread and share.
+
+    Given how many rows there are in a stretch of scores, each is labelled with the probability that the model says.
+    """
+    from scipy.special import ndtr
+
+    rows = float(counts.labelled.sum() + counts.unlabelled.sum())
+    known = float(counts.labelled.sum()) / rows
+    reached = np.cumsum(counts.labelled + counts.unlabelled) / rows
+    lengths = np.diff(reached, prepend=0.0)
+    negative = ndtr(-_LATENT)
+    drawn = np.empty((len(distances), len(spreads), len(shares), len(reached)))
+    for at, distance in enumerate(distances):
+        for which, spread in enumerate(np.exp(spreads)):
+            positive = ndtr((distance - _LATENT) / spread)
+            for number, share in enumerate(shares):
+                of_positives = known + (1 - known) * share
+                pooled = of_positives * positive + (1 - of_positives) * negative
+                drawn[at, which, number] = np.interp(reached, pooled, positive)
+    drawn[..., -1] = 1.0
+    chance = np.clip(known * np.diff(drawn, axis=-1, prepend=0.0) / lengths, 1e-9, 1 - 1e-9)
+    likelihood: Floats = np.log(chance) @ counts.labelled + np.log1p(-chance) @ counts.unlabelled
+    return likelihood
+
+
+def _log_odds(share: Floats) -> Floats:
+    odds: Floats = np.log(share / (1 - share))
+    return odds
+
+
+def _sentence(found: ScoredPrior, positives: int) -> str:
+    low, high = found.interval
+    if found.all_labelled:
+        return (
+            f"practically every positive is labelled already: the {positives} labelled rows are {low:.2g} of all rows, "
+            f"and at most {high:.2g} are positive, so the unlabelled rows may be taken for negatives"
+        )
+    if found.at_most:
+        return (
+            f"at most {high:.2g} of the rows are positive ({found.value:.2g} is the best guess); how many fewer these "
+            "scores do not say, because classes overlap or too few positives are labelled"
+        )
+    return f"{found.value:.2g} of the rows are positive ({low:.2g} to {high:.2g})"

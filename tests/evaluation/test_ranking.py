@@ -1,0 +1,132 @@
+"""Ranking figures without negatives, against the figures that the truth gives."""
+
+import numpy as np
+import pytest
+
+from splitpu.errors import InputError
+from splitpu.evaluation.ranking import RankingFigures, corrected_auc, ranking_figures
+from splitpu.prior.from_scores import prior_from_scores
+
+
+def drawn(rows: int, prior: float, distance: float, labelled: int, seed: int) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(seed)
+    truth = np.arange(rows) < round(prior * rows)
+    known = np.zeros(rows, dtype=bool)
+    known[rng.choice(int(truth.sum()), labelled, replace=False)] = True
+    return rng.normal(size=rows) + distance * truth, known, truth
+
+
+def true_auc(scores: np.ndarray, truth: np.ndarray) -> float:
+    above = scores[truth][:, None] > scores[~truth][None]
+    return float(above.mean())
+
+
+def true_average_precision(scores: np.ndarray, truth: np.ndarray) -> float:
+    ordered = truth[np.argsort(-scores)]
+    return float((np.cumsum(ordered) / np.arange(1, len(ordered) + 1))[ordered].mean())
+
+
+def test_the_correction_is_the_one_that_pairs_of_rows_give() -> None:
+    """Of all pairs of P and U, those with an unlabelled positive are right half of the time."""
+    rng = np.random.default_rng(0)
+    positive, hidden, negative = rng.normal(1, 1, 300), rng.normal(1, 1, 100), rng.normal(-1, 1, 300)
+    hidden = np.sort(np.concatenate([positive[:50], positive[:50] + 1e-12]))  # ranks like P, as far as it can
+    pairs = positive[:, None] > np.concatenate([hidden, negative])[None]
+    against_negatives = (positive[:, None] > negative[None]).mean()
+    assert corrected_auc(float(pairs.mean()), 0.25) == pytest.approx(against_negatives, abs=0.03)
+    assert corrected_auc(0.5 * 0.25 + 0.75 * 0.9, 0.25) == pytest.approx(0.9)
+    with pytest.raises(InputError, match="share"):
+        corrected_auc(0.8, 1.0)
+
+
+@pytest.mark.parametrize(("prior", "distance", "labelled"), [(0.02, 2.0, 60), (0.1, 2.5, 150), (0.4, 1.5, 300)])
+def test_figures_lie_near_those_of_the_truth(prior: float, distance: float, labelled: int) -> None:
+    held, errors = [], []
+    for seed in range(3):
+        scores, known, truth = drawn(3000, prior, distance, labelled if prior > 0.02 else 40, seed)
+        length = round(3000 * prior)
+        found = ranking_figures(scores, known, prior, prior_interval=(0.8 * prior, 1.2 * prior), at=[length], seed=seed)
+        top = truth[np.argsort(-scores)[:length]]
+        for name, right in (
+            ("roc_auc", true_auc(scores, truth)),
+            ("average_precision", true_average_precision(scores, truth)),
+            (f"precision@{length}", top.mean()),
+            (f"recall@{length}", top.sum() / truth.sum()),
+            (f"lift@{length}", top.mean() / prior),
+            (f"enrichment@{length}", top.sum() / length),
+            ("f1", 2 * top.sum() / (length + truth.sum())),
+            ("accuracy", 1 - 2 * (length - top.sum()) / 3000),
+        ):
+            figure = found[name]
+            assert figure.low <= figure.value <= figure.high
+            held.append(figure.low <= right <= figure.high)
+        errors.append(abs(found["roc_auc"].value - true_auc(scores, truth)))
+    assert np.mean(held) > 0.8 and np.mean(errors) < 0.05
+
+
+def test_the_doubt_about_the_prior_widens_every_interval() -> None:
+    scores, known, _ = drawn(2000, 0.3, 1.5, 200, 0)
+    sure = ranking_figures(scores, known, 0.3, at=[300])
+    unsure = ranking_figures(scores, known, 0.3, prior_interval=(0.15, 0.45), at=[300])
+    for name in ("roc_auc", "average_precision", "precision@300", "recall@300", "f1"):
+        assert unsure[name].high - unsure[name].low > sure[name].high - sure[name].low
+        assert unsure[name].value == sure[name].value
+
+
+def test_an_estimated_prior_brings_its_own_doubt() -> None:
+    scores, known, truth = drawn(3000, 0.2, 2.0, 150, 1)
+    prior = prior_from_scores(scores, known)
+    found = ranking_figures(scores, known, prior)
+    assert found["roc_auc"].low < true_auc(scores, truth) < found["roc_auc"].high
+    assert found.prior == prior.value
+    with pytest.raises(InputError, match="prior_interval"):
+        ranking_figures(scores, known, prior, prior_interval=(0.1, 0.3))
+
+
+def test_curves_begin_and_end_where_they_must() -> None:
+    scores, known, _ = drawn(2000, 0.2, 2.0, 150, 2)
+    found = ranking_figures(scores, known, 0.2)
+    assert found.roc.height[0] == 0 and found.roc.height[-1] == pytest.approx(1)
+    assert (np.diff(found.roc.height) >= -1e-12).all()
+    assert found.precision_recall.height[-1] == pytest.approx(0.2, abs=0.02)
+    for curve in (found.roc, found.precision_recall):
+        assert (curve.low <= curve.height).all() and (curve.height <= curve.high).all()
+
+
+def test_beside_every_figure_stands_that_of_calling_all_rows_negative() -> None:
+    scores, known, _ = drawn(2000, 0.05, 2.0, 50, 3)
+    found = ranking_figures(scores, known, 0.05, at=[40, 400])
+    beside = {name: figure.always_negative for name, figure in found.figures.items()}
+    assert beside["roc_auc"] == 0.5 and beside["average_precision"] == 0.05
+    assert beside["accuracy"] == pytest.approx(0.95) and beside["f1"] == 0
+    assert beside["precision@40"] == 0.05 and beside["recall@400"] == pytest.approx(0.2) and beside["lift@40"] == 1
+    assert beside["enrichment@400"] == pytest.approx(0.2)
+
+
+def test_where_positives_are_rare_the_ranking_leads() -> None:
+    scores, known, _ = drawn(2000, 0.05, 2.0, 50, 3)
+    rare: RankingFigures = ranking_figures(scores, known, 0.05)
+    assert rare.leading[0] == "roc_auc" and rare.leading[-2:] == ("accuracy", "f1")
+    common = ranking_figures(*drawn(2000, 0.4, 2.0, 50, 3)[:2], 0.4)
+    assert common.leading[:3] == ("roc_auc", "accuracy", "f1") and set(common.leading) == set(common.figures)
+
+
+def test_a_faultless_order_is_not_excluded_by_few_labels() -> None:
+    scores, known, truth = drawn(1000, 0.1, 8.0, 40, 4)
+    found = ranking_figures(scores, known, 0.1)
+    assert true_auc(scores, truth) == 1 and found["roc_auc"].high == 1
+
+
+def test_the_same_seed_gives_the_same_figures_and_u_alone_is_the_population_of_case_control_data() -> None:
+    scores, known, _ = drawn(1000, 0.2, 2.0, 50, 5)
+    one, same = (ranking_figures(scores, known, 0.2, seed=7) for _ in range(2))
+    assert one.figures == same.figures
+    apart = ranking_figures(scores, known, 150 / 950, scenario="case-control")
+    assert apart["average_precision"].always_negative == pytest.approx(150 / 950)
+
+
+@pytest.mark.parametrize("at", [[0], [1001], [2.5], [True]])
+def test_lengths_that_are_none_are_refused(at: list[int]) -> None:
+    scores, known, _ = drawn(1000, 0.2, 2.0, 50, 5)
+    with pytest.raises(InputError, match="at holds"):
+        ranking_figures(scores, known, 0.2, at=at)
