@@ -15,12 +15,11 @@ import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.errors import InputError
-from splitpu.evaluation.pu_metrics import auc_against_unlabelled
+from splitpu.evaluation.metrics import auc_against_unlabelled
 from splitpu.prior.from_scores import ScoredPrior, checked_rows, prior_from_scores
-from splitpu.seeds import checked_seed
+from splitpu.types import Flags, Floats
+from splitpu.utils.arrays import checked_seed
 
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 Preference = Literal["random", "clear", "border", "feature"]
 
 FEWEST_ROWS = 8  # of each kind among the likely positives, to say anything

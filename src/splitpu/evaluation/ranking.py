@@ -14,14 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
-from splitpu.data.priors import check_interval, check_prior_of_sample
+from splitpu.data.pudata import check_interval, check_prior_of_sample
 from splitpu.errors import InputError
-from splitpu.evaluation.monotone import monotone_spread
+from splitpu.evaluation.calibration import monotone_spread
 from splitpu.prior.from_scores import ScoredPrior, checked_rows, in_population
-from splitpu.seeds import checked_seed
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
+from splitpu.types import Flags, Floats
+from splitpu.utils.arrays import checked_seed
 
 MOST_CELLS = 300
 DRAWS = 200

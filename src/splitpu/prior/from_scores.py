@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
-from splitpu.data.priors import check_scenario
+from splitpu.data.pudata import check_scenario
 from splitpu.errors import InputError
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
+from splitpu.types import Flags, Floats
 
 FEWEST_POSITIVES, FEWEST_UNLABELLED = 5, 20
 LOWEST_SHARE, HIGHEST_SHARE = 2e-4, 0.98
