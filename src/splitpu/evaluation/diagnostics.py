@@ -13,7 +13,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data.pudata import PUData, check_pudata, check_scenario, check_share
 from splitpu.evaluation.metrics import among_unlabelled, auc_against_unlabelled, recall_error, share_error
 from splitpu.prior.algorithms import best_bin
-from splitpu.prior.scores import PUScores, ScoreKind, described, pu_scores
+from splitpu.prior.scores import OF_LEARNERS, PUScores, ScoreKind, described, pu_scores
 from splitpu.types import Flags, Floats
 from splitpu.utils.arrays import checked_scores, checked_seed, sklearn_seed
 
@@ -71,6 +71,8 @@ def check_random_labelling(
     if scores is None and min(there) < FEWEST_ROWS:  # too few to learn scores from, or to find enough among them
         return _cannot_be_told(*there, "are there")
     found = scores if scores is not None else pu_scores(data, seed=seed, how=how, device=device)
+    if found.how == OF_LEARNERS:
+        return _by_label_test(data, found)
     looks = [_by_scores(found), *([_by_lines(data, found, seed)] if found.how == "classical" else [])]
     telling = [look for look in looks if look.tells]
     if not telling:
@@ -89,6 +91,14 @@ def check_random_labelling(
             "hardly any is labelled look like negatives and cannot be noticed"
         )
     return LabellingCheck(look.doubtful, look.auc, look.error, verdict)
+
+
+def _by_label_test(data: PUData, found: PUScores) -> LabellingCheck:
+    """Of a table: a test that allows for the negatives among rows that score like positives, and so seldom errs."""
+    from splitpu.evaluation.label_tests import random_labels_test
+
+    told = random_labels_test(data.features[found.rows], found.plain, found.labelled, scenario=data.scenario)
+    return LabellingCheck(told.doubtful, told.auc, told.error, told.sentence)
 
 
 def _cannot_be_told(labelled: int, unlabelled: int, are: str) -> LabellingCheck:

@@ -5,12 +5,15 @@ So the threshold, the figures without known negatives and the choice between bas
 rows being kept back. Only the model that is shipped has learned from all of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from splitpu.config.schema import ViewsConfig
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.learners.auto import Choice, choose
 from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork
@@ -18,6 +21,7 @@ from splitpu.learners.split_learner import posteriors, split
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round, SplitResult
 from splitpu.types import Floats, Mask
+from splitpu.views import Views
 
 AUTO = "auto"
 
@@ -31,18 +35,34 @@ class Rows:
     numbers: Any  # which rows of the data they are
 
     @classmethod
-    def of(cls, context: Context) -> "Rows":
-        """The taught rows of a training."""
-        data, taught = context.data, context.data.taught
-        raw = torch.from_numpy(np.ascontiguousarray(data.features[taught]))
-        plain = context.engine.views.plain(raw.to(context.engine.hardware.device)).cpu().numpy()
-        return cls(plain.astype(np.float64), data.labelled[taught], taught)
+    def of(cls, data: PUData) -> "Rows":
+        """The taught rows of the data, on the CPU: the same numbers whatever the model is trained on."""
+        preprocessing = Preprocessing.fit(data.features)
+        raw = torch.from_numpy(np.ascontiguousarray(data.features[data.taught]))
+        plain = Views(preprocessing, ViewsConfig(), torch.device("cpu")).plain(raw).numpy()
+        return cls(plain.astype(np.float64), data.labelled[data.taught], data.taught)
+
+
+class _Latest:
+    """The last choice that was made: the prior is estimated from the very scores that the model is chosen by."""
+
+    key: tuple[Any, ...] = ()
+    found: tuple[Rows, Choice] | None = None
+
+
+def choice_of(data: PUData, seed: int, candidates: Sequence[Any] | None = None) -> tuple[Rows, Choice]:
+    """The learners for these rows, and the rows as the learners see them; the same question is answered once."""
+    key = (data.fingerprint(), seed, None if candidates is None else tuple(map(repr, candidates)))
+    if _Latest.key != key or _Latest.found is None:
+        rows = Rows.of(data)
+        found = rows, choose(rows.features, rows.labelled, seed=seed, candidates=candidates)
+        _Latest.key, _Latest.found = key, found
+    return _Latest.found
 
 
 def run_split_learners(context: Context) -> MethodResult:
     """Choose a base, split by it; a student or a mean of several is taken only where it ranks better out of fold."""
-    rows = Rows.of(context)
-    choice = _chosen(context, rows, None if context.config.learner == AUTO else [context.config.learner])
+    rows, choice = _chosen(context, None if context.config.learner == AUTO else [context.config.learner])
     base = _teacher(context, rows, choice.base_fitted.network(), choice.base_scores)
     shipped = base
     rounds = []
@@ -56,14 +76,12 @@ def run_split_learners(context: Context) -> MethodResult:
 
 def train_learner(context: Context) -> Teacher:
     """One learner of P against U, cut at the prior: the method's name is the learner's."""
-    rows = Rows.of(context)
-    choice = _chosen(context, rows, [context.config.method])
+    rows, choice = _chosen(context, [context.config.method])
     return _teacher(context, rows, choice.fitted.network(), choice.scores)
 
 
-def _chosen(context: Context, rows: Rows, candidates: list[Any] | None) -> Choice:
-    given = candidates if context.learner is None else [context.learner]
-    return choose(rows.features, rows.labelled, seed=context.engine.seed, candidates=given)
+def _chosen(context: Context, candidates: Sequence[Any] | None) -> tuple[Rows, Choice]:
+    return choice_of(context.data, context.engine.seed, candidates if context.learner is None else [context.learner])
 
 
 def _teacher(context: Context, rows: Rows, learner: LearnerNetwork, out_of_fold: Floats) -> Teacher:

@@ -5,7 +5,7 @@ What `prior="auto"` means: estimate it, say so, and say what is doubtful about i
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
@@ -15,7 +15,15 @@ from splitpu.data.pudata import PUData, check_prior, check_pudata, missing_prior
 from splitpu.errors import InputError
 from splitpu.methods.registry import find_method
 from splitpu.prior.algorithms import PenL1, bbe, dedpul, gap_at, km2, tice
-from splitpu.prior.scores import FEWEST_POSITIVES, PUScores, ScoreKind, needs_networks, pu_scores
+from splitpu.prior.scores import (
+    FEWEST_POSITIVES,
+    OF_LEARNERS,
+    PUScores,
+    ScoreKind,
+    needs_networks,
+    pu_scores,
+    too_few_rows,
+)
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.warnings import warn_where_called
@@ -42,6 +50,7 @@ _RESAMPLES, _SLOW_RESAMPLES = 60, 8
 _OF_NETWORKS = 0.015
 _NORMAL = 1.96
 _WIDE, _DISAGREE = 0.2, 0.12
+BY_ORDER = "the order of scores"
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,9 @@ def estimate_prior(
     if scores not in get_args(ScoreKind):
         raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
     check_pudata(data)
+    ordered = _by_order(data, seed) if method == scores == "auto" and data.kind == "vectors" else None
+    if ordered is not None and not every:
+        return ordered
     found = pu_scores(data, seed=seed, how=scores, device=device, observer=observer, checkpoints=checkpoints)
     _must_separate(found)
     _must_overlap(found)
@@ -146,8 +158,37 @@ def estimate_prior(
         "interval_width": row.high - row.low,
         "disagreement": max(members) - min(members),
     }
+    if ordered is not None:
+        return replace(ordered, table=(*ordered.table, *table))
     verdicts = tuple(_verdicts(data, row, diagnostics))
     return PriorEstimate(row.value, (row.low, row.high), chosen, table, diagnostics, verdicts, found)
+
+
+def _by_order(data: PUData, seed: int) -> PriorEstimate:
+    """Of a table, from the order of its rows by the learners that the model itself is made of."""
+    from splitpu.methods.table_learners import choice_of
+    from splitpu.prior.from_scores import prior_from_scores
+
+    if reason := too_few_rows(data):
+        raise InputError(reason)
+    rows, choice = choice_of(data, checked_seed(seed))
+    found = PUScores(rows.labelled, choice.scores, choice.scores, rows.numbers, OF_LEARNERS)
+    _must_separate(found)
+    told = prior_from_scores(choice.scores, rows.labelled, scenario=data.scenario)
+    # Something has to be left to find, or there would be nothing to train: where all seem to be labelled, half a row.
+    value = max(told.value, population_share(data, 0.51 / len(data.unlabelled)))
+    low, high = min(told.interval[0], value), max(told.interval[1], value)
+    diagnostics = {
+        "auc_labelled_against_unlabelled": found.auc,
+        "auc_a_perfect_classifier_would_have": 1 - told.among_unlabelled / 2,
+        "share_of_positives_among_unlabelled": told.among_unlabelled,
+        "labelled_share_of_positives": _labelled_of_positives(data, told.among_unlabelled),
+        "interval_width": high - low,
+        "largest_share_that_fits": told.bound,
+    }
+    row = EstimatorRow(BY_ORDER, value, low, high, told.among_unlabelled)
+    verdicts = (told.sentence,) if told.at_most or told.all_labelled else tuple(_if_wide(row))
+    return PriorEstimate(value, (low, high), BY_ORDER, (row,), diagnostics, verdicts, found)
 
 
 def population_share(data: PUData, among_unlabelled: float) -> float:
@@ -244,12 +285,7 @@ def _labelled_of_positives(data: PUData, among_unlabelled: float) -> float:
 
 
 def _verdicts(data: PUData, row: EstimatorRow, diagnostics: Mapping[str, float]) -> list[str]:
-    said = []
-    if diagnostics["interval_width"] > _WIDE:
-        said.append(
-            f"the prior is uncertain: anything from {row.low:.2f} to {row.high:.2f} fits these data, so compare "
-            "results over that range (splitpu sensitivity) or label more positives"
-        )
+    said = _if_wide(row)
     if diagnostics["disagreement"] > _DISAGREE:
         said.append(
             f"the estimators disagree by {diagnostics['disagreement']:.2f}: positives and negatives overlap or the "
@@ -266,6 +302,15 @@ def _verdicts(data: PUData, row: EstimatorRow, diagnostics: Mapping[str, float])
             "already, which is rare in practice: use scenario='case-control' if the labelled rows were collected apart"
         )
     return said
+
+
+def _if_wide(row: EstimatorRow) -> list[str]:
+    if row.high - row.low <= _WIDE:
+        return []
+    return [
+        f"the prior is uncertain: anything from {row.low:.2f} to {row.high:.2f} fits these data, so compare results "
+        "over that range (splitpu sensitivity) or label more positives"
+    ]
 
 
 TRUE_SHARE = "the true share in the set"

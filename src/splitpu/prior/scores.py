@@ -209,6 +209,7 @@ def _judged_by_all(
 
 
 ScoreKind = Literal["auto", "classical", "network"]
+OF_LEARNERS = "learners"  # how scores were made that come from the learners of a table's own model
 
 FEWEST_POSITIVES = 10
 FEWEST_UNLABELLED = 20
