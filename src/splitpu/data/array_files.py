@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from splitpu.data.features import canonical_features
-from splitpu.data.public.download import cache_errors_in_words, cache_folder, remove_stale, working_folder
+from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask
 from splitpu.utils.arrays import row_slices
-from splitpu.utils.files import ends_in
+from splitpu.utils.files import ends_in, move_into_place
 from splitpu.utils.text import row_name
 
 NEEDED = ("X", "s")
@@ -245,11 +245,10 @@ def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
     store = cache_folder() / "arrays"
     target = store / f"{_key_of(files, parts)}.npy"
     if not target.exists():
-        remove_stale(store)
         with working_folder(store) as work, cache_errors_in_words(store):
             ready = work / target.name
             _write_rows(ready, parts)
-            os.replace(ready, target)
+            move_into_place(ready, target, target.exists)
     joined: Array = np.load(target, mmap_mode="r", allow_pickle=False)
     return joined
 
