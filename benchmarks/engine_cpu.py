@@ -24,7 +24,7 @@ from tables import show, write
 
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord, Observer, Stage
-from splitpu.training import train
+from splitpu.training import Runtime, TrainSpec, train
 
 
 class Stopwatch(Observer):
@@ -53,7 +53,9 @@ def one_turn(data: PUData, network: str, epochs: int, threads: int, clock: Calla
     for side, precision in (("ours", "auto"), ("ours_fp32", "fp32")):
         config = settings(data, epochs, f"engine.threads={threads}", f"engine.precision={precision}")
         watch = Stopwatch(clock)
-        training = train(data, prior=PRIOR, config=config, backbone=network, device="cpu", observer=watch)
+        training = train(
+            data, TrainSpec(prior=PRIOR, config=config, backbone=network), Runtime(device="cpu", observer=watch)
+        )
         found[side], engines[side] = min(watch.seconds), training.engine
     torch.set_num_threads(threads)
     # The clock of a process does not count what its workers do.

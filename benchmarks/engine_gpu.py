@@ -43,7 +43,7 @@ from splitpu.engine.inference import predict_logits
 from splitpu.engine.stage import Observer, kind_of
 from splitpu.errors import Interrupted
 from splitpu.evaluation.metrics import evaluate_scores
-from splitpu.training import Training, train, train_side_by_side
+from splitpu.training import Runtime, Training, TrainSpec, train, train_side_by_side
 from splitpu.views import Views
 
 PARTS = ("ours", "rate", "profile", "seeds", "agreement", "plain")
@@ -71,8 +71,8 @@ class Bench:
 
     def train(self, data: PUData, config: Config, seed: int = 0, observer: Observer | None = None) -> Training:
         """One training as any user starts it."""
-        how = {"backbone": self.backbone, "device": str(self.device)}
-        return train(data, prior=self.prior, config=config, seed=seed, observer=observer, **how)
+        spec = TrainSpec(prior=self.prior, config=config, backbone=self.backbone, seed=seed)
+        return train(data, spec, Runtime(device=str(self.device), observer=observer))
 
     def shortened(self, *more: str) -> Config:
         """The schedule with a share of its epochs."""
@@ -210,7 +210,7 @@ class Bench:
         numbers = range(self.asked.seeds)
         draws = [self.draw(seed) for seed in numbers]
         config = self.shortened()
-        how: dict[str, Any] = {"prior": self.prior, "config": config, "backbone": self.backbone}
+        spec = TrainSpec(prior=self.prior, config=config, backbone=self.backbone)
 
         def timed(trained: Callable[[], list[Training]]) -> dict[str, Any]:
             # Libraries start up once; neither side is to pay for it.
@@ -232,8 +232,8 @@ class Bench:
         for at_once in self.asked.at_once:
 
             def side_by_side(at_once: int = at_once) -> list[Training]:
-                data, device = [draw[0] for draw in draws], str(self.device)
-                return train_side_by_side(data, seeds=numbers, at_once=at_once, device=device, **how)
+                data, runtime = [draw[0] for draw in draws], Runtime(device=str(self.device))
+                return train_side_by_side(data, spec, seeds=numbers, at_once=at_once, runtime=runtime)
 
             measured = figures.once(f"seeds, {self.short}/{at_once} at once", lambda run=side_by_side: timed(run))
             together[f"{at_once} at once"] = {**measured, "ratio": row["seconds"] / measured["seconds"]}

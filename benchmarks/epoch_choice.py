@@ -20,7 +20,7 @@ from machine import machine
 from splitpu.config.parse import apply_overrides
 from splitpu.config.presets import preset
 from splitpu.methods.context import TERM
-from splitpu.training import Training, profile_of, train
+from splitpu.training import Runtime, Training, TrainSpec, profile_of, train
 
 NAMES = ("digits low 50", "benign 80")
 METHODS = ("split-pu", "nnpu", "upu")
@@ -51,7 +51,9 @@ def every_way(case: Key) -> dict[str, Any]:
             start = preset("default", profile_of(rows.data))
             config = apply_overrides(start, [f"method={method}", "rounds=1", "engine.threads=1", *settings])
             began = time.process_time()
-            training = train(rows.data, prior=rows.prior, config=config, seed=case["draw"], device="cpu")
+            training = train(
+                rows.data, TrainSpec(prior=rows.prior, config=config, seed=case["draw"]), Runtime(device="cpu")
+            )
             seconds = time.process_time() - began
             called = training.model.decision(rows.features_test, training.hardware) > 0
             accuracy = 100 * float((called == rows.truth_test).mean())

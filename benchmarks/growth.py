@@ -29,7 +29,7 @@ from splitpu.config.presets import preset
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import kind_of
 from splitpu.networks.backbones import Backbone, Outputs
-from splitpu.training import profile_of, train
+from splitpu.training import Runtime, TrainSpec, profile_of, train
 
 LABELLED = 500
 ROWS_AT_ONCE = 10_000
@@ -75,7 +75,7 @@ def measured(path: Path, device: str, threads: int) -> dict[str, Any]:
     started = time.perf_counter()
     data = PUData.from_arrays(images, labelled, scenario="case-control")
     config = apply_overrides(preset("default", profile_of(data)), [*SETTINGS, f"engine.threads={threads}"])
-    done = train(data, prior=0.5, config=config, backbone=Tiny(), device=device)
+    done = train(data, TrainSpec(prior=0.5, config=config, backbone=Tiny()), Runtime(device=device))
     whole = time.perf_counter() - started
     seconds = {kind_of(record.stage): record.seconds for record in done.result.history}
     on_gpu = done.hardware.device.type == "cuda"

@@ -29,7 +29,7 @@ from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.model import Model
 from splitpu.networks.backbones import folded
-from splitpu.training import profile_of, train
+from splitpu.training import Runtime, TrainSpec, profile_of, train
 from splitpu.views import Views
 
 TRAINED_ON = 256
@@ -40,7 +40,7 @@ def some_model(images: npt.NDArray[np.uint8], network: str, device: str) -> Mode
     """One epoch, so that batch norms have statistics to be folded."""
     data = PUData.from_arrays(images[:TRAINED_ON], np.arange(min(TRAINED_ON, len(images))) % 8 == 0)
     config = apply_overrides(preset("default", profile_of(data)), ["method=nnpu", "base.epochs=1"])
-    return train(data, prior=0.5, config=config, backbone=network, device=device).model
+    return train(data, TrainSpec(prior=0.5, config=config, backbone=network), Runtime(device=device)).model
 
 
 def speeds(model: Model, images: npt.NDArray[np.uint8], hardware: Hardware) -> dict[str, float]:

@@ -15,9 +15,7 @@ import numpy as np
 from case_runner import Key, run_cases, table
 from development_sets import TASKS, asked_cases, drawn_task
 
-from splitpu.prior import algorithms as bbe
-from splitpu.prior import algorithms as dedpul
-from splitpu.prior import algorithms as penl1
+from splitpu.prior.algorithms import bbe, dedpul, penl1
 from splitpu.prior.estimate import population_share
 from splitpu.prior.scores import APART, chosen_rows, classical_scores, described, mean_scores
 

@@ -22,7 +22,7 @@ from splitpu.config.presets import preset
 from splitpu.errors import InputError
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.prior.estimate import estimate_prior
-from splitpu.training import profile_of, train
+from splitpu.training import Runtime, TrainSpec, profile_of, train
 
 NAMES = ("digits low 50", "digits round 150", "digits 3 9", "benign 30", "benign 80")
 METHODS = ("vpu", "dan", "p3mix", "naive")
@@ -47,7 +47,7 @@ def accuracies(case: Key) -> dict[str, Any]:
     found = {}
     for method in METHODS:
         config = apply_overrides(preset("default", profile_of(rows.data)), [f"method={method}"])
-        training = train(rows.data, prior=None, config=config, seed=case["draw"], device="cpu")
+        training = train(rows.data, TrainSpec(prior=None, config=config, seed=case["draw"]), Runtime(device="cpu"))
         final = training.result.final
         population = final.logits[torch.as_tensor(rows.data.population)]
         own_share = float((population > final.threshold).double().mean())

@@ -22,7 +22,7 @@ from splitpu.config.parse import apply_overrides
 from splitpu.config.presets import DataProfile, preset
 from splitpu.data.pudata import PUData
 from splitpu.engine.inference import predict_logits
-from splitpu.training import train
+from splitpu.training import Runtime, TrainSpec, train
 from splitpu.views import Views
 
 LABELLED, SEEDS = 300, (200, 201, 202)
@@ -69,12 +69,13 @@ def trained(case: Key) -> dict[str, Any]:
             config = preset("default" if variant.startswith("default") else "record", profile)
             training = train(
                 PUData.from_arrays(features, labelled, channels="last"),
-                prior=float(truth.mean()),
-                config=apply_overrides(config, ["engine.threads=1", *VARIANTS[variant]]),
-                backbone="cnn-small",
-                device="cpu",
-                seed=case["seed"],
-                checkpoints=Path(stages),
+                TrainSpec(
+                    prior=float(truth.mean()),
+                    config=apply_overrides(config, ["engine.threads=1", *VARIANTS[variant]]),
+                    backbone="cnn-small",
+                    seed=case["seed"],
+                ),
+                Runtime(device="cpu", checkpoints=Path(stages)),
             )
             views = Views(training.model.preprocessing, training.model.config.views, training.hardware.device)
             for name, model in (("base", training.result.base), ("final", training.result.final)):

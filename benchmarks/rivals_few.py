@@ -23,7 +23,7 @@ from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.methods.context import Context
 from splitpu.methods.registry import find_method
-from splitpu.training import open_context
+from splitpu.training import Runtime, TrainSpec, open_context
 
 LABELLED, BATCHES, CONFIDENT = 40, 4, 0.8
 
@@ -77,12 +77,13 @@ def main() -> None:
     watching = Watching(options.every)
     context = open_context(
         data,
-        prior=true_prior(named),
-        config=apply_overrides(config, wanted),
-        backbone=_thin if options.network == "thin" else options.network,
-        seed=options.seed,
-        device="cpu",
-        observer=watching,
+        TrainSpec(
+            prior=true_prior(named),
+            config=apply_overrides(config, wanted),
+            backbone=_thin if options.network == "thin" else options.network,
+            seed=options.seed,
+        ),
+        Runtime(device="cpu", observer=watching),
     )
     watching.context = context
     final = find_method(options.method).run(context).final

@@ -30,7 +30,7 @@ from splitpu.engine.hardware import Hardware
 from splitpu.evaluation.held_out import pu_criterion
 from splitpu.evaluation.metrics import auc_against_unlabelled
 from splitpu.methods.thresholds import matched_threshold
-from splitpu.training import train
+from splitpu.training import Runtime, TrainSpec, train
 
 JUDGING_ROWS, JUDGING_POSITIVES = 8_000, 2_000
 
@@ -71,11 +71,13 @@ def judged(method: str, settings: list[str], seed: int, network: str, size: Size
 
     training = train(
         data,
-        prior=prior,
-        config=apply_overrides(config, overrides),
-        backbone=thin if network == "thin" or size is MORE else network,
-        device="cpu",
-        seed=seed,
+        TrainSpec(
+            prior=prior,
+            config=apply_overrides(config, overrides),
+            backbone=thin if network == "thin" or size is MORE else network,
+            seed=seed,
+        ),
+        Runtime(device="cpu"),
     )
     hardware, model = Hardware.choose("cpu", training.model.config.engine), training.model
     on_positives, on_population = (model.decision(rows, hardware) for rows in (positives, population))

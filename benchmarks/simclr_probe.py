@@ -22,7 +22,7 @@ from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.methods.context import Context
 from splitpu.methods.warmup import warmed_up
-from splitpu.training import open_context, profile_of
+from splitpu.training import Runtime, TrainSpec, open_context, profile_of
 
 ANY_LABELLED = 20  # the data are PU data; which rows are labelled makes no difference here
 CHUNK = 1000
@@ -91,13 +91,8 @@ def main() -> None:
     )
     context = open_context(
         data,
-        prior=true_prior(named),
-        config=config,
-        backbone=options.backbone,
-        seed=options.seed,
-        device=options.device,
-        checkpoints=options.cache,
-        observer=Printer(),
+        TrainSpec(prior=true_prior(named), config=config, backbone=options.backbone, seed=options.seed),
+        Runtime(device=options.device, checkpoints=options.cache, observer=Printer()),
     )
     before, warm = unit_features(context), warmed_up(context)
     truth = torch.as_tensor(named.truth_train, device=context.engine.hardware.device)

@@ -32,7 +32,7 @@ from splitpu.engine.stage import Observer
 from splitpu.errors import Interrupted
 from splitpu.methods import split_pu as splitpu
 from splitpu.methods.split import SplitResult, split_unlabelled
-from splitpu.training import train
+from splitpu.training import Runtime, TrainSpec, train
 
 HARD_SHARE = 0.0728  # what the paper's schedule left on CIFAR-10 with 1,000 labelled positives
 SHORT = ["base.epochs=2", "split.max_epochs=2", "split.tau=0.01", "student.epochs=2", "rounds=1"]
@@ -60,9 +60,9 @@ class Bench:
 
     def train(self, observer: Observer) -> str:
         """A short training; what the engine chose."""
-        how: dict[str, Any] = {"backbone": self.backbone, "device": str(self.device)}
+        spec = TrainSpec(prior=self.prior, config=self.config, backbone=self.backbone)
         with mock.patch.object(splitpu, "split_unlabelled", usual_split):
-            return train(self.data, prior=self.prior, config=self.config, observer=observer, **how).engine
+            return train(self.data, spec, Runtime(device=str(self.device), observer=observer)).engine
 
     def times(self) -> dict[str, Any]:
         """Milliseconds a step, and seconds of every stage that are no epochs."""

@@ -24,7 +24,7 @@ from splitpu.config.presets import preset
 from splitpu.data.pudata import PUData
 from splitpu.methods.context import Teacher
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
-from splitpu.training import Training, profile_of, train
+from splitpu.training import Runtime, Training, TrainSpec, profile_of, train
 
 NAMES = (
     *("benign 80", "digits 3 9", "digits low 100", "gaussians", "gaussians of 20", "moons 200"),
@@ -93,7 +93,7 @@ def drawn(case: Key) -> tuple[PUData, np.ndarray, float]:
 def trained(data: PUData, prior: float, seed: int) -> Training:
     """One round with default settings."""
     config = apply_overrides(preset("default", profile_of(data)), ["rounds=1"])
-    return train(data, prior=prior, config=config, seed=seed, device="cpu")
+    return train(data, TrainSpec(prior=prior, config=config, seed=seed), Runtime(device="cpu"))
 
 
 def models(training: Training) -> list[tuple[str, Teacher]]:

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from splitpu.config.presets import preset
 from splitpu.data.pudata import PUData
 from splitpu.engine.inference import predict_logits
-from splitpu.training import profile_of, train
+from splitpu.training import Runtime, TrainSpec, profile_of, train
 from splitpu.views import Views
 
 GROUPINGS, SEEDS = ((0, 1, 2, 3, 4), (0, 1, 4, 7, 9)), (100, 101)
@@ -36,7 +36,7 @@ def accuracies(positives: tuple[int, ...], seed: int, name: str) -> list[float]:
     labelled[random.choice(np.flatnonzero(truth[training]), LABELLED, replace=False)] = True
     data = PUData.from_arrays(images[training], labelled, channels="last")
     prior = float(truth[training].mean())
-    done = train(data, prior=prior, config=preset(name, profile_of(data)), seed=seed, device="cpu")
+    done = train(data, TrainSpec(prior=prior, config=preset(name, profile_of(data)), seed=seed), Runtime(device="cpu"))
     views = Views(done.model.preprocessing, done.model.config.views, done.hardware.device)
     found = []
     for teacher in (done.result.base, *(one.student for one in done.result.rounds)):

@@ -15,9 +15,9 @@ import pytest
 import splitpu
 
 PROBE = Path(__file__).parent / "helpers" / "import_probe.py"
-# Lines of Python that the import of one of our modules runs on average, dataclasses included: 1,080 when this was
+# Lines of Python that the import of one of our modules runs on average, dataclasses included: 1,950 when this was
 # written. A table that is filled or a file that is gone through at import is more than all of them together.
-MOST_LINES = 1500
+MOST_LINES = 2500
 WORK = ("time.", "io.", "_io.", "_socket.", "_posixsubprocess.", "posix.open", "posix.read")
 
 
@@ -51,9 +51,8 @@ def test_settings_can_be_had_without_torch():
     assert not {"torch", "numpy", "sklearn"} & set(run_python("-c", code).split())
 
 
-@pytest.mark.parametrize("command", ["info", "hard", "methods"])
-def test_commands_that_only_read_files_do_without_torch(command: str) -> None:
-    loaded = run_python("-c", f"import sys, splitpu.cli.{command}; print(*sys.modules)").split()
+def test_commands_that_only_read_files_do_without_torch() -> None:
+    loaded = run_python("-c", "import sys, splitpu.cli.inspect; print(*sys.modules)").split()
     assert not {"torch", "sklearn", "scipy"} & set(loaded)
 
 

@@ -39,7 +39,7 @@ from splitpu.reproduce.unit_runs import Workplace, run_unit
 from splitpu.reproduce.units import smoke_units
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid import mean_rows, seed_rows, summary_of
-from splitpu.training import Training
+from splitpu.training import Runtime, Training, TrainSpec
 from splitpu.utils.torch_state import StageDraws, seeded
 from splitpu.utils.warnings import collected_warnings
 
@@ -83,7 +83,7 @@ def model_bytes(training: Training, folder: Path) -> bytes:
 @pytest.mark.parametrize("backbone", ["cnn-small", Dropping], ids=["cnn-small", "dropout"])
 def test_at_once_is_bitwise_one_by_one(draws: list[PUData], tmp_path: Path, backbone: Any) -> None:
     alone = [
-        train(data, prior=PRIOR, config=TINY, seed=seed, backbone=backbone, device="cpu")
+        train(data, TrainSpec(prior=PRIOR, config=TINY, seed=seed, backbone=backbone), Runtime(device="cpu"))
         for data, seed in zip(draws, SEEDS, strict=True)
     ]
     expected = [model_bytes(one, tmp_path / f"alone{n}") for n, one in enumerate(alone)]
@@ -92,7 +92,11 @@ def test_at_once_is_bitwise_one_by_one(draws: list[PUData], tmp_path: Path, back
     before = torch.get_rng_state()
     for at_once in (1, 3):
         together = train_side_by_side(
-            draws, seeds=SEEDS, prior=PRIOR, config=TINY, backbone=backbone, device="cpu", at_once=at_once
+            draws,
+            TrainSpec(prior=PRIOR, config=TINY, backbone=backbone),
+            seeds=SEEDS,
+            at_once=at_once,
+            runtime=Runtime(device="cpu"),
         )
         found = [model_bytes(one, tmp_path / f"{at_once}-{n}") for n, one in enumerate(together)]
         assert found == expected, f"{at_once} at once"
@@ -101,10 +105,11 @@ def test_at_once_is_bitwise_one_by_one(draws: list[PUData], tmp_path: Path, back
 
 def test_settings_instead_of_seeds(draws: list[PUData]) -> None:
     settings = [apply_overrides(TINY, ["method=nnpu", f"base.epochs={epochs}"]) for epochs in (1, 2)]
-    found = train_side_by_side(draws[0], seeds=(0, 0), prior=PRIOR, config=settings, device="cpu", at_once=2)
+    specs, cpu = [TrainSpec(prior=PRIOR, config=config) for config in settings], Runtime(device="cpu")
+    found = train_side_by_side(draws[0], specs, seeds=(0, 0), at_once=2, runtime=cpu)
     assert [len(one.result.history) for one in found] == [1, 2]
-    with pytest.raises(InputError, match="config has 2 entries for 3 seeds"):
-        train_side_by_side(draws[0], seeds=SEEDS, prior=PRIOR, config=settings, device="cpu")
+    with pytest.raises(InputError, match="spec has 2 entries for 3 seeds"):
+        train_side_by_side(draws[0], specs, seeds=SEEDS, runtime=cpu)
 
 
 def test_rows_are_shared(draws: list[PUData]) -> None:
@@ -126,7 +131,7 @@ def test_one_failure_names_itself_and_stops_nobody(draws: list[PUData]) -> None:
         SomeRunsFailed, match=r"seed 1 failed \(the disk is on fire\); finished: seed 0, seed 2"
     ) as error:
         train_side_by_side(
-            draws, seeds=SEEDS, prior=PRIOR, config=TINY, backbone=Dropping, at_once=3, observers=observers
+            draws, TrainSpec(prior=PRIOR, config=TINY, backbone=Dropping), seeds=SEEDS, at_once=3, observers=observers
         )
     assert sorted(error.value.finished) == [0, 2] and isinstance(error.value.finished[2], Training)
 
@@ -145,14 +150,17 @@ class AsksToStop(Observer):
 
 def test_stopping_stops_all_and_all_go_on(draws: list[PUData], tmp_path: Path) -> None:
     asked = threading.Event()
-    how: dict[str, Any] = {"seeds": SEEDS, "prior": PRIOR, "config": TINY, "device": "cpu", "backbone": Dropping}
+    spec = TrainSpec(prior=PRIOR, config=TINY, backbone=Dropping)
+    kept = Runtime(device="cpu", checkpoints=tmp_path / "stages")
     observers = [AsksToStop(asked, after_base=seed == 0) for seed in SEEDS]
     with pytest.raises(Interrupted):
-        train_side_by_side(draws, **how, at_once=3, checkpoints=tmp_path / "stages", observers=observers)
+        train_side_by_side(draws, spec, seeds=SEEDS, at_once=3, runtime=kept, observers=observers)
     assert list((tmp_path / "stages").glob("base-*"))
-    gone_on = train_side_by_side(draws, **how, at_once=3, checkpoints=tmp_path / "stages")
+    gone_on = train_side_by_side(draws, spec, seeds=SEEDS, at_once=3, runtime=kept)
     for number, (one, data) in enumerate(zip(gone_on, draws, strict=True)):
-        alone = train(data, prior=PRIOR, config=TINY, seed=SEEDS[number], backbone=Dropping, device="cpu")
+        alone = train(
+            data, TrainSpec(prior=PRIOR, config=TINY, seed=SEEDS[number], backbone=Dropping), Runtime(device="cpu")
+        )
         assert model_bytes(one, tmp_path / f"on{number}") == model_bytes(alone, tmp_path / f"alone{number}")
 
 
@@ -200,14 +208,14 @@ def test_an_epoch_says_how_many_runs_shared_the_device(draws: list[PUData]) -> N
             if record.stage == "base" and record.epoch == 1:
                 met.wait(60)
 
-    how: dict[str, Any] = {"prior": PRIOR, "config": TINY, "device": "cpu"}
+    spec, cpu = TrainSpec(prior=PRIOR, config=TINY), Runtime(device="cpu")
     observers = [Meets(), Meets()]
-    found = train_side_by_side(draws[:2], seeds=SEEDS[:2], **how, at_once=2, observers=observers)
+    found = train_side_by_side(draws[:2], spec, seeds=SEEDS[:2], runtime=cpu, at_once=2, observers=observers)
     for one in found:
         first = one.result.history[0]
         assert first.side_by_side == 2 and first.device_seconds == first.seconds / 2
         assert first.to_dict()["side_by_side"] == 2
-    alone = train(draws[0], seed=0, **how).result.history[0]
+    alone = train(draws[0], spec, cpu).result.history[0]
     assert alone.device_seconds == alone.seconds and "side_by_side" not in alone.to_dict()
 
 

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from splitpu.config.presets import preset
     from splitpu.config.schema import Config
     from splitpu.data.public.datasets import load_named
-    from splitpu.data.public.named_set import make_pu
-    from splitpu.data.pudata import PUData
+    from splitpu.data.public.named_set import NamedSet, make_pu
+    from splitpu.data.pudata import HeldOut, PUData
+    from splitpu.engine.stage import Observer
     from splitpu.errors import InputError, ModelFileError, SplitPUError, SplitPUWarning
     from splitpu.estimators.classifiers import (
         DANClassifier,
@@ -28,67 +29,89 @@ if TYPE_CHECKING:
         UPUClassifier,
         VPUClassifier,
     )
-    from splitpu.evaluation.metrics import evaluate_pu
+    from splitpu.evaluation.metrics import PUEvaluation, evaluate_pu
     from splitpu.evaluation.scikit_learn import PUStratifiedKFold, make_pu_scorer, pu_train_test_split
     from splitpu.model import Model
-    from splitpu.prior.estimate import estimate_prior
-    from splitpu.training import train, train_side_by_side
+    from splitpu.networks.backbones import Backbone
+    from splitpu.networks.custom import as_backbone
+    from splitpu.prior.estimate import PriorEstimate, estimate_prior
+    from splitpu.training import Runtime, Training, TrainSpec, train, train_side_by_side
 
     __version__: str
 
 # Where each name lives. It is imported when first asked for, so that `import splitpu` itself costs nothing.
 _HOMES = {
-    "Config": "splitpu.config",
-    "DANClassifier": "splitpu.estimators",
-    "DistPUClassifier": "splitpu.estimators",
+    "Backbone": "splitpu.networks.backbones",
+    "Config": "splitpu.config.schema",
+    "DANClassifier": "splitpu.estimators.classifiers",
+    "DistPUClassifier": "splitpu.estimators.classifiers",
+    "HeldOut": "splitpu.data.pudata",
     "InputError": "splitpu.errors",
     "Model": "splitpu.model",
     "ModelFileError": "splitpu.errors",
-    "NNPUClassifier": "splitpu.estimators",
-    "NaivePUClassifier": "splitpu.estimators",
-    "P3MixClassifier": "splitpu.estimators",
-    "PUData": "splitpu.data",
-    "PUStratifiedKFold": "splitpu.evaluation",
-    "PUUPLClassifier": "splitpu.estimators",
-    "PUbNClassifier": "splitpu.estimators",
-    "SelfPUClassifier": "splitpu.estimators",
-    "SplitPUClassifier": "splitpu.estimators",
+    "NNPUClassifier": "splitpu.estimators.classifiers",
+    "NaivePUClassifier": "splitpu.estimators.classifiers",
+    "NamedSet": "splitpu.data.public.named_set",
+    "Observer": "splitpu.engine.stage",
+    "P3MixClassifier": "splitpu.estimators.classifiers",
+    "PUData": "splitpu.data.pudata",
+    "PUEvaluation": "splitpu.evaluation.metrics",
+    "PUStratifiedKFold": "splitpu.evaluation.scikit_learn",
+    "PUUPLClassifier": "splitpu.estimators.classifiers",
+    "PUbNClassifier": "splitpu.estimators.classifiers",
+    "PriorEstimate": "splitpu.prior.estimate",
+    "Runtime": "splitpu.training",
+    "SelfPUClassifier": "splitpu.estimators.classifiers",
+    "SplitPUClassifier": "splitpu.estimators.classifiers",
     "SplitPUError": "splitpu.errors",
     "SplitPUWarning": "splitpu.errors",
-    "UPUClassifier": "splitpu.estimators",
-    "VPUClassifier": "splitpu.estimators",
-    "estimate_prior": "splitpu.prior",
-    "evaluate_pu": "splitpu.evaluation",
-    "load_named": "splitpu.data",
-    "make_pu": "splitpu.data",
-    "make_pu_scorer": "splitpu.evaluation",
-    "preset": "splitpu.config",
-    "pu_train_test_split": "splitpu.evaluation",
+    "TrainSpec": "splitpu.training",
+    "Training": "splitpu.training",
+    "UPUClassifier": "splitpu.estimators.classifiers",
+    "VPUClassifier": "splitpu.estimators.classifiers",
+    "as_backbone": "splitpu.networks.custom",
+    "estimate_prior": "splitpu.prior.estimate",
+    "evaluate_pu": "splitpu.evaluation.metrics",
+    "load_named": "splitpu.data.public.datasets",
+    "make_pu": "splitpu.data.public.named_set",
+    "make_pu_scorer": "splitpu.evaluation.scikit_learn",
+    "preset": "splitpu.config.presets",
+    "pu_train_test_split": "splitpu.evaluation.scikit_learn",
     "train": "splitpu.training",
     "train_side_by_side": "splitpu.training",
 }
 
 __all__ = [
+    "Backbone",
     "Config",
     "DANClassifier",
     "DistPUClassifier",
+    "HeldOut",
     "InputError",
     "Model",
     "ModelFileError",
     "NNPUClassifier",
     "NaivePUClassifier",
+    "NamedSet",
+    "Observer",
     "P3MixClassifier",
     "PUData",
+    "PUEvaluation",
     "PUStratifiedKFold",
     "PUUPLClassifier",
     "PUbNClassifier",
+    "PriorEstimate",
+    "Runtime",
     "SelfPUClassifier",
     "SplitPUClassifier",
     "SplitPUError",
     "SplitPUWarning",
+    "TrainSpec",
+    "Training",
     "UPUClassifier",
     "VPUClassifier",
     "__version__",
+    "as_backbone",
     "estimate_prior",
     "evaluate_pu",
     "load_named",

@@ -23,6 +23,7 @@ from splitpu.config.parse import config_from_dict, config_to_dict
 from splitpu.config.schema import Config, Scenario
 from splitpu.data.features import Channels, canonical_features, rows_in_words
 from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.tables.encode import rows_for_table_model
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError, ModelFileError
@@ -75,6 +76,34 @@ class Model:
         network = scorer.network.to(hardware.device)
         decision = predict_logits(network, features, views, hardware) - scorer.threshold
         return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
+
+    def decision_function(self, X: Any, *, device: str = "auto") -> npt.NDArray[np.float64]:
+        """How clearly each row is positive: a logit, above zero = positive. Takes rows as users have them."""
+        return self._predictor(device).decision_function(X)
+
+    def predict_proba(self, X: Any, *, device: str = "auto") -> npt.NDArray[np.float64]:
+        """Probabilities of not being positive and of being positive, one row a sample.
+
+        >>> from splitpu import SplitPUClassifier
+        >>> rows = np.random.default_rng(0).normal(size=(60, 2)) + 3 * (np.arange(60) % 2 == 0)[:, None]
+        >>> quick = {"base.epochs": 5, "rounds": 0}
+        >>> fitted = SplitPUClassifier(prior=0.5, config=quick, random_state=0).fit(rows, np.arange(60) % 4 == 0)
+        >>> fitted.model_.predict_proba(rows).shape
+        (60, 2)
+        """
+        return self._predictor(device).predict_proba(X)
+
+    def predict(self, X: Any, *, device: str = "auto") -> npt.NDArray[Any]:
+        """What each row is called in the training labels: the second of `classes` where it is positive."""
+        return self._predictor(device).predict(X)
+
+    def _predictor(self, device: str) -> "Predictor":
+        return Predictor(self, "final", np.array(self.classes), device, checked_input=self._encoded)
+
+    def _encoded(self, X: Any) -> Any:
+        """Records of a model that was trained on a table as its numbers; all else as it is."""
+        inputs = self.inputs or {}
+        return rows_for_table_model(inputs, X) if inputs.get("kind") == "table" else X
 
     def save(self, folder: str | Path) -> None:
         """Write the two model files; the description comes last, and knows the weights that belong to it.

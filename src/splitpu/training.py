@@ -13,7 +13,7 @@ import json
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,66 +80,72 @@ def profile_of(data: PUData) -> DataProfile:
     return DataProfile(kind=data.kind, rows=len(data), labelled=len(data.positives))
 
 
-@usual_torch()
-def train(
-    data: PUData,
-    *,
-    prior: float | None,
-    prior_interval: tuple[float, float] | None = None,
-    config: Config,
-    backbone: NetworkChoice = "auto",
-    seed: int = 0,
-    device: str = "auto",
-    checkpoints: str | Path | None = None,
-    observer: Observer | None = None,
-    layers: tuple[str, str] | None = None,
-    classes: tuple[Any, Any] = (0, 1),
-    world: World | None = None,
-    weights: PretrainedWeights | None = None,
-    shared: SharedRows | None = None,
-    warm_start: WarmStart | None = None,
-) -> Training:
-    """Run the configured method on the data. With a `checkpoints` folder, a stopped run goes on where it was.
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec:
+    """Everything that decides what a training ends with; checked when it is made, and against the rows by `train`.
 
-    A prior that is an estimate comes with its `prior_interval` (95 %), which holds it and within which thresholds look
-    for a gap.
-    In a `world` of several processes each calls this with the same data and settings; all end with the same model.
-    Runs in one process that are given the same `shared` have one copy of the rows among them.
-    A `warm_start` that was made before takes the place of the warm-up.
+    >>> from splitpu import preset
+    >>> TrainSpec(config=preset("default"), prior=0.3).seed
+    0
+    """
+
+    config: Config
+    prior: float | None  # None for methods that do without
+    prior_interval: tuple[float, float] | None = None  # 95 %, of an estimate: thresholds look for a gap within it
+    backbone: NetworkChoice = "auto"
+    layers: tuple[str, str] | None = None  # of a network of the user's: what its low and high features are
+    weights: PretrainedWeights | None = None  # that the networks start from
+    seed: int = 0
+    classes: tuple[Any, Any] = (0, 1)  # what 'not positive' and 'positive' are called in the labels
+
+    def __post_init__(self) -> None:
+        check_config(self.config)
+        object.__setattr__(self, "seed", checked_seed(self.seed))
+
+    def checked_for(self, data: PUData) -> "TrainSpec":
+        """The same with its prior as a plain number, refused if these rows cannot be trained on in this way."""
+        prior = check_needs(self.config, data, self.prior)
+        interval = None if self.prior_interval is None else check_interval(self.prior_interval, prior)
+        return replace(self, prior=prior, prior_interval=interval)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """What a training runs on and reports to; none of it changes the result, up to the order of sums."""
+
+    device: str = "auto"
+    checkpoints: str | Path | None = None  # a folder: a stopped run goes on where it was
+    observer: Observer | None = None
+    world: World | None = None  # of several processes, each of which trains with the same data and spec
+    shared: SharedRows | None = None  # one copy of the rows for all runs of this process that are given the same
+    warm_start: WarmStart | None = None  # made before, in place of the warm-up
+    engine_type: type[Engine] = Engine  # another one may look at what the usual one does
+
+
+@usual_torch()
+def train(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Training:
+    """Run the configured method on the data.
+
+    >>> from splitpu import load_named, make_pu, preset
+    >>> from splitpu.config import apply_overrides
+    >>> data, test = make_pu(load_named("digits"), 50, seed=0)
+    >>> quick = apply_overrides(preset("default"), ["method=nnpu", "base.epochs=1"])
+    >>> train(data, TrainSpec(config=quick, prior=0.49)).model.network_name
+    'cnn-small'
     """
     check_pudata(data)
-    check_config(config)
-    seed = checked_seed(seed)
-    prior = check_needs(config, data, prior)
-    if prior_interval is not None:
-        prior_interval = check_interval(prior_interval, prior)
-    context = open_context(
-        data,
-        prior=prior,
-        prior_interval=prior_interval,
-        config=config,
-        backbone=backbone,
-        seed=seed,
-        device=device,
-        checkpoints=checkpoints,
-        observer=observer,
-        layers=layers,
-        world=world,
-        weights=weights,
-        shared=shared,
-        warm_start=warm_start,
-    )
-    context = warmed_up(context)
-    result = find_method(config.method).run(context)
+    spec = spec.checked_for(data)
+    context = warmed_up(open_context(data, spec, runtime))
+    result = find_method(spec.config.method).run(context)
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
     model = Model(
         final,
         base,
         context.recipe.name,
         context.preprocessing,
-        config,
-        prior,
-        classes,
+        spec.config,
+        spec.prior,
+        spec.classes,
         calibration=_calibrated(context, result.final),
         scenario=data.scenario,
     )
@@ -148,48 +154,42 @@ def train(
     )
 
 
-def open_context(
-    data: PUData,
-    *,
-    prior: float | None,
-    prior_interval: tuple[float, float] | None = None,
-    config: Config,
-    backbone: NetworkChoice = "auto",
-    seed: int = 0,
-    device: str = "auto",
-    checkpoints: str | Path | None = None,
-    observer: Observer | None = None,
-    layers: tuple[str, str] | None = None,
-    engine_type: type[Engine] = Engine,
-    world: World | None = None,
-    weights: PretrainedWeights | None = None,
-    shared: SharedRows | None = None,
-    warm_start: WarmStart | None = None,
-) -> Context:
-    """Set up everything that stages need, without training any; the options are those of `train`.
-
-    Another `engine_type` may watch what the usual one does.
-    """
-    data, aside = without_rows_aside(data, config, seed)
+def open_context(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Context:
+    """Set up everything that stages need, without training any."""
+    runtime, config = runtime or Runtime(), spec.config
+    data, aside = without_rows_aside(data, config, spec.seed)
     hardware = Hardware.choose(
-        device, config.engine, trains_images=data.kind != "vectors", whatever_else_runs=True
-    ).within(world or World())
+        runtime.device, config.engine, trains_images=data.kind != "vectors", whatever_else_runs=True
+    ).within(runtime.world or World())
     if hardware.kernels:
         prepare(hardware.device)
-    rows, preprocessing = (shared or SharedRows()).of(data.features, hardware.device, config.engine.residence)
-    engine = engine_type(
+    shared = runtime.shared or SharedRows()
+    rows, preprocessing = shared.of(data.features, hardware.device, config.engine.residence)
+    checkpoints = None if runtime.checkpoints is None else Path(runtime.checkpoints)
+    engine = runtime.engine_type(
         rows,
         Views(preprocessing, config.views, hardware.device, kernels=hardware.kernels),
         hardware,
-        seed=seed,
-        store=CheckpointStore(None if checkpoints is None else Path(checkpoints), writes=hardware.world.writes),
-        observer=observer or Observer(),
+        seed=spec.seed,
+        store=CheckpointStore(checkpoints, writes=hardware.world.writes),
+        observer=runtime.observer or Observer(),
         checkpoint_every=config.engine.checkpoint_every,
         pieces=config.engine.pieces,
     )
-    recipe = network_recipe(backbone, preprocessing, layers, weights, rows=len(data))
-    data_key = data.fingerprint() if checkpoints is not None else ""
-    return Context(data, prior, config, recipe, engine, data_key, preprocessing, warm_start, prior_interval, aside)
+    recipe = network_recipe(spec.backbone, preprocessing, spec.layers, spec.weights, rows=len(data))
+    data_key = "" if checkpoints is None else data.fingerprint()
+    return Context(
+        data,
+        spec.prior,
+        config,
+        recipe,
+        engine,
+        data_key,
+        preprocessing,
+        runtime.warm_start,
+        spec.prior_interval,
+        aside,
+    )
 
 
 def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData, RowsAside | None]:
@@ -322,7 +322,7 @@ class StopWhen(Observer):
         return self.question()
 
 
-class Everyone(Observer):
+class ObserverList(Observer):
     """Passes everything on to several listeners."""
 
     def __init__(self, listeners: Sequence[Observer]) -> None:
@@ -358,21 +358,16 @@ _One = TypeVar("_One")
 
 def train_side_by_side(
     data: PUData | Sequence[PUData],
+    spec: TrainSpec | Sequence[TrainSpec],
     *,
     seeds: Sequence[int],
-    prior: float | None,
-    prior_interval: tuple[float, float] | None = None,
-    config: Config | Sequence[Config],
-    backbone: NetworkChoice = "auto",
-    device: str = "auto",
-    checkpoints: str | Path | None = None,
+    runtime: Runtime | None = None,
     observers: Sequence[Observer] | None = None,
-    classes: tuple[Any, Any] = (0, 1),
     at_once: int | None = None,
 ) -> list[Training]:
     """Train once for every seed, several at once on a GPU and one after the other on a CPU; results in their order.
 
-    `data` and `config` may be one for all or one for each seed; data over the same features, as `make_pu` gives them,
+    `data` and `spec` may be one for all or one for each seed; data over the same features, as `make_pu` gives them,
     have one copy of the rows on the device. Every training is the one that `train` gives for its seed: bitwise on the
     CPU, up to the order of sums on a GPU. `at_once` limits how many share the device at a time. If one fails, the
     others are brought to their end; `SomeRunsFailed` then holds both.
@@ -380,39 +375,35 @@ def train_side_by_side(
     >>> from splitpu import load_named, make_pu, preset
     >>> digits = load_named("digits")
     >>> draws = [make_pu(digits, 50, seed)[0] for seed in (0, 1)]
-    >>> from splitpu.config.parse import apply_overrides
+    >>> from splitpu.config import apply_overrides
     >>> quick = apply_overrides(preset("default"), ["method=nnpu", "base.epochs=1"])
-    >>> [one.model.network_name for one in train_side_by_side(draws, seeds=(0, 1), prior=0.49, config=quick)]
+    >>> both = train_side_by_side(draws, TrainSpec(config=quick, prior=0.49), seeds=(0, 1))
+    >>> [one.model.network_name for one in both]
     ['cnn-small', 'cnn-small']
     """
-    seeds = _whole_numbers(seeds)
-    sets, configs = _for_each(data, check_pudata, seeds, "data"), _for_each(config, check_config, seeds, "config")
+    seeds, runtime = _whole_numbers(seeds), runtime or Runtime()
+    sets, specs = _for_each(data, check_pudata, seeds, "data"), _for_each(spec, _check_spec, seeds, "spec")
     listeners = list(observers) if observers is not None else [Observer() for _ in seeds]
     if len(listeners) != len(seeds):
         raise InputError(f"{len(listeners)} observers were given for {len(seeds)} seeds: give one for each")
-    for one, settings in zip(sets, configs, strict=True):
-        checked = check_needs(settings, one, prior)
-        if prior_interval is not None:
-            check_interval(prior_interval, checked)
+    specs = [replace(one, seed=seed).checked_for(rows) for one, seed, rows in zip(specs, seeds, sets, strict=True)]
     shared, left = SharedRows(), threading.Event()
     jobs = [
         partial(
             train,
+            rows,
             one,
-            prior=prior,
-            prior_interval=prior_interval,
-            config=settings,
-            backbone=backbone,
-            seed=seed,
-            device=device,
-            checkpoints=checkpoints,
-            observer=Everyone([listener, StopWhen(left.is_set)]),
-            classes=classes,
-            shared=shared,
+            replace(runtime, observer=ObserverList([listener, StopWhen(left.is_set)]), shared=shared),
         )
-        for one, settings, seed, listener in zip(sets, configs, seeds, listeners, strict=True)
+        for rows, one, listener in zip(sets, specs, listeners, strict=True)
     ]
-    return all_or_error(run_jobs(jobs, device, at_once, when_left=left.set), [f"seed {seed}" for seed in seeds])
+    ended = run_jobs(jobs, runtime.device, at_once, when_left=left.set)
+    return all_or_error(ended, [f"seed {seed}" for seed in seeds])
+
+
+def _check_spec(spec: object) -> None:
+    if not isinstance(spec, TrainSpec):
+        raise InputError(f"spec is a {type(spec).__name__}: give TrainSpec(config=..., prior=...)")
 
 
 def run_jobs(

@@ -18,7 +18,7 @@ from splitpu.config.parse import apply_overrides
 from splitpu.data.pudata import PUData
 from splitpu.engine.data_parallel import SharedStep
 from splitpu.engine.step import Step
-from splitpu.training import Training
+from splitpu.training import Runtime, Training, TrainSpec
 
 DEVICE, BACKEND = "cuda", "nccl"
 
@@ -80,4 +80,4 @@ def trained() -> Training:
         settings += [f"{stage}.optimiser.name=sgd", f"{stage}.optimiser.rate=0.02", f"{stage}.optimiser.momentum=0"]
     data = PUData.from_arrays(given["X"], given["s"] == 1, channels="last")
     config = apply_overrides(preset("default"), settings)
-    return train(data, prior=0.5, config=config, seed=0, backbone="cnn-small", device=DEVICE)
+    return train(data, TrainSpec(prior=0.5, config=config, seed=0, backbone="cnn-small"), Runtime(device=DEVICE))

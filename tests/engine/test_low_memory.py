@@ -22,7 +22,7 @@ from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.losses import nnpu_risk
 from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.networks.build import build_network
-from splitpu.training import profile_of, train
+from splitpu.training import Runtime, TrainSpec, profile_of, train
 
 
 class Small(Backbone):
@@ -168,10 +168,12 @@ def test_pieces_can_be_asked_for() -> None:
         engines = [
             train(
                 data,
-                prior=0.5,
-                config=apply_overrides(preset("default", profile_of(data)), [*settings, "engine.pieces=3"]),
-                backbone=network,
-                device="cpu",
+                TrainSpec(
+                    prior=0.5,
+                    config=apply_overrides(preset("default", profile_of(data)), [*settings, "engine.pieces=3"]),
+                    backbone=network,
+                ),
+                Runtime(device="cpu"),
             ).engine
             for network in (small(60), "mlp")
         ]

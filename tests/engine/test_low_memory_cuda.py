@@ -14,7 +14,7 @@ from splitpu import InputError, preset, train
 from splitpu.config.parse import apply_overrides
 from splitpu.data.pudata import PUData
 from splitpu.networks.backbones import Backbone, Outputs
-from splitpu.training import Training
+from splitpu.training import Runtime, Training, TrainSpec
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -56,7 +56,7 @@ def trained(images: np.ndarray, backbone: str | type[Backbone], *settings: str) 
     data = PUData.from_arrays(images, np.arange(ROWS) % 8 == 0, channels="last")
     config = apply_overrides(preset("default"), [*EXACT, *settings])
     torch.manual_seed(0)
-    return train(data, prior=0.4, config=config, seed=0, backbone=backbone, device="cuda")
+    return train(data, TrainSpec(prior=0.4, config=config, seed=0, backbone=backbone), Runtime(device="cuda"))
 
 
 def losses(training: Training) -> list[float]:

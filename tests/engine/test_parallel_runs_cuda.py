@@ -1,6 +1,7 @@
 """Several runs at once on a GPU: captured, with their own draws, sharing the rows. Skipped where there is none."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from splitpu import load_named, make_pu, preset, train, train_side_by_side
 from splitpu.config.parse import apply_overrides
 from splitpu.data.pudata import PUData
 from splitpu.engine.parallel_runs import SharedRows, in_lanes
-from splitpu.training import Training
+from splitpu.training import Runtime, Training, TrainSpec
 from splitpu.utils.torch_state import StageDraws
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -35,9 +36,9 @@ def losses(training: Training) -> list[float]:
 
 @pytest.mark.parametrize("backbone", ["cnn-small", Dropping], ids=["cnn-small", "dropout"])
 def test_cuda_at_once_is_one_by_one_within_tolerance(draws: list[PUData], backbone: Any) -> None:
-    how: dict[str, Any] = {"prior": PRIOR, "config": SHORT, "backbone": backbone, "device": "cuda"}
-    alone = [train(data, seed=seed, **how) for data, seed in zip(draws, SEEDS, strict=True)]
-    together = train_side_by_side(draws, seeds=SEEDS, **how)
+    spec, gpu = TrainSpec(prior=PRIOR, config=SHORT, backbone=backbone), Runtime(device="cuda")
+    alone = [train(data, replace(spec, seed=seed), gpu) for data, seed in zip(draws, SEEDS, strict=True)]
+    together = train_side_by_side(draws, spec, seeds=SEEDS, runtime=gpu)
     for one, other in zip(alone, together, strict=True):
         assert one.engine == other.engine and one.engine.startswith("graph/bf16/resident")
         # The rounding of the first epoch has not grown yet: another stream of draws would be far outside.
@@ -100,6 +101,8 @@ def test_cuda_many_captures_while_others_train(draws: list[PUData]) -> None:
     """Eight runs of many short stages: every capture meets others that replay, allocate, copy and evaluate."""
     config = apply_overrides(SHORT, ["rounds=3", "base.epochs=2", "student.epochs=2", "split.max_epochs=2"])
     data = [draws[seed % len(draws)] for seed in range(8)]
-    found = train_side_by_side(data, seeds=range(8), prior=PRIOR, config=config, device="cuda")
+    found = train_side_by_side(
+        data, TrainSpec(prior=PRIOR, config=config), seeds=range(8), runtime=Runtime(device="cuda")
+    )
     assert all(one.engine.startswith("graph/bf16/resident") for one in found)
     assert all(torch.isfinite(one.result.final.logits).all() for one in found)

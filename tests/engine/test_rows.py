@@ -25,7 +25,7 @@ from splitpu.engine.rows import RowStore, joined, picked_by_words
 from splitpu.errors import InputError
 from splitpu.networks.backbones import Outputs
 from splitpu.networks.build import build_network
-from splitpu.training import profile_of, train
+from splitpu.training import Runtime, TrainSpec, profile_of, train
 from splitpu.views import Views
 
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ import sys
 import numpy as np
 from splitpu.config import apply_overrides, preset
 from splitpu.data import PUData
-from splitpu.training import profile_of, train
+from splitpu.training import Runtime, TrainSpec, profile_of, train
 
 def most_memory_so_far():
     with open("/proc/self/status") as file:
@@ -45,7 +45,8 @@ def most_memory_so_far():
 rows = np.load(sys.argv[1], mmap_mode="r")
 data = PUData.from_arrays(rows, np.arange(len(rows)) % 50 == 0)
 config = apply_overrides(preset("default", profile_of(data)), sys.argv[2:])
-assert train(data, prior=0.5, config=config, device="cpu", backbone="mlp").engine.endswith("streamed")
+spec = TrainSpec(prior=0.5, config=config, backbone="mlp")
+assert train(data, spec, Runtime(device="cpu")).engine.endswith("streamed")
 print(most_memory_so_far())
 """
 
@@ -71,7 +72,7 @@ def test_streamed_and_resident_rows_give_the_same_model(tmp_path: Path) -> None:
         config = apply_overrides(preset("default", profile_of(data)), settings)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # whether the split reached tau is not the question
-            models.append(train(data, prior=0.5, config=config, device="cpu"))
+            models.append(train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")))
     streamed, resident = models
     assert streamed.engine.endswith("streamed") and resident.engine.endswith("resident")
     first, second = (training.model.final.network.state_dict() for training in models)
@@ -187,7 +188,7 @@ def test_too_little_memory_names_what_to_lower(error: Exception, monkeypatch: py
     data = PUData.from_arrays(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 6 == 0)
     config = apply_overrides(preset("default", profile_of(data)), ["base.batch_size=32", "engine.threads=1"])
     with pytest.raises(InputError, match=r"ran out of memory in stage base with .*32 population.*base\.batch_size"):
-        train(data, prior=0.5, config=config, device="cpu")
+        train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu"))
 
 
 def test_read_only_rows_bring_no_warning(tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ import splitpu.training
 with open("/proc/self/status") as file:
     used = next(int(line.split()[1]) for line in file if line.startswith("VmData")) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (used + 2**28, used + 2**28))
-sys.exit(splitpu.cli.main(sys.argv[1:]))
+sys.exit(splitpu.cli.entry_point(sys.argv[1:]))
 """
 
 

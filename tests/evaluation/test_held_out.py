@@ -16,7 +16,7 @@ from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import Interrupted
 from splitpu.evaluation.held_out import hold_out, nnpu_value, pu_criterion, set_aside, variational_value
 from splitpu.methods.context import TERM
-from splitpu.training import Training
+from splitpu.training import Training, TrainSpec
 
 
 def figures(training: Training, stage: str = "base") -> list[float]:
@@ -221,7 +221,7 @@ def test_settings_that_cannot_be():
         trained({"method": "dan", "selection.held_out": 0.2})
     config = config_from_dict(QUICK | {"method": "vpu", "selection.held_out": 0.2})
     with pytest.raises(InputError, match="needs the prior"):
-        train(pu_data(), prior=None, config=config)
+        train(pu_data(), TrainSpec(prior=None, config=config))
     with pytest.raises(InputError, match="leaves too few"):
         set_aside(PUData.from_arrays(np.zeros((20, 1)), np.arange(20) < 2), 0.4, 0)
     with pytest.raises(InputError, match=r"selection.held_out.*at most 0.5"):

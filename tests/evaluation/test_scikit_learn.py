@@ -47,6 +47,7 @@ from splitpu.evaluation.diagnostics import check_random_labelling
 from splitpu.evaluation.scikit_learn import AT_THE_THRESHOLD, CHOICES, cross_fitted_decisions, decisions
 from splitpu.reproduce.declared import experiments
 from splitpu.reproduce.runner import smoke
+from splitpu.training import Runtime, TrainSpec
 
 
 @settings(max_examples=40, deadline=None)
@@ -238,8 +239,9 @@ def nnpu(**parameters):
     return NNPUClassifier(**{"prior": 0.5, "config": {"base.epochs": 5}, "random_state": 0, **parameters})
 
 
-def several(data=DATA, **named):
-    return train_side_by_side(data, **{"seeds": (0, 1), "prior": 0.5, "config": QUICKEST, "device": "cpu", **named})
+def several(data=DATA, *, seeds=(0, 1), **named):
+    spec = TrainSpec(**{"prior": 0.5, "config": QUICKEST, **named})
+    return train_side_by_side(data, spec, seeds=seeds, runtime=Runtime(device="cpu"))
 
 
 def test_seeds_may_come_from_numpy() -> None:
@@ -315,8 +317,14 @@ def test_cross_fitting_finds_the_positive_label_in_what_is_wrapped(wrapped) -> N
         (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, prior_interval=0.1), "prior_interval=0.1 is not a range"),
         (lambda: make_pu("digits", 50, 0), "'digits' is not a named set: give what load_named returns"),
         (lambda: make_pu(load_named("breast-cancer"), 20.5, 0), "positives=20.5 is not a whole number"),
-        (lambda: train(ROWS, prior=0.5, config=preset("default")), "data is a ndarray: give rows and labels together"),
-        (lambda: train(PUData.from_arrays(ROWS, LABELLED), prior=0.5, config={}), "config is a dict: give a Config"),
+        (
+            lambda: train(ROWS, TrainSpec(prior=0.5, config=preset("default"))),
+            "data is a ndarray: give rows and labels together",
+        ),
+        (
+            lambda: train(PUData.from_arrays(ROWS, LABELLED), TrainSpec(prior=0.5, config={})),
+            "config is a dict: give a Config",
+        ),
         (lambda: several(seeds=3), "seeds=3 is not a list"),
         (lambda: several(seeds=[0.5]), "seed=0.5 is not a whole number"),
         (lambda: several(seeds=np.arange(0)), "seeds is empty"),
@@ -326,7 +334,7 @@ def test_cross_fitting_finds_the_positive_label_in_what_is_wrapped(wrapped) -> N
         (lambda: several([DATA]), "data has 1 entries for 2 seeds"),
         *(
             (lambda call=call, interval=interval: call(prior_interval=interval), sentence)
-            for call in (lambda **named: train(DATA, prior=0.5, config=QUICKEST, **named), lambda **n: several(**n))
+            for call in (lambda **n: train(DATA, TrainSpec(prior=0.5, config=QUICKEST, **n)), several)
             for interval, sentence in (
                 (0.1, "prior_interval=0.1 is not a range"),
                 ((0.6, 0.4), "lower end first"),
@@ -335,7 +343,7 @@ def test_cross_fitting_finds_the_positive_label_in_what_is_wrapped(wrapped) -> N
             )
         ),
         (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, prior_interval=(0.1, 0.2)), "does not hold the prior, 0.5"),
-        (lambda: train(DATA, prior=0.5, config=QUICKEST, seed=None), "seed=None is not a whole number"),
+        (lambda: train(DATA, TrainSpec(prior=0.5, config=QUICKEST, seed=None)), "seed=None is not a whole number"),
         (lambda: estimate_prior(DATA, seed=None), "seed=None is not a whole number"),
         (lambda: evaluate_pu([1.0], [-1.0, 1.0], 0.5, seed=None), "seed=None is not a whole number"),
         (lambda: nnpu(random_state=-1).fit(ROWS, LABELLED), "random_state=-1 is negative: give a whole number"),

@@ -8,7 +8,7 @@ from cli_tools import tiny_arrays
 from splitpu import train
 from splitpu.config.parse import config_from_dict
 from splitpu.data.pudata import PUData
-from splitpu.training import Training
+from splitpu.training import Runtime, Training, TrainSpec
 
 QUICK = {"base.epochs": 6, "base.batch_size": 32, "rounds": 0, "engine.threads": 1}
 # A rate so high that later epochs are no better than earlier ones: it matters which one is kept.
@@ -24,4 +24,5 @@ def pu_data(scenario: str = "single-training-set") -> PUData:
 
 def trained(settings: dict[str, Any], data: PUData | None = None, **options: Any) -> Training:
     config = config_from_dict(QUICK | settings)
-    return train(data or pu_data(), config=config, seed=0, device="cpu", **{"prior": PRIOR} | options)
+    spec = TrainSpec(config=config, prior=options.pop("prior", PRIOR))
+    return train(data or pu_data(), spec, Runtime(device="cpu", **options))

@@ -8,7 +8,7 @@ from splitpu.config.parse import apply_overrides
 from splitpu.config.schema import Config
 from splitpu.data.pudata import PUData
 from splitpu.errors import SplitPUWarning
-from splitpu.training import train
+from splitpu.training import Runtime, TrainSpec, train
 
 QUICK = ("base.epochs=6", "base.batch_size=64", "base.positives_per_batch=16", "split.max_epochs=20",
          "split.batch_size=32", "split.optimiser.rate=0.02", "split.tau=0.85", "student.epochs=4",
@@ -32,4 +32,4 @@ def run(*overrides: str, seed: int = 0):
     data, _ = mixture()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SplitPUWarning)
-        return train(data, prior=0.5, config=configured(*overrides), seed=seed, device="cpu").result
+        return train(data, TrainSpec(prior=0.5, config=configured(*overrides), seed=seed), Runtime(device="cpu")).result

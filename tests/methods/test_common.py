@@ -18,7 +18,7 @@ from splitpu.data.pudata import PUData
 from splitpu.methods.registry import sections_in_use
 from splitpu.networks.backbones import Ensemble
 from splitpu.onnx_export import export_onnx
-from splitpu.training import Training, profile_of, train
+from splitpu.training import Runtime, Training, TrainSpec, profile_of, train
 
 QUICK = ["base.epochs=2", "student.epochs=2", "split.max_epochs=2", "split.tau=0.01", "engine.threads=1", "rounds=1"]
 
@@ -34,7 +34,9 @@ def config_with(data: PUData, *more: str) -> Config:
 
 def trained(data: PUData, *more: str, checkpoints: Path | None = None) -> Training:
     prior = true_prior(load_named("digits"))
-    return train(data, prior=prior, config=config_with(data, *more), backbone="mlp", checkpoints=checkpoints)
+    return train(
+        data, TrainSpec(prior=prior, config=config_with(data, *more), backbone="mlp"), Runtime(checkpoints=checkpoints)
+    )
 
 
 def test_members_differ_and_speak_with_their_mean_probability(digits: PUData) -> None:

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from splitpu.config.parse import apply_overrides
 from splitpu.config.presets import DataProfile, preset
-from splitpu.config.schema import Config, MethodName, TeacherName
+from splitpu.config.schema import METHOD_NAMES, Config, TeacherName
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
@@ -35,12 +35,13 @@ from splitpu.methods.pubn import pubn_risk
 from splitpu.methods.registry import METHODS, find_method, sections_in_use
 from splitpu.methods.vpu import variational_loss
 from splitpu.model import Model
-from splitpu.training import Training, train
+from splitpu.training import Runtime, Training, TrainSpec, train
 
 
 def fitted(data: PUData, prior: float, config: Config, **options: Any) -> Training:
     needed = find_method(config.method).needs_prior
-    return train(data, prior=prior if needed else None, config=config, backbone="mlp", device="cpu", **options)
+    spec = TrainSpec(prior=prior if needed else None, config=config, backbone="mlp", seed=options.pop("seed", 0))
+    return train(data, spec, Runtime(device="cpu", **options))
 
 
 def accuracy(training: Training, held_out: HeldOut) -> float:
@@ -125,7 +126,9 @@ def test_one_oracle_serves_whichever_rows_are_labelled(few_digits: PUData, tmp_p
     trained = []
     for data, how in ((few_digits, config), (others, config), (wrong, config), (few_digits, chosen), (others, chosen)):
         counting = Counting()
-        training = train(data, prior=0.5, config=how, backbone="mlp", observer=counting, checkpoints=tmp_path)
+        training = train(
+            data, TrainSpec(prior=0.5, config=how, backbone="mlp"), Runtime(observer=counting, checkpoints=tmp_path)
+        )
         trained.append((training, counting.steps))
     (first, _), (second, steps) = trained[:2]
     assert steps == 0 and same(first, second)
@@ -181,7 +184,7 @@ def test_a_step_never_asks_the_host(few_digits: PUData, monkeypatch: pytest.Monk
 def test_any_method_can_be_the_teacher(few_digits: PUData, tmp_path: Path, teacher: str) -> None:
     config = settings(few_digits, "split-pu", 2, "rounds=1", f"base.method={teacher}", *budget(teacher, 2))
     training = fitted(few_digits, 0.5, config)
-    alone = train(few_digits, prior=0.5, config=settings(few_digits, teacher, 2), backbone="mlp")
+    alone = train(few_digits, TrainSpec(prior=0.5, config=settings(few_digits, teacher, 2), backbone="mlp"))
     assert len(training.result.rounds) == 1
     assert torch.equal(training.result.base.logits, alone.result.base.logits)
     # An ensemble is saved and found again beside the single network that it taught.
@@ -205,7 +208,7 @@ def test_strong_views_of_the_base_are_seen_by_whatever_is_trained_as_it_says(
 @pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].needs_prior])
 def test_a_method_that_needs_the_prior_says_so(few_digits: PUData, method: str) -> None:
     with pytest.raises(InputError, match=f"'{method}' needs the prior.*such as 'vpu'"):
-        train(few_digits, prior=None, config=settings(few_digits, method, 1))
+        train(few_digits, TrainSpec(prior=None, config=settings(few_digits, method, 1)))
 
 
 def test_the_oracle_refuses_data_without_truth(few_digits: PUData) -> None:
@@ -215,13 +218,15 @@ def test_the_oracle_refuses_data_without_truth(few_digits: PUData) -> None:
         settings(few_digits, "split-pu", 1, "base.method=supervised"),
     ):
         with pytest.raises(InputError, match="'supervised' learns from the true label of every training row"):
-            train(blind, prior=0.5, config=config)
+            train(blind, TrainSpec(prior=0.5, config=config))
 
 
 def test_a_prior_only_moves_the_threshold_of_methods_that_do_without(few_digits: PUData) -> None:
     for method in ("vpu", "dan", "p3mix", "naive"):
         config = settings(few_digits, method, 2)
-        without, given = (train(few_digits, prior=prior, config=config, backbone="mlp") for prior in (None, 0.4))
+        without, given = (
+            train(few_digits, TrainSpec(prior=prior, config=config, backbone="mlp")) for prior in (None, 0.4)
+        )
         assert all(torch.equal(a, b) for a, b in zip(weights(without).values(), weights(given).values(), strict=True))
         rate = float((given.result.final.probabilities > 0.5).double().mean())
         assert rate == pytest.approx(0.4, abs=0.01)
@@ -229,7 +234,7 @@ def test_a_prior_only_moves_the_threshold_of_methods_that_do_without(few_digits:
 
 
 def test_every_name_in_the_configuration_is_a_method() -> None:
-    assert set(get_args(MethodName)) == set(METHODS)
+    assert set(METHOD_NAMES) == set(METHODS)
     assert set(get_args(TeacherName)) == {"risk", *METHODS} - {"split-pu", "nnpu", "upu"}
     with pytest.raises(InputError, match="did you mean 'nnpu'"):
         find_method("nnPU")

@@ -12,7 +12,7 @@ from splitpu.config.schema import SplitConfig
 from splitpu.errors import SplitPUWarning
 from splitpu.methods.split import _surest, split_unlabelled
 from splitpu.networks.build import build_network
-from splitpu.training import open_context, train
+from splitpu.training import Runtime, TrainSpec, open_context, train
 
 
 class TestSplit:
@@ -42,7 +42,7 @@ class TestSplit:
         data, _ = mixture()
         config = configured("split.tau=1.0", "split.max_epochs=5", "rounds=1")
         with pytest.warns(SplitPUWarning, match=r"never rose above tau = 1 .* best epoch"):
-            split = train(data, prior=0.5, config=config, device="cpu").result.rounds[0].split
+            split = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result.rounds[0].split
         assert not split.reached
         assert split.epoch == int(np.argmax(split.agreement)) + 1
         assert split.easy.mean() == pytest.approx(max(split.agreement))
@@ -51,7 +51,7 @@ class TestSplit:
         data, _ = mixture()
         config = configured("split.optimiser.rate=3e-4", "split.max_epochs=3", "rounds=1", "student.epochs=1")
         with pytest.warns(SplitPUWarning, match=r"which the same answer for all would reach.*rate = 0.0009"):
-            result = train(data, prior=0.5, config=config, device="cpu").result
+            result = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
         stages = [record.stage for record in result.history if ".split" in record.stage]
         assert stages == ["round1.split"] * 3 + ["round1.split.again1"] * 3
         split = result.rounds[0].split
@@ -64,7 +64,7 @@ class TestSplit:
         data, _ = mixture()
         config = configured("split.optimiser.rate=1e-12", "split.max_epochs=2", "rounds=1", "student.epochs=1")
         with pytest.warns(SplitPUWarning, match="never rose above tau"):
-            result = train(data, prior=0.5, config=config, device="cpu").result
+            result = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
         found: dict[str, float] = {}
         for record in result.history:
             if ".split" in record.stage:
@@ -112,7 +112,9 @@ class TestSplit:
 
     def test_without_the_split_everything_is_easy(self) -> None:
         data, _ = mixture()
-        context = open_context(data, prior=0.5, config=configured("split.enabled=false"), device="cpu")
+        context = open_context(
+            data, TrainSpec(prior=0.5, config=configured("split.enabled=false")), Runtime(device="cpu")
+        )
         teacher = context.as_teacher(context.fresh_network("t"), "key")
         split = split_unlabelled(context, teacher, 1)
         assert split.easy.all()
@@ -155,7 +157,7 @@ def test_the_whole_method_beats_chance_by_far(usual) -> None:
 
 def test_networks_are_fresh_for_every_place_and_the_same_for_the_same() -> None:
     data, _ = mixture()
-    context = open_context(data, prior=0.5, config=configured(), device="cpu", seed=4)
+    context = open_context(data, TrainSpec(prior=0.5, config=configured(), seed=4), Runtime(device="cpu"))
     one, again, other = (context.fresh_network(place) for place in ("a", "a", "b"))
     first = build_network("mlp", (6,)).state_dict()
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in one.state_dict().items())

@@ -13,7 +13,7 @@ from splitpu.losses import generalised_jensen_shannon, soft_cross_entropy
 from splitpu.methods import split_pu as student
 from splitpu.methods.context import Teacher
 from splitpu.methods.student_loss import StudentTask, feature_predictor
-from splitpu.training import open_context, train
+from splitpu.training import Runtime, TrainSpec, open_context, train
 
 
 class TestStudent:
@@ -21,7 +21,7 @@ class TestStudent:
         """One step by hand, without augmentation, against the loss functions on the same outputs."""
         data, _ = mixture()
         config = configured("views.noise=0", "views.dropout=0")
-        context = open_context(data, prior=0.5, config=config, device="cpu")
+        context = open_context(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu"))
         teacher = Teacher(context.fresh_network("teacher").eval(), 0.3, torch.linspace(-3, 3, len(data)), "key")
         network = context.fresh_network("student").eval()  # eval: rows do not influence one another
         task = StudentTask(network, feature_predictor(256).eval(), teacher, 0.5, config.student)
@@ -53,7 +53,7 @@ class TestStudent:
         found = []
         for consistency in ("all", "hard"):
             config = configured(*settings, f"student.consistency={consistency}")
-            context = open_context(data, prior=0.5, config=config, device="cpu")
+            context = open_context(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu"))
             if consistency == "hard":
                 groups["consistent"] = groups["easy"] + groups.pop("rest")
             teacher = Teacher(context.fresh_network("teacher").eval(), 0.3, torch.linspace(-3, 3, len(data)), "key")
@@ -110,14 +110,14 @@ class TestStudentThatLearnsNothing:
         data, _ = mixture()
         config = configured("student.optimiser.rate=0.3", *self.ALL_POSITIVE)
         with pytest.warns(SplitPUWarning, match=r"round1\.student: .* again with smaller steps .* = 0\.1\)"):
-            result = train(data, prior=0.5, config=config, device="cpu").result
+            result = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
         assert {record.stage for record in result.history} >= {"round1.student", "round1.student.again1"}
 
     def test_when_smaller_steps_do_not_help_it_is_said(self) -> None:
         data, _ = mixture()
         config = configured("student.optimiser.rate=0.3", *self.ALL_POSITIVE)
         with pytest.warns(SplitPUWarning) as said:
-            result = train(data, prior=0.5, config=config, device="cpu").result
+            result = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
         assert "round1.student.again2" in {record.stage for record in result.history}
         sentences = [str(warning.message) for warning in said if "says the same" in str(warning.message)]
         assert len(sentences) == 3 and "after 3 attempts" in sentences[-1] and "lower student." in sentences[-1]
@@ -127,7 +127,7 @@ class TestStudentThatLearnsNothing:
         config = configured("student.optimiser.rate=0.1", *self.ALL_POSITIVE[:2], "rounds=2")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SplitPUWarning)
-            training = train(data, prior=0.5, config=config, device="cpu")
+            training = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu"))
         result, alone = training.result, run("rounds=0")
         assert [found.taken for found in result.rounds] == [False, False]
         assert result.final is result.base and training.model.final.threshold == alone.final.threshold
@@ -152,7 +152,7 @@ class TestStudentThatLearnsNothing:
         data, _ = mixture()
         config = configured("members=2", "rounds=1")
         with pytest.warns(SplitPUWarning, match=r"round1\.student: .* this member .* made of the other members"):
-            result = train(data, prior=0.5, config=config, device="cpu").result
+            result = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
         assert result.final is result.rounds[0].student
         monkeypatch.undo()
         both = run("members=2", "rounds=1").final.network.members

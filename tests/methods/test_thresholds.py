@@ -14,7 +14,7 @@ from splitpu_tools import configured, mixture
 from splitpu.methods import thresholds
 from splitpu.methods.thresholds import matched_threshold, second_opinion, threshold_near
 from splitpu.report.contents import percent
-from splitpu.training import train
+from splitpu.training import Runtime, TrainSpec, train
 
 
 class TestThreshold:
@@ -118,7 +118,11 @@ class TestThresholdOfAnEstimatedPrior:
         data, _ = mixture()
         quick = configured("method=nnpu", "base.epochs=3")
         found = [
-            train(data, prior=0.45, prior_interval=interval, config=quick, seed=0, checkpoints=tmp_path).model.final
+            train(
+                data,
+                TrainSpec(prior=0.45, prior_interval=interval, config=quick, seed=0),
+                Runtime(checkpoints=tmp_path),
+            ).model.final
             for interval in (None, (0.35, 0.55))
         ]
         assert found[0].threshold != found[1].threshold
@@ -145,7 +149,11 @@ class TestRuleOfAnEstimatedPrior:
             monkeypatch.setattr(thresholds, "RULE", rule)
             for kind, interval in (("given", None), ("estimated", (0.35, 0.55))):
                 place = tmp_path / kind
-                train(data, prior=0.45, prior_interval=interval, config=quick, seed=0, checkpoints=place)
+                train(
+                    data,
+                    TrainSpec(prior=0.45, prior_interval=interval, config=quick, seed=0),
+                    Runtime(checkpoints=place),
+                )
                 kept[kind].append({path.name for path in place.iterdir()})
         assert kept["given"][0] == kept["given"][1] == kept["given"][2] and len(kept["given"][0]) == 3
         first, again, other = kept["estimated"]
@@ -162,7 +170,7 @@ class TestSecondOpinion:
         data, _ = mixture()
         quick = configured("base.epochs=3", "student.epochs=2", "split.max_epochs=2", "rounds=1")
         interval = (0.6, 0.8)
-        result = train(data, prior=0.7, prior_interval=interval, config=quick, seed=0).result
+        result = train(data, TrainSpec(prior=0.7, prior_interval=interval, config=quick, seed=0)).result
         population = torch.as_tensor(data.population)
         own = float((result.base.logits[population] > 0).double().mean())
         share = second_opinion(0.7, interval, own)
@@ -173,6 +181,6 @@ class TestSecondOpinion:
 
     def test_a_prior_that_is_given_is_matched_whatever_the_base_says(self) -> None:
         data, _ = mixture()
-        result = train(data, prior=0.7, config=configured("method=nnpu", "base.epochs=3"), seed=0).result
+        result = train(data, TrainSpec(prior=0.7, config=configured("method=nnpu", "base.epochs=3"), seed=0)).result
         logits = result.base.logits[torch.as_tensor(data.population)]
         assert result.base.threshold == matched_threshold(logits, 0.7)

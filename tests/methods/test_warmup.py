@@ -20,7 +20,7 @@ from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import InputError, Interrupted
 from splitpu.methods.context import Context
 from splitpu.methods.warmup import warmed_up, warmup_views
-from splitpu.training import open_context, profile_of, train
+from splitpu.training import Runtime, TrainSpec, open_context, profile_of, train
 
 ROWS = 400
 QUICK = ("warmup.epochs=3", "base.epochs=1", "split.max_epochs=1", "student.epochs=1", "rounds=1")
@@ -45,7 +45,9 @@ def configured(data: PUData, *overrides: str) -> Config:
 
 def opened(data: PUData, *overrides: str, folder: Path | None = None, seed: int = 0, prior: float = 0.5) -> Context:
     config = configured(data, *overrides)
-    return open_context(data, prior=prior, config=config, seed=seed, device="cpu", checkpoints=folder)
+    return open_context(
+        data, TrainSpec(prior=prior, config=config, seed=seed), Runtime(device="cpu", checkpoints=folder)
+    )
 
 
 class Watcher(Observer):
@@ -156,11 +158,19 @@ def test_what_must_not_be_mirrored_is_not_mirrored_here(digits) -> None:
 def test_stopped_and_resumed_it_is_bitwise_the_same(digits, tmp_path: Path) -> None:
     data = draw(digits)
     config = configured(data)
-    whole = train(data, prior=0.5, config=config, device="cpu", checkpoints=tmp_path / "whole")
+    whole = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu", checkpoints=tmp_path / "whole"))
     with pytest.raises(Interrupted, match="during warmup, epoch 3"):
-        train(data, prior=0.5, config=config, device="cpu", checkpoints=tmp_path / "parts", observer=Watcher(2))
+        train(
+            data,
+            TrainSpec(prior=0.5, config=config),
+            Runtime(device="cpu", checkpoints=tmp_path / "parts", observer=Watcher(2)),
+        )
     watcher = Watcher()
-    resumed = train(data, prior=0.5, config=config, device="cpu", checkpoints=tmp_path / "parts", observer=watcher)
+    resumed = train(
+        data,
+        TrainSpec(prior=0.5, config=config),
+        Runtime(device="cpu", checkpoints=tmp_path / "parts", observer=watcher),
+    )
     assert watcher.restored["warmup"] == 2
     assert [record.stage for record in watcher.records][:4] == ["warmup"] * 3 + ["base"]
     for name, tensor in whole.model.final.network.state_dict().items():
@@ -214,7 +224,7 @@ def test_captured_on_a_gpu_it_is_what_it_is_uncaptured(digits) -> None:
     def warm_start(capture: str) -> torch.Tensor:
         data = draw(digits)
         config = configured(data, f"engine.capture={capture}", "engine.precision=fp32")
-        context = open_context(data, prior=0.5, config=config, device="cuda")
+        context = open_context(data, TrainSpec(prior=0.5, config=config), Runtime(device="cuda"))
         start = warmed_up(context).warm_start
         assert start is not None and context.engine.describe().startswith("graph" if capture == "auto" else "eager")
         return torch.cat([weights.flatten().float() for weights in start.weights.values()])

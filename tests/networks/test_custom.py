@@ -20,7 +20,7 @@ from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
 from splitpu.networks.build import build_network
 from splitpu.networks.custom import as_backbone, without_features
-from splitpu.training import Training, train
+from splitpu.training import Runtime, Training, TrainSpec, train
 
 
 class OwnTuple(nn.Module):
@@ -217,7 +217,7 @@ def data(vectors: Any) -> PUData:
 
 def trained(data: PUData, backbone: Any, layers: Any = LAYERS, **more: Any) -> Training:
     config = config_from_dict(SETTINGS, preset("default"))
-    return train(data, prior=0.5, config=config, backbone=backbone, layers=layers, **more)
+    return train(data, TrainSpec(prior=0.5, config=config, backbone=backbone, layers=layers), Runtime(**more))
 
 
 def own(activation: type[nn.Module] = nn.ReLU, *, seed: int = 0) -> nn.Module:
@@ -303,7 +303,7 @@ def test_other_layers_of_the_same_network_are_not_taken_up(data: PUData, tmp_pat
 
 def test_networks_of_the_package_keep_the_keys_of_their_checkpoints(data: PUData, tmp_path: Path) -> None:
     config = config_from_dict(SETTINGS, preset("default"))
-    training = train(data, prior=0.5, config=config, checkpoints=tmp_path)
+    training = train(data, TrainSpec(prior=0.5, config=config), Runtime(checkpoints=tmp_path))
     assert training.model.network_name == "mlp"
     (file,) = tmp_path.iterdir()
     from safetensors import safe_open

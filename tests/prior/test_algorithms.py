@@ -8,21 +8,7 @@ from prior_tools import mixture, pu_mixture
 
 from splitpu import load_named, make_pu
 from splitpu.data.public.named_set import true_prior
-from splitpu.prior import (
-    algorithms as bbe,
-)
-from splitpu.prior import (
-    algorithms as dedpul,
-)
-from splitpu.prior import (
-    algorithms as km2,
-)
-from splitpu.prior import (
-    algorithms as penl1,
-)
-from splitpu.prior import (
-    algorithms as tice,
-)
+from splitpu.prior.algorithms import bbe, dedpul, km2, penl1, tice
 from splitpu.prior.estimate import estimate_prior, population_share
 from splitpu.prior.scores import APART, KernelLogistic, classical_scores, pu_scores, without_likely_positives
 

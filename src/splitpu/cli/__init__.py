@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     with _control_c_noticed() as heard:
         try:
-            from splitpu.cli.main import main as run_command
+            from splitpu.cli.entry_point import main as run_command
 
             return run_command(argv)
         except BaseException as error:

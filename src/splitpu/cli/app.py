@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
-from splitpu.cli.main import quick_start
+from splitpu.cli.entry_point import quick_start
 from splitpu.cli.options import (
     AS_USUAL,
     NO_WORDS,

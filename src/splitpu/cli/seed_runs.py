@@ -32,7 +32,7 @@ from splitpu.runs.grid import FIGURES, SeedsFolder, mean_rows, seed_rows, warnin
 from splitpu.runs.prior_stage import kept_until_all_are_known
 from splitpu.runs.run import carry_out
 from splitpu.runs.sources import LoadedData, check_still_there, check_unchanged, load_draws
-from splitpu.training import Everyone, StopWhen, all_or_error, run_jobs
+from splitpu.training import ObserverList, Runtime, StopWhen, all_or_error, run_jobs
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.text import parse_numbers
@@ -152,10 +152,10 @@ def carry_out_named(
     """Bring one of several runs to its end; what it says has its name before it, and nothing is about the data."""
     if stopping.should_stop():
         raise Interrupted(f"stopped before {name}.")
-    observer = Everyone([StageLines(name, display), stopping])
+    observer = ObserverList([StageLines(name, display), stopping])
 
     note = all_but_of_data(lambda text: display.note(f"{name}: {text}"), loaded)
-    carry_out(folder, folder.request(), loaded, observer=observer, note=note, shared=shared)
+    carry_out(folder, folder.request(), loaded, runtime=Runtime(observer=observer, shared=shared), note=note)
 
 
 class StageLines(Observer):

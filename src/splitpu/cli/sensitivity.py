@@ -24,14 +24,14 @@ from splitpu.evaluation.metrics import evaluate_pu, evaluate_scores
 from splitpu.methods.context import RowsAside, WarmStart
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
-from splitpu.networks.build import same_weights
 from splitpu.prior.estimate import PriorEstimate, being_estimated, estimate_prior
 from splitpu.prior.scores import ScoreKind, too_few_rows
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.request import Request
 from splitpu.runs.results import how_to_have_a_prior
+from splitpu.runs.run import spec_of
 from splitpu.runs.sources import LoadedData, load_request, load_source
-from splitpu.training import Training, calibrated_on, train, without_rows_aside
+from splitpu.training import Runtime, Training, calibrated_on, train, without_rows_aside
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.warnings import collected_warnings
@@ -188,18 +188,10 @@ def _moved(
 def _trained_with(
     prior: float, folder: RunFolder, request: Request, loaded: LoadedData, device: str, start: WarmStart | None
 ) -> Training:
-    return train(
-        loaded.data,
-        prior=prior,
-        prior_interval=request.prior_interval if prior == request.prior else None,
-        config=folder.config(),
-        backbone=request.backbone,
-        seed=request.seed,
-        device=device,
-        classes=loaded.classes,
-        warm_start=start,
-        weights=None if request.weights is None else same_weights(request.weights),
-    )
+    spec = spec_of(request, folder.config(), loaded.classes)
+    if prior != request.prior:
+        spec = replace(spec, prior=prior, prior_interval=None)
+    return train(loaded.data, spec, Runtime(device=device, warm_start=start))
 
 
 def _row(

@@ -40,9 +40,9 @@ from splitpu.runs.folder import RUNS, RunFolder
 from splitpu.runs.grid import SeedsFolder
 from splitpu.runs.prior_stage import kept_until_known
 from splitpu.runs.request import Request, Source
-from splitpu.runs.run import begin_run, carry_out, check_network, help_out
+from splitpu.runs.run import NewRun, begin_run, carry_out, check_network, help_out
 from splitpu.runs.sources import LoadedData, load_request, load_source
-from splitpu.training import Everyone, StopWhen, check_method, profile_of, with_calibration
+from splitpu.training import ObserverList, Runtime, StopWhen, check_method, profile_of, with_calibration
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
@@ -86,7 +86,7 @@ def estimating(display: ProgressDisplay, data: PUData, seed: int, out: Path | No
             display.say("prior: an estimate of these rows was stopped; it continues from there")
         with StopRequest() as stop:
             try:
-                yield Estimating(Everyone([epochs, StopWhen(stop.wanted)]), checkpoints)
+                yield Estimating(ObserverList([epochs, StopWhen(stop.wanted)]), checkpoints)
             except (Interrupted, KeyboardInterrupt) as stopped:
                 raise PriorStopped(stop.exit_code) from stopped
             if stop.wanted():  # after the last step of the last network
@@ -345,19 +345,18 @@ def begin_with(
     keep_checkpoints: bool,
 ) -> tuple[RunFolder, Request]:
     """Make the run's folder where configuration and prior are settled already."""
-    return begin_run(
-        path,
-        source,
-        loaded,
-        config,
+    new = NewRun(
+        source=source,
+        config=config,
         prior=prior,
         preset=asked.preset or "default",
         backbone=asked.backbone or "auto",
         seed=seed,
         device=asked.device or "auto",
-        keep_checkpoints=keep_checkpoints,
         weights=asked.weights,
+        keep_checkpoints=keep_checkpoints,
     )
+    return begin_run(path, new, loaded)
 
 
 def run_resume(run: str, asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
@@ -419,9 +418,9 @@ def _train_and_show(
                 pace = LongRun(
                     folder.config(), loaded.data, display.note, backbone=request.backbone, from_files=from_files
                 )
-                observer = Everyone([display, pace, StopWhen(stop.wanted)])
+                observer = ObserverList([display, pace, StopWhen(stop.wanted)])
                 note = all_but_of_data(display.note, loaded)
-                result = carry_out(folder, request, loaded, observer=observer, note=note, world=world)
+                result = carry_out(folder, request, loaded, runtime=Runtime(observer=observer, world=world), note=note)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise RunStopped(folder.path, stop.exit_code) from stopped
         except RankLost as lost:
@@ -446,7 +445,8 @@ def help_first_process(world: World) -> int:
         folder = RunFolder(Path(path))
         request = folder.request()
         try:
-            help_out(folder, request, load_request(request), observer=StopWhen(stop.wanted), world=world)
+            runtime = Runtime(observer=StopWhen(stop.wanted), world=world)
+            help_out(folder, request, load_request(request), runtime)
         except (Interrupted, KeyboardInterrupt):
             return stop.exit_code
         except RankLost as lost:

@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from splitpu.config.schema import RANGES, Config
+from splitpu.config.schema import METHOD_NAMES, RANGES, Config
 from splitpu.errors import InputError
 
 
@@ -196,6 +196,8 @@ def _checked(key: str, value: Any) -> Any:
     kind = VALUE_TYPES[key]
     if get_origin(kind) is Literal:
         return _checked_choice(key, value, get_args(kind))
+    if kind is str:
+        return _checked_choice(key, value, tuple(METHOD_NAMES))
     if kind is bool:
         return _checked_bool(key, value)
     number = _whole_number(value) if kind is int else _finite_number(value)

@@ -31,19 +31,9 @@ class OptimiserConfig:
     average: float = 0.0  # decay of the weight average per step; 0 = keep the last weights
 
 
-MethodName = Literal[
-    "split-pu",
-    "upu",
-    "nnpu",
-    "vpu",
-    "dan",
-    "pubn",
-    "self-pu",
-    "p3mix",
-    "puupl",
-    "dist-pu",
-    "supervised",
-    "naive",
+# Of methods; `splitpu.methods.registry.register` adds to them.
+METHOD_NAMES = [
+    *("split-pu", "upu", "nnpu", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive")
 ]
 # What can be the first teacher of Split-PU; "risk" is the nnPU or uPU risk that `base.risk` names.
 TeacherName = Literal["risk", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive"]
@@ -314,7 +304,7 @@ class EngineConfig:
 class Config:
     """A whole run: of Split-PU, unless `method` names another one, which reads its own section only."""
 
-    method: MethodName = "split-pu"
+    method: str = "split-pu"  # one of METHOD_NAMES
     rounds: int = 2
     # Networks that are trained alike from other random weights and speak as one: of Split-PU every student and, unless
     # another method trains it, the base; of the methods that read the base section their one model.

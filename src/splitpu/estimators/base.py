@@ -38,7 +38,16 @@ from splitpu.methods.registry import find_method
 from splitpu.model import Model, Predictor, Scores
 from splitpu.networks.backbones import Backbone as OwnNetwork
 from splitpu.networks.build import NetworkChoice, network_recipe
-from splitpu.training import ProgressLines, Training, profile_of, train, with_calibration
+from splitpu.training import (
+    ProgressLines,
+    Runtime,
+    Training,
+    TrainSpec,
+    profile_of,
+    train,
+    warn_if_worthless,
+    with_calibration,
+)
 from splitpu.types import Array, Mask
 from splitpu.utils.arrays import checked_seed, readable_tensor
 
@@ -339,24 +348,19 @@ class PUEstimator(FittedClassifier):
         negative = classes[0] if classes[1] == positive else classes[1]
         seed = integer_seed(self.random_state)
         prior = self._resolved_prior(data, seed)
-        training = train(
-            data,
+        config = config_from_dict(self._named_in_parameters(), self._whole_config(data))
+        spec = TrainSpec(
+            config=with_calibration(config, self.calibration),
             prior=prior.value,
             prior_interval=prior.interval,
-            config=with_calibration(
-                config_from_dict(self._named_in_parameters(), self._whole_config(data)), self.calibration
-            ),
             backbone=self.backbone,
-            seed=seed,
-            device=self.device,
-            observer=observer,
             layers=self.layers,
+            seed=seed,
             classes=(negative, positive),
         )
+        training = train(data, spec, Runtime(device=self.device, observer=observer))
         self._adopt(training.model, classes)
         self._keep_findings(training)
-        from splitpu.training import warn_if_worthless
-
         warn_if_worthless(training, data)
         self.prior_interval_, self.prior_source_ = prior.interval, prior.source
         return self

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from splitpu.config.parse import unknown_name
-from splitpu.config.schema import Config
+from splitpu.config.schema import METHOD_NAMES, Config
 
 if TYPE_CHECKING:
     from splitpu.methods.context import Context, Teacher
@@ -21,7 +21,7 @@ class Method:
     summary: str  # when to use it, in one line
     assumes: str
     citation: str
-    home: str  # "module:function" inside `splitpu.methods`; imported when first run
+    home: str  # "module:function", inside `splitpu.methods` or with its whole path; imported when first run
     sections: tuple[str, ...]  # of the configuration that it reads, besides `views` and `engine`
     needs_prior: bool
     needs_truth: bool = False  # the true labels of the training rows, which only an oracle may ask for
@@ -43,7 +43,8 @@ class Method:
 
     def _function(self) -> Any:
         module, _, function = self.home.partition(":")
-        return getattr(importlib.import_module(f"splitpu.methods.{module}"), function)
+        path = module if "." in module else f"splitpu.methods.{module}"
+        return getattr(importlib.import_module(path), function)
 
 
 _ALL = (
@@ -174,6 +175,16 @@ _ALL = (
     ),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+
+def register(method: Method) -> None:
+    """Make a method known by its name: to configurations, to `compare` and to `splitpu methods`.
+
+    A method is one file: a function from a `Context` to a `Teacher`, and a `Method` that says what it is.
+    """
+    METHODS[method.name] = method
+    if method.name not in METHOD_NAMES:
+        METHOD_NAMES.append(method.name)
 
 
 def find_method(name: str) -> Method:

@@ -59,7 +59,7 @@ def share_at_or_above(scores: Floats, cuts: Floats) -> Floats:
 
 
 _CELLS = 1024  # of the grid the densities live on
-_SHARES = np.linspace(0.0, 1.0, 201)  # candidates
+_SHARES = (0.0, 1.0, 201)  # candidates: from, to, how many
 _STEP = 10  # candidates between the points of the second difference: 0.05, so that noise does not look like a bend
 
 
@@ -77,14 +77,15 @@ def dedpul(scores_positive: Floats, scores_unlabelled: Floats) -> float:
     0.3
     """
     ratio, weight = density_ratio(scores_positive, scores_unlabelled)
-    behind = _SHARES - np.minimum(np.outer(_SHARES, ratio), 1) @ weight
-    bend = np.full(len(_SHARES), -np.inf)
+    shares = np.linspace(*_SHARES)
+    behind = shares - np.minimum(np.outer(shares, ratio), 1) @ weight
+    bend = np.full(len(shares), -np.inf)
     bend[_STEP:-_STEP] = behind[2 * _STEP :] - 2 * behind[_STEP:-_STEP] + behind[: -2 * _STEP]
     # Shares closer to 0 or 1 than a step have no second difference; a one-sided one stands in for it at the low end.
     low = np.arange(2, _STEP)
     bend[low] = behind[2 * low] - 2 * behind[low]
     bend[low] *= _STEP / low  # slopes change over a shorter way
-    return float(_SHARES[int(np.argmax(bend))])
+    return float(shares[int(np.argmax(bend))])
 
 
 def density_ratio(scores_positive: Floats, scores_unlabelled: Floats) -> tuple[Floats, Floats]:
@@ -120,7 +121,7 @@ def _smoothed(scores: Floats, edges: Floats) -> tuple[Floats, Floats]:
 
 MOST_ROWS = 250  # of each kind; the cost grows with the square
 SLOPE = 0.2  # share of the distance between the two means at which the distance counts as growing
-_PUSHES = np.linspace(1.0, 10.0, 46)  # lambda; the share of positives is 1 - 1 / lambda
+_PUSHES = (1.0, 10.0, 46)  # lambda: from, to, how many; the share of positives is 1 - 1 / lambda
 _ITERATIONS = 150
 
 
@@ -138,15 +139,14 @@ def km2(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
     mean_positive, mean_unlabelled = is_positive / len(positive), ~is_positive / len(unlabelled)
     apart = float(np.sqrt(max(_square(kernel, mean_unlabelled - mean_positive), 1e-12)))
     largest = float(np.linalg.eigvalsh(kernel)[-1])
-    weights, distances = mean_unlabelled, []
-    for push in _PUSHES:
+    weights, distances, pushes = mean_unlabelled, [], np.linspace(*_PUSHES)
+    for push in pushes:
         target = push * mean_unlabelled + (1 - push) * mean_positive
         weights = _nearest_mixture(kernel, target, weights, 1 / largest)
         distances.append(np.sqrt(max(_square(kernel, target - weights), 0.0)))
-    slopes = np.gradient(np.asarray(distances), _PUSHES) / apart
+    slopes = np.gradient(np.asarray(distances), pushes) / apart
     growing = np.flatnonzero(slopes >= SLOPE)
-    push = float(_PUSHES[growing[0]]) if len(growing) else float(_PUSHES[-1])
-    return 1 - 1 / push
+    return 1 - 1 / float(pushes[growing[0] if len(growing) else -1])
 
 
 def gap_at(share: float) -> float:
@@ -155,7 +155,8 @@ def gap_at(share: float) -> float:
     >>> round(gap_at(0.5), 3)
     0.05
     """
-    return float(_PUSHES[1] - _PUSHES[0]) * (1 - share) ** 2
+    first, last, count = _PUSHES
+    return (last - first) / (count - 1) * (1 - share) ** 2
 
 
 def _at_most(rows: Floats, rng: np.random.Generator) -> Floats:
@@ -198,7 +199,7 @@ def _onto_simplex(weights: Floats) -> Floats:
 CENTRES = 200
 _WIDTHS = (0.1, 0.3, 1.0)  # times the median squared distance
 _PENALTIES = (0.001, 0.01, 0.1, 1.0)
-_PENALISED_SHARES = np.linspace(0.005, 0.995, 199)
+_PENALISED_SHARES = (0.005, 0.995, 199)
 _FOLDS = 4
 
 
@@ -249,13 +250,14 @@ class PenL1:
         have a closed form.
         """
         gains = _gains(self.on_positive[positive].mean(0), self.on_unlabelled[unlabelled].mean(0))
-        divergence = (np.maximum(gains, 0) * gains).sum(1) / self.penalty - _PENALISED_SHARES + 1
-        return float(_PENALISED_SHARES[int(np.argmin(divergence))])
+        shares = np.linspace(*_PENALISED_SHARES)
+        divergence = (np.maximum(gains, 0) * gains).sum(1) / self.penalty - shares + 1
+        return float(shares[int(np.argmin(divergence))])
 
 
 def _gains(mean_positive: Floats, mean_unlabelled: Floats) -> Floats:
     """What a unit of each bump adds to the divergence, one row a candidate share."""
-    return np.outer(_PENALISED_SHARES, mean_positive) - mean_unlabelled
+    return np.outer(np.linspace(*_PENALISED_SHARES), mean_positive) - mean_unlabelled
 
 
 def _means_without_and_within(bumps: Floats, folds: Rows) -> list[tuple[Floats, Floats]]:

@@ -20,7 +20,7 @@ from splitpu.methods.context import Context
 from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.prior.algorithms import bbe
 from splitpu.prior.scores import APART, CROSS_FITTINGS, CrossFitted, mean_scores, without_likely_positives
-from splitpu.training import open_context
+from splitpu.training import Runtime, TrainSpec, open_context
 from splitpu.types import Floats, Rows
 from splitpu.utils.arrays import sklearn_seed
 from splitpu.utils.torch_state import usual_torch
@@ -119,16 +119,8 @@ def network_scores(
     A network learns the rows it is trained on by heart, so only the scores of the other half are worth anything. Two
     networks on different halves rank better together than either alone. With checkpoints, what was interrupted goes on.
     """
-    context = open_context(
-        data,
-        prior=None,
-        config=Config(),
-        backbone=network,
-        seed=seed,
-        device=device,
-        checkpoints=checkpoints,
-        observer=observer,
-    )
+    spec = TrainSpec(config=Config(), prior=None, backbone=network, seed=seed)
+    context = open_context(data, spec, Runtime(device=device, checkpoints=checkpoints, observer=observer))
     return mean_scores([_cross_fitted(context, seed, number) for number in range(CROSS_FITTINGS)])
 
 

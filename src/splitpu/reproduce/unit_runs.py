@@ -28,7 +28,7 @@ from splitpu.methods.warmup import warmed_up
 from splitpu.reproduce.figures import FIGURES, WatchingEngine
 from splitpu.reproduce.units import Unit, what_is_computed
 from splitpu.runs.folder import source_commit, versions
-from splitpu.training import open_context, profile_of, train
+from splitpu.training import Runtime, TrainSpec, open_context, profile_of, train
 from splitpu.utils.torch_state import TORCHS_OWN
 from splitpu.utils.warnings import Note, collected_warnings
 from splitpu.views import Views
@@ -60,6 +60,10 @@ class Workplace:
                 named = self._named[name]
                 self._drawn[key] = (*make_pu(named, positives, seed), true_prior(named))
             return self._drawn[key]
+
+    def runtime(self, observer: Observer) -> Runtime:
+        """What trainings run on here."""
+        return Runtime(device=self.device, checkpoints=self.cache, observer=observer, shared=self.rows)
 
     def noted_commit(self) -> str | None:
         """The commit that results are made with."""
@@ -102,7 +106,7 @@ def _table(
 ) -> Outcome:
     """The whole method, as any user runs it."""
     _check_profile(unit, data)
-    training = train(data, prior=prior, **_how(unit, workplace, observer))
+    training = train(data, _spec(unit, prior), workplace.runtime(observer))
     hardware = training.hardware
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
     result = training.result
@@ -125,12 +129,12 @@ def _choice(
 ) -> Outcome:
     """Train without a part of P and U, and judge every model on that part as well as, for comparison, on the test."""
     left, positives, population = hold_out(data, unit.experiment.held_out, unit.seed)
-    how = _how(unit, workplace, observer)
+    spec, runtime = _spec(unit, prior), workplace.runtime(observer)
     start = None
     if unit.config.warmup.name != "none":
         # It sees no label, so the warm-up on all rows, which the tables need anyway, does for all candidates.
-        start = warmed_up(open_context(data, prior=prior, **how)).warm_start
-    training = train(left, prior=prior, warm_start=start, **how)
+        start = warmed_up(open_context(data, spec, runtime)).warm_start
+    training = train(left, spec, replace(runtime, warm_start=start))
     hardware, result = training.hardware, training.result
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
 
@@ -162,7 +166,7 @@ def _figure(
     unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
 ) -> Outcome:
     """The part of the method that the figure looks at."""
-    context = open_context(data, prior=prior, engine_type=WatchingEngine, **_how(unit, workplace, observer))
+    context = open_context(data, _spec(unit, prior), replace(workplace.runtime(observer), engine_type=WatchingEngine))
     engine = context.engine
     assert isinstance(engine, WatchingEngine)  # as asked for just above
     found = FIGURES[unit.experiment.name](warmed_up(context), engine)
@@ -175,17 +179,8 @@ def _figure(
     return Outcome(base, rounds, engine.history, hardware, engine.describe(), {"series": found.series})
 
 
-def _how(unit: Unit, workplace: Workplace, observer: Observer) -> dict[str, Any]:
-    """What a training of the unit is given besides data and prior."""
-    return {
-        "config": unit.config,
-        "backbone": unit.network,
-        "seed": unit.seed,
-        "device": workplace.device,
-        "checkpoints": workplace.cache,
-        "observer": observer,
-        "shared": workplace.rows,
-    }
+def _spec(unit: Unit, prior: float) -> TrainSpec:
+    return TrainSpec(config=unit.config, prior=prior, backbone=unit.network, seed=unit.seed)
 
 
 def _check_profile(unit: Unit, data: PUData) -> None:

@@ -1,17 +1,14 @@
 """A whole run: begin or continue it, train, and leave a complete folder behind."""
 
-import dataclasses
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from splitpu.config.schema import Config
-from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.parallel_runs import SharedRows
-from splitpu.engine.stage import Observer
 from splitpu.errors import DiskError, InputError
 from splitpu.networks.build import build_network, check_weights, same_weights
 from splitpu.networks.pretrained import pretrainable
@@ -22,42 +19,53 @@ from splitpu.runs.report_data import report_data
 from splitpu.runs.request import Request, Source
 from splitpu.runs.results import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
 from splitpu.runs.sources import LoadedData
-from splitpu.training import Everyone, MetricsFile, Training, check_needs, train, warn_if_worthless
+from splitpu.training import (
+    MetricsFile,
+    ObserverList,
+    Runtime,
+    Training,
+    TrainSpec,
+    check_needs,
+    train,
+    warn_if_worthless,
+)
 from splitpu.utils.files import write_text
 from splitpu.utils.warnings import Note, collected_warnings
 
 
-def begin_run(
-    path: Path,
-    source: Source,
-    loaded: LoadedData,
-    config: Config,
-    *,
-    prior: ResolvedPrior,
-    preset: str,
-    backbone: str,
-    seed: int,
-    device: str,
-    keep_checkpoints: bool = False,
-    weights: Path | None = None,
-) -> tuple[RunFolder, Request]:
+@dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """What a run is to be, as the user chose it; `begin_run` settles what is left open."""
+
+    source: Source
+    config: Config
+    prior: ResolvedPrior
+    preset: str = "default"
+    backbone: str = "auto"
+    seed: int = 0
+    device: str = "auto"
+    weights: Path | None = None
+    keep_checkpoints: bool = False
+
+
+def begin_run(path: Path, new: NewRun, loaded: LoadedData) -> tuple[RunFolder, Request]:
     """Check everything that can be wrong before training, then make the run's folder."""
+    config, prior = new.config, new.prior
     check_needs(config, loaded.data, prior.value)
-    hardware = Hardware.choose(device, config.engine, trains_images=loaded.data.kind != "vectors")
-    shape = tuple(loaded.data.features.shape[1:])
-    start = check_network(backbone, weights, shape)
+    hardware = Hardware.choose(new.device, config.engine, trains_images=loaded.data.kind != "vectors")
+    start = check_network(new.backbone, new.weights, tuple(loaded.data.features.shape[1:]))
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
-    config = dataclasses.replace(config, engine=dataclasses.replace(config.engine, threads=hardware.threads))
+    config = replace(config, engine=replace(config.engine, threads=hardware.threads))
     request = Request(
-        source=source,
+        source=new.source,
         fingerprint=loaded.data.fingerprint(),
         prior=prior.value,
-        preset=preset,
-        backbone=backbone,
-        seed=seed,
+        preset=new.preset,
+        backbone=new.backbone,
+        seed=new.seed,
         device=str(hardware.device),
         precision="bf16" if hardware.bf16 else "fp32",
-        keep_checkpoints=keep_checkpoints,
+        keep_checkpoints=new.keep_checkpoints,
         prior_source=prior.source,
         prior_estimate=prior.to_dict(),
         doubts=list(prior.doubts),
@@ -79,10 +87,8 @@ def carry_out(
     request: Request,
     loaded: LoadedData,
     *,
-    observer: Observer,
+    runtime: Runtime,
     note: Note,
-    world: World | None = None,
-    shared: SharedRows | None = None,
 ) -> dict[str, Any]:
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
 
@@ -98,7 +104,8 @@ def carry_out(
         _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)
         try:
-            training = _train(folder, request, loaded, Everyone([metrics, observer]), world, shared)
+            observer = ObserverList([metrics, *([] if runtime.observer is None else [runtime.observer])])
+            training = _train(folder, request, loaded, replace(runtime, observer=observer))
         except DiskError:  # the run is possible and waits for room
             raise
         except InputError:
@@ -111,34 +118,27 @@ def carry_out(
     return result
 
 
-def help_out(folder: RunFolder, request: Request, loaded: LoadedData, *, observer: Observer, world: World) -> None:
+def help_out(folder: RunFolder, request: Request, loaded: LoadedData, runtime: Runtime) -> None:
     """Do this process's part of the training and leave everything else to the first one."""
     with collected_warnings(lambda _: None):
-        _train(folder, request, loaded, observer, world)
+        _train(folder, request, loaded, runtime)
 
 
-def _train(
-    folder: RunFolder,
-    request: Request,
-    loaded: LoadedData,
-    observer: Observer,
-    world: World | None,
-    shared: SharedRows | None = None,
-) -> Training:
-    return train(
-        loaded.data,
+def _train(folder: RunFolder, request: Request, loaded: LoadedData, runtime: Runtime) -> Training:
+    spec = spec_of(request, _as_begun(folder.config(), request), loaded.classes)
+    return train(loaded.data, spec, replace(runtime, device=request.device, checkpoints=folder.checkpoints))
+
+
+def spec_of(request: Request, config: Config, classes: tuple[Any, Any]) -> TrainSpec:
+    """What a run's folder says about its training, in the form that `train` takes."""
+    return TrainSpec(
+        config=config,
         prior=request.prior,
         prior_interval=request.prior_interval,
-        config=_as_begun(folder.config(), request),
         backbone=request.backbone,
-        seed=request.seed,
-        device=request.device,
-        checkpoints=folder.checkpoints,
-        observer=observer,
-        classes=loaded.classes,
-        world=world,
         weights=None if request.weights is None else same_weights(request.weights),
-        shared=shared,
+        seed=request.seed,
+        classes=classes,
     )
 
 
@@ -146,7 +146,7 @@ def _as_begun(config: Config, request: Request) -> Config:
     """In the precision the run began with, since checkpoints of another one are of no use to it."""
     engine = config.engine
     begun = request.precision or ("bf16" if Hardware.choose(request.device, engine).bf16 else "fp32")
-    return dataclasses.replace(config, engine=dataclasses.replace(engine, precision=begun))
+    return replace(config, engine=replace(engine, precision=begun))
 
 
 def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:
@@ -167,7 +167,7 @@ def _write_everything(
 ) -> dict[str, Any]:
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
-    dataclasses.replace(training.model, inputs=loaded.inputs).save(folder.path)
+    replace(training.model, inputs=loaded.inputs).save(folder.path)
     write_scores(folder.scores, training, loaded)
     write_split(folder.split, training, loaded.data)
     write_report(folder.report, report_data(training, loaded, request, figures, given))
