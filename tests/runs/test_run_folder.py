@@ -29,6 +29,7 @@ def a_request(**changes: object) -> Request:
         "backbone": "auto",
         "seed": 0,
         "device": "cpu",
+        "precision": "fp32",
     }
     return Request(**(fields | changes))  # type: ignore[arg-type]
 
