@@ -206,15 +206,6 @@ def test_files_of_two_models_are_told_apart_where_their_networks_are_alike(fitte
         SplitPUClassifier.load(tmp_path / "one")
 
 
-def test_a_model_of_a_version_that_wrote_no_fingerprint_is_read(fitted, vectors, tmp_path):
-    fitted.save(tmp_path)
-    described = json.loads((tmp_path / "model.json").read_text())
-    del described["weights"]
-    (tmp_path / "model.json").write_text(json.dumps(described))
-    found = SplitPUClassifier.load(tmp_path).decision_function(vectors[0])
-    assert np.array_equal(found, fitted.decision_function(vectors[0]))
-
-
 def test_saving_without_room_keeps_the_earlier_model(fitted, tmp_path, monkeypatch):
     fitted.save(tmp_path)
 

@@ -63,7 +63,7 @@ class Model:
     classes: tuple[Any, Any]  # what 'not positive' and 'positive' were called in the training labels
     inputs: Mapping[str, Any] | None = None  # how files become rows, if the model was trained on folders or a table
     calibration: PUCalibrator | None = None  # of the final network's decisions
-    scenario: Scenario | None = None  # how the training rows were sampled; files of earlier versions do not say
+    scenario: Scenario = "single-training-set"  # how the training rows were sampled
 
     def decision(
         self, features: npt.NDArray[Any], hardware: Hardware, *, which: str = "final"
@@ -160,10 +160,10 @@ class Model:
                 raise ValueError("a threshold is no number")
             config = config_from_dict(description["config"])
             first, second = description["classes"]
-            prior, inputs = description["prior"], description.get("inputs")
-            stored = description.get("calibration")
+            prior, inputs = description["prior"], description["inputs"]
+            stored = description["calibration"]
             calibration = None if stored is None else PUCalibrator.from_dict(stored)
-            scenario = description.get("scenario")
+            scenario = description["scenario"]
         except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
             message = f"{folder / DESCRIPTION} has a missing or damaged part ({error}); {AGAIN}."
             raise ModelFileError(message) from error
@@ -242,14 +242,14 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 
 def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The description and the weights that belong to it; those of an early version do not say so.
+    """The description and the weights that belong to it.
 
     Another process may be about to put a new model in place, of which one file comes before the other.
     """
     for _ in range(_TRIES):
         description = _read_description(folder / DESCRIPTION)
         content = _read_bytes(folder / WEIGHTS)
-        if description.get("weights") in (None, sha256(content).hexdigest()):
+        if description.get("weights") == sha256(content).hexdigest():
             return description, _tensors(content, folder / WEIGHTS)
         time.sleep(_LOOK_AGAIN)
     raise ModelFileError(

@@ -8,7 +8,6 @@ Hard samples of a calibrated run: teacher and student on one scale, in one order
 import csv
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -327,21 +326,6 @@ def test_command_report_and_python_have_the_same_samples_in_the_same_order(run: 
     assert np.allclose(last.student_probabilities, fitted.predict_proba(arrays["X"])[:, 1], atol=1e-5)
 
 
-def test_runs_that_kept_the_teachers_probability_as_it_was_taught_are_read_alike(run: Path, tmp_path: Path) -> None:
-    old = shutil.copytree(run, tmp_path / "old")
-    as_taught = sigmoid(bases_own(run))
-    lines = lines_of(run / "split.csv")
-    with (old / "split.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, [name for name in lines[0] if name != "taught"], extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows({**line, "teacher_probability": f"{as_taught[int(line['index'])]:.6g}"} for line in lines)
-    now, then = ({sample.index: sample for sample in samples_of(place)} for place in (run, old))
-    assert now.keys() == then.keys()
-    for index, sample in now.items():
-        assert then[index].teacher_probability == pytest.approx(sample.teacher_probability, abs=1e-4)
-        assert then[index].why == sample.why
-
-
 def test_where_the_student_was_not_taken_the_teacher_is_the_final_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,14 +335,3 @@ def test_where_the_student_was_not_taken_the_teacher_is_the_final_model(
     assert len(samples) > 10
     assert all(sample.teacher_probability == sample.probability for sample in samples)
     assert shown_in_the_report(run) == [sample.index for sample in samples][:24]
-
-
-def test_a_calibration_that_cannot_be_understood_is_told_in_a_sentence(
-    run: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    torn = shutil.copytree(run, tmp_path / "torn")
-    result = json.loads((torn / "result.json").read_text())
-    result["selection"]["calibration"] = {"curve": 3}
-    (torn / "result.json").write_text(json.dumps(result))
-    code, _, err = run_cli(capsys, "hard", torn)
-    assert code == 2 and "result.json cannot be understood" in err and err.count("\n") == 1

@@ -3,11 +3,15 @@
 The report's drawings: charts of anything are well-formed and stay on the paper, and pixels become PNG files.
 """
 
+import dataclasses
 import io
 import math
 import re
+import tomllib
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,10 +20,13 @@ from browser import find_browser, screenshot, visit
 from fake_report import fake_report, vector_samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 from PIL import Image
 
+import splitpu
 from splitpu.errors import InputError
 from splitpu.report.charts import (
+    Labels,
     Mark,
     Series,
     encode_png,
@@ -31,9 +38,9 @@ from splitpu.report.charts import (
     stacked_bar,
 )
 from splitpu.report.contents import ReportData, RoundReport, Sample
-from splitpu.report.outcome import figures, headline, next_steps
-from splitpu.report.render import render, write_report
+from splitpu.report.render import render, render_page, render_seeds, write_report
 from splitpu.report.training_section import called_positive
+from splitpu.reproduce.summary import Block, Charts, Grid, Heading, Paragraph, Part, Pictures
 
 HOSTILE = (
     "</title></script></style><script>alert(1)</script><img src=x onerror='alert(2)'>\"&\x00\ud800\u202e" + "w" * 300
@@ -76,6 +83,24 @@ def read(page: str) -> Tags:
 
 def plain(text: str) -> str:
     return re.sub(r"<[^>]+>", "", text).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def section_of(report: ReportData, anchor: str) -> str:
+    (found,) = re.findall(f'<section id="{anchor}".*?</section>', render(report), flags=re.DOTALL)
+    return found
+
+
+def headline(report: ReportData) -> str:
+    (found,) = re.findall('<p class="answer">(.*?)</p>', render(report), flags=re.DOTALL)
+    return found
+
+
+def figures(rows: Sequence[Mapping[str, Any]]) -> str:
+    return section_of(fake_report(figures=rows), "outcome")
+
+
+def next_steps(report: ReportData) -> str:
+    return section_of(report, "next")
 
 
 def hostile_report() -> ReportData:
@@ -160,6 +185,96 @@ def test_hostile_names_stay_text() -> None:
     assert all(not key.startswith("on") for _, attributes in tags.seen for key in attributes)
     assert all(attributes["src"].startswith("data:") for tag, attributes in tags.seen if tag == "img")
     assert "<script>alert(1)</script>" in tags.text
+
+
+# Keys of plain values that are ours, not the data's: without them there would be nothing to show.
+OWN_KEYS = {"model", "accuracy", "stage", "epoch", "epochs", "rate", "terms", "name", "value", "low", "high", "share"}
+OWN_KEYS |= {"promised", "estimated"}
+
+
+def poisoned(value: Any) -> Any:
+    """The same with every text in it, and every name that is not ours, replaced by a hostile one."""
+    if isinstance(value, str):
+        return HOSTILE
+    if isinstance(value, dict):
+        return {key if key in OWN_KEYS else HOSTILE: poisoned(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(poisoned, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, **{name: poisoned(part) for name, part in vars(value).items()})
+    return value
+
+
+def must_stay_text(page: str) -> None:
+    tags = read(page)
+    assert [tag for tag, _ in tags.seen].count("script") == 1
+    assert all(not key.startswith("on") for _, attributes in tags.seen for key in attributes)
+    assert all(str(attributes["src"]).startswith("data:") for tag, attributes in tags.seen if tag == "img")
+    assert "alert(1)" in tags.text and "\x00" not in page
+    page.encode("utf-8")
+
+
+FULL = fake_report(
+    easiest=(*vector_samples(1, 30), *fake_report().easiest),
+    prior_table=[{"name": "km2", "value": 0.3, "low": 0.2, "high": 0.4}],
+    reliability=[{"share": 1.0, "promised": 0.2, "estimated": 0.3}],
+    reliability_rows="Rows.",
+)
+TEXTS = [
+    field.name
+    for field in dataclasses.fields(ReportData)
+    if repr(poisoned(getattr(FULL, field.name))).count("alert(1)")
+]
+
+
+@pytest.mark.parametrize("field", [name for name in TEXTS if name != "final"])
+def test_no_field_can_bring_markup_into_the_page(field: str) -> None:
+    changes = {field: poisoned(getattr(FULL, field))}
+    if field == "method":  # which the page names only where there are no rounds
+        changes["rounds"] = ()
+    must_stay_text(render(dataclasses.replace(FULL, **changes)))
+
+
+def test_a_model_of_any_name_may_be_the_final_one() -> None:
+    must_stay_text(render(dataclasses.replace(FULL, final=HOSTILE, figures=poisoned(FULL.figures))))
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_no_field_can_bring_markup_into_the_page_over_seeds(place: int) -> None:
+    rows = [{"model": "base", "accuracy": "90 ± 1"}]
+    fields: list[Any] = ["title", rows, rows, {"seed 0": "seed0/report.html"}, ["a warning"]]
+    fields[place] = poisoned(fields[place])
+    must_stay_text(render_seeds(*fields))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Heading(HOSTILE),
+        Paragraph(HOSTILE + "`" + HOSTILE + "`"),
+        Grid([HOSTILE] * 2, [[HOSTILE, f"`{HOSTILE}`"]]),
+        Charts([(HOSTILE, line_chart([Series(HOSTILE, [1], [1.0])] * 2, Labels(HOSTILE, HOSTILE, HOSTILE)))]),
+        Pictures(HOSTILE, [("data:," + HOSTILE, HOSTILE)]),
+    ],
+    ids=lambda block: block.kind,
+)
+def test_no_block_can_bring_markup_into_the_results(block: Block) -> None:
+    parts = [Part(HOSTILE, HOSTILE, [block])]
+    must_stay_text(render_page("results.html", title=HOSTILE, answer=HOSTILE, parts=parts))
+
+
+def test_a_field_that_a_template_misspells_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        render_page("seeds.html", title="t", runs=None)
+
+
+def test_every_template_is_part_of_the_package() -> None:
+    package = Path(splitpu.__file__).parent
+    listed = tomllib.loads((package.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = listed["tool"]["setuptools"]["package-data"]["splitpu"]
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    templates = {path for path in (package / "report" / "templates").iterdir() if path.is_file()}
+    assert templates and templates <= packed
 
 
 def test_the_headline_answers_in_plain_words() -> None:
@@ -266,7 +381,7 @@ def test_the_file_is_replaced_in_one_move(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("splitpu.report.render.outcome.headline", fail)
+    monkeypatch.setattr("splitpu.report.outcome.headline", fail)
     with pytest.raises(KeyboardInterrupt):
         write_report(path, fake_report())
     assert path.read_text(encoding="utf-8") == whole
@@ -305,7 +420,7 @@ NUMBERS = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.5, 0.7, 1.0])
 def test_the_words_beside_a_mark_stay_inside_the_drawing(at: float) -> None:
     words = "threshold 0.5, where the prior is met"
-    drawn = histogram(np.array([0.1, 0.9]), description="d", x_label="x", y_label="y", marks=[Mark(at, words)])
+    drawn = histogram(np.array([0.1, 0.9]), Labels("d", "x", "y"), marks=[Mark(at, words)])
     drawing = ElementTree.fromstring(drawn)
     (label,) = [text for text in drawing.iter() if text.text == words]
     width, length = float(drawing.attrib["viewBox"].split()[2]), 6.3 * len(words)
@@ -314,7 +429,7 @@ def test_the_words_beside_a_mark_stay_inside_the_drawing(at: float) -> None:
 
 
 def test_the_pointer_is_told_what_a_chart_runs_over() -> None:
-    chart = line_chart([Series("a", [0.1, 0.9], [0.2, 0.8])], description="d", x_label="probability", y_label="y")
+    chart = line_chart([Series("a", [0.1, 0.9], [0.2, 0.8])], Labels("d", "probability", "y"))
     assert ElementTree.fromstring(chart).attrib["data-across"] == "probability"
 
 
@@ -346,20 +461,20 @@ def test_line_charts_of_anything_are_well_formed(
 ) -> None:
     series = [Series(name, range(1, len(line) + 1), line) for line in lines]
     mark = None if level is None else Mark(level, name)
-    svg = line_chart(series, description=name, x_label=name, y_label=name, level=mark, stop=mark)
+    svg = line_chart(series, Labels(name, name, name), level=mark, stop=mark)
     assert "nan" not in re.sub(r'(data-\w+|aria-label)="[^"]*"', "", svg) or "nan" in name
     ElementTree.fromstring(svg)
 
 
 def test_a_gap_breaks_the_line_and_a_lone_point_is_a_dot() -> None:
-    svg = line_chart([Series("a", range(1, 6), [1, 2, math.nan, 3, None])], description="d", x_label="x", y_label="y")
+    svg = line_chart([Series("a", range(1, 6), [1, 2, math.nan, 3, None])], Labels("d", "x", "y"))
     assert svg.count("<path") == 1
     assert svg.count("<circle") == 1
 
 
 def test_long_names_are_cut_but_kept_whole_for_the_pointer() -> None:
     names = ["a" * 200, "b" * 200]
-    svg = line_chart([Series(name, [1], [1.0]) for name in names], description="d", x_label="x", y_label="y" * 200)
+    svg = line_chart([Series(name, [1], [1.0]) for name in names], Labels("d", "x", "y" * 200))
     words = [text.text or "" for text in ElementTree.fromstring(svg).iter("text")]
     assert max(map(len, words)) < 70
     assert f"<title>{names[0]}</title>" in svg
@@ -369,9 +484,7 @@ def test_long_names_are_cut_but_kept_whole_for_the_pointer() -> None:
 @given(st.lists(st.floats(0, 1) | st.just(math.nan), max_size=30), NUMBERS, st.booleans())
 def test_histograms_of_anything_are_well_formed(values: list[float], cut: float | None, logarithmic: bool) -> None:
     marks = [] if cut is None else [Mark(cut, "cut")]
-    svg = histogram(
-        np.array(values), description="d", x_label="x", y_label="y", marks=marks, split_at=cut, logarithmic=logarithmic
-    )
+    svg = histogram(np.array(values), Labels("d", "x", "y"), marks=marks, split_at=cut, logarithmic=logarithmic)
     rectangles = list(ElementTree.fromstring(svg).iter("rect"))
     assert all(
         float(rectangle.get("width", 0)) > 0 and float(rectangle.get("height", 0)) > 0 for rectangle in rectangles

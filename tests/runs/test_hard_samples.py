@@ -236,17 +236,6 @@ def test_hard_ones_that_were_learned_but_not_surely_are_told_from_the_others(pla
     assert "A sample is easy where the two agree, and hard elsewhere." in usual and "less surely" not in usual
 
 
-def test_runs_that_do_not_say_what_was_learned_are_read_as_before(place: Path, capsys: Capture, tmp_path: Path) -> None:
-    shutil.copytree(place / "run", tmp_path / "old")
-    lines = lines_of(tmp_path / "old" / "split.csv")
-    with (tmp_path / "old" / "split.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, [name for name in lines[0] if name != "learned"], extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(lines)
-    now, then = (run_cli(capsys, "hard", run, "--json")[1] for run in (place / "run", tmp_path / "old"))
-    assert json.loads(now)["samples"] == json.loads(then)["samples"]
-
-
 def test_a_calibrated_probability_is_the_same_everywhere(place: Path, capsys: Capture) -> None:
     settings = ("--set", "selection.held_out=0.2", "--set", "selection.calibration=platt")
     assert run_cli(capsys, "fit", place / "rows.npz", "--out", place / "calibrated", *ASKED, *settings)[0] == 0

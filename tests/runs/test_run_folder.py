@@ -30,6 +30,7 @@ def a_request(**changes: object) -> Request:
         "backbone": "auto",
         "seed": 0,
         "device": "cpu",
+        "precision": "fp32",
     }
     return Request(**(fields | changes))  # type: ignore[arg-type]
 
@@ -103,7 +104,7 @@ def test_a_run_that_may_only_be_read_is_not_sent_to_another_place(
     def refused(path: Path, *_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr(Path, "open", refused)
+    monkeypatch.setattr(os, "open", refused)
     advice = r"run may not be written \(Permission denied\); make it writable, or go on with a copy in another place"
     with pytest.raises(InputError, match=advice), folder.locked():
         pass

@@ -27,7 +27,7 @@ from splitpu.utils.files import Taken, check_free, drafted, held_alone
 HOLDER = """
 import sys, time
 from pathlib import Path
-from splitpu.{module} import {name}
+from splitpu.utils.files import {name}
 with {name}(Path(sys.argv[1])):
     print("inside", flush=True)
     time.sleep(600)
@@ -35,8 +35,8 @@ with {name}(Path(sys.argv[1])):
 
 
 @contextmanager
-def another_process_in(module: str, name: str, place: Path):
-    process = start_python("-c", HOLDER.format(module=module, name=name), place)
+def another_process_in(name: str, place: Path):
+    process = start_python("-c", HOLDER.format(name=name), place)
     try:
         assert process.stdout is not None and process.stdout.readline() == "inside\n"
         yield process
@@ -51,12 +51,12 @@ def drafts_of(folder: Path) -> set[str]:
 
 def test_a_killed_draft_is_cleared_away_and_one_that_is_being_made_is_not(tmp_path: Path) -> None:
     done, other = tmp_path / "done", tmp_path / "done too"
-    with another_process_in("drafts", "drafted", other):
+    with another_process_in("drafted", other):
         pass
-    with another_process_in("drafts", "drafted", done):
+    with another_process_in("drafted", done):
         pass
     dead = drafts_of(done)
-    with another_process_in("drafts", "drafted", done):
+    with another_process_in("drafted", done):
         alive = drafts_of(done) - dead
         assert len(alive) == 1
         with drafted(done) as draft:
@@ -116,22 +116,36 @@ def test_folders_that_no_other_can_take_the_place_of(tmp_path: Path, monkeypatch
 
 def test_what_another_process_holds_is_taken_until_it_dies(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with another_process_in("locks", "held_alone", lock), pytest.raises(Taken), held_alone(lock):
+    with another_process_in("held_alone", lock), pytest.raises(Taken), held_alone(lock):
         pass
     with held_alone(lock):
         assert lock.exists()
     assert not lock.exists()
 
 
-def test_a_drive_without_locks_is_worked_on_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_a_killed_process_left_holds_nobody_up(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with another_process_in("held_alone", lock) as holder:
+        holder.kill()
+        holder.wait()
+        assert lock.exists()
+        with held_alone(lock):
+            pass
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_drive_without_locks_is_worked_on_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     def no_locks(*_: Any) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    (tmp_path / ".done.0123abcd.tmp").mkdir()
+    (tmp_path / f".done.{'0123abcd' * 2}.tmp").mkdir()
     with held_alone(tmp_path / "lock"), drafted(tmp_path / "done"):
         pass
-    assert (tmp_path / "done").is_dir()
+    assert (tmp_path / "done").is_dir() and not (tmp_path / "lock").exists()
     assert drafts_of(tmp_path / "done")  # whether somebody works on it cannot be found out
 
 

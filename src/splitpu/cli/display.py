@@ -187,7 +187,7 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
 
 def _final_model(result: dict[str, Any]) -> dict[str, str]:
     """Which model predicts, where it is not the last of the table."""
-    final = result.get("final", result["models"][-1]["model"])
+    final = result["final"]
     return {} if final == result["models"][-1]["model"] else {"model": f"{final}, as no student after it was taken"}
 
 
@@ -202,7 +202,7 @@ def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
 
 
 def _prior_in_words(result: dict[str, Any]) -> str:
-    used = prior_in_words(result["prior"], result.get("prior_interval"), result.get("prior_source", "given"))
+    used = prior_in_words(result["prior"], result["prior_interval"], result["prior_source"])
     expected = result["expected_positive_rate_unlabelled"]
     if expected is None:
         return used

@@ -17,7 +17,7 @@ import numpy as np
 
 from splitpu.data.features import canonical_features
 from splitpu.data.preprocessing import Preprocessing
-from splitpu.data.public.download import cache_errors_in_words, cache_folder, remove_stale, working_folder
+from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
 from splitpu.data.pudata import HeldOut, PUData, is_convention
 from splitpu.data.sources import (
     FOLDER_OPTIONS,
@@ -34,7 +34,7 @@ from splitpu.data.sources import (
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.arrays import row_slices
-from splitpu.utils.files import ends_in
+from splitpu.utils.files import ends_in, move_into_place
 from splitpu.utils.text import listed, row_name
 
 NEEDED = ("X", "s")
@@ -438,11 +438,10 @@ def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
     store = cache_folder() / "arrays"
     target = store / f"{_key_of(files, parts)}.npy"
     if not target.exists():
-        remove_stale(store)
         with working_folder(store) as work, cache_errors_in_words(store):
             ready = work / target.name
             _write_rows(ready, parts)
-            os.replace(ready, target)
+            move_into_place(ready, target, target.exists)
     joined: Array = np.load(target, mmap_mode="r", allow_pickle=False)
     return joined
 

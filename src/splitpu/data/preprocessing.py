@@ -137,7 +137,7 @@ class Preprocessing:
         plain = asdict(self)
         for exception in ("double", "floats"):
             if not plain[exception]:
-                del plain[exception]  # the rule, which files of earlier versions do not mention either
+                del plain[exception]  # the rule, which goes without saying
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
     @classmethod

@@ -447,7 +447,7 @@ class PUEstimator(FittedClassifier):
             backbone=model.network_name if backbone is None else backbone,
             config=model.config,
             pos_label=model.classes[1],
-            scenario=model.scenario or "single-training-set",
+            scenario=model.scenario,
             layers=layers,
             device=device,
             **cls._parameters_of(model),

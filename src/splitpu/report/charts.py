@@ -9,15 +9,17 @@ import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import markupsafe
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
 from splitpu.errors import InputError
-from splitpu.report.contents import count, decimal, escape, percent, shorten
+from splitpu.report.contents import count, decimal, percent, shorten, writable
 
 _LARGEST = 1e300  # beyond this, differences of floats overflow
 
@@ -111,6 +113,8 @@ def _tick_label(value: float, step: float) -> str:
 
 
 WIDTH = 380
+_HEIGHT = 150
+_BINS = 25
 COLOURS = 6  # the style knows this many colours of series, s0 to s5
 _CHARACTER = 6.3  # average width of a letter at the 12-unit type of the charts
 _ROW = 16
@@ -133,6 +137,15 @@ class Mark:
 
     at: float
     label: str
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a chart says in words: to whoever cannot see it, and along its axes."""
+
+    description: str
+    x: str
+    y: str
 
 
 @dataclass(frozen=True)
@@ -163,21 +176,19 @@ class _Frame:
 
 def line_chart(
     series: Sequence[Series],
+    labels: Labels,
     *,
-    description: str,
-    x_label: str,
-    y_label: str,
     level: Mark | None = None,
     stop: Mark | None = None,
     whole: bool = True,
     width: float = WIDTH,
-    height: float = 150,
-) -> str:
+    height: float = _HEIGHT,
+) -> Markup:
     """Draw lines over epochs, or over numbers that need not be `whole`, with a level to be reached and a moment of
     stopping where they are given.
 
-    >>> line_chart([Series("a", [1, 2], [0.5, 0.4])], description="a falls", x_label="epoch", y_label="loss")[:4]
-    '<svg'
+    >>> print(line_chart([Series("a", [1, 2], [0.5, 0.4])], Labels("a falls", "epoch", "loss"))[:4])
+    <svg
     """
     marks = [stop] if stop else []
     x_axis = round_axis(
@@ -189,38 +200,33 @@ def line_chart(
     drawn = "".join(_line(line, number, frame) for number, line in enumerate(series))
     empty = "" if any(finite(line.y) for line in series) else _words_in_the_middle(frame, "no values")
     corners = (frame.left, frame.right, x_axis.low, x_axis.high, frame.top, frame.bottom)
-    across = escape(x_label.partition(" ")[0])
+    across = _escape(labels.x.partition(" ")[0])
     hover = f' data-frame="{" ".join(f"{corner:g}" for corner in corners)}" data-across="{across}"'
     body = (
-        _axes(frame, x_label, y_label)
+        _axes(frame, labels)
         + legend
         + (_level(level, frame) if level else "")
         + drawn
         + "".join(_upright(mark, frame, legend_rows + row) for row, mark in enumerate(marks))
         + empty
     )
-    return _drawing(width, frame.bottom + _BOTTOM, description, body, hover)
+    return _drawing(width, frame.bottom + _BOTTOM, labels.description, body, hover)
 
 
 def histogram(
     values: npt.NDArray[np.floating[Any]],
+    labels: Labels,
     *,
-    description: str,
-    x_label: str,
-    y_label: str,
     marks: Sequence[Mark] = (),
     split_at: float | None = None,
     logarithmic: bool = False,
-    bins: int = 25,
-    width: float = WIDTH,
-    height: float = 150,
-) -> str:
+) -> Markup:
     """Draw how values in [0, 1] are spread; bars right of `split_at` are coloured as the chosen ones."""
     flat = np.asarray(values, dtype=np.float64).ravel()
-    counts, edges = np.histogram(flat[np.isfinite(flat)], bins=bins, range=(0.0, 1.0))
+    counts, edges = np.histogram(flat[np.isfinite(flat)], bins=_BINS, range=(0.0, 1.0))
     highest = float(counts.max())
     y_axis = decades_axis(highest) if logarithmic else round_axis(0.0, max(highest, 1.0), whole=True)
-    frame = _frame(round_axis(0.0, 1.0, about=5), y_axis, width, height, rows=len(marks))
+    frame = _frame(round_axis(0.0, 1.0, about=5), y_axis, WIDTH, _HEIGHT, rows=len(marks))
     bars = "".join(
         _bar(float(left), float(right), int(number), split_at, frame, logarithmic)
         for left, right, number in zip(edges[:-1], edges[1:], counts, strict=True)
@@ -228,11 +234,11 @@ def histogram(
     )
     empty = "" if highest else _words_in_the_middle(frame, "no values")
     lines = "".join(_upright(mark, frame, row) for row, mark in enumerate(marks))
-    body = _axes(frame, x_label, y_label) + bars + lines + empty
-    return _drawing(width, frame.bottom + _BOTTOM, description, body)
+    body = _axes(frame, labels) + bars + lines + empty
+    return _drawing(WIDTH, frame.bottom + _BOTTOM, labels.description, body)
 
 
-def stacked_bar(parts: Sequence[tuple[str, int]], *, description: str, width: float = WIDTH) -> str:
+def stacked_bar(parts: Sequence[tuple[str, int]], *, description: str, width: float = WIDTH) -> Markup:
     """Draw how a whole falls into parts, with the number and the share of each part written out."""
     whole = sum(number for _, number in parts)
     body = f'<rect class="rest" x="0" y="0" width="{width:g}" height="22" rx="3"/>'
@@ -240,7 +246,7 @@ def stacked_bar(parts: Sequence[tuple[str, int]], *, description: str, width: fl
     for colour, (label, number) in enumerate(parts):
         length = width * number / whole if whole else 0.0
         if length:
-            words = escape(f"{label}: {count(number)}")
+            words = _escape(f"{label}: {count(number)}")
             # A gap of one unit tells neighbours apart without relying on their colours.
             body += (
                 f'<rect class="fill s{colour % COLOURS}" x="{start:.2f}" y="0" width="{max(length - 1, 0.5):.2f}" '
@@ -253,7 +259,7 @@ def stacked_bar(parts: Sequence[tuple[str, int]], *, description: str, width: fl
     return _drawing(width, 30 + _ROW * rows, description, body + legend)
 
 
-def share_bar(share: float, expected: float, *, description: str, width: float = WIDTH) -> str:
+def share_bar(share: float, expected: float, *, description: str, width: float = WIDTH) -> Markup:
     """Draw a share of a whole as a filled bar, and the share that was expected as a tick across it."""
     filled = width * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
     body = f'<rect class="rest" x="0" y="20" width="{width:g}" height="18" rx="3"/>'
@@ -267,10 +273,34 @@ def share_bar(share: float, expected: float, *, description: str, width: float =
     return _drawing(width, 62, description, body)
 
 
+def interval_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
+    """Draw estimates (name, value, low, high) one below the other, each with its interval."""
+    axis = round_axis(min(float(row["low"]) for row in rows), max(float(row["high"]) for row in rows))
+    step, left = 22, 110
+    height = step * len(rows) + 24
+
+    def across(value: float) -> float:
+        return axis.place(value, left, WIDTH - 14)
+
+    body = ""
+    for number, row in enumerate(rows):
+        y = step * number + 12
+        low, value, high = (across(float(row[key])) for key in ("low", "value", "high"))
+        body += (
+            f'<text x="0" y="{y + 4}">{_escape(row["name"])}</text>'
+            f'<line class="mark" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
+            f'<circle class="fill s0" cx="{value:.1f}" cy="{y}" r="4"/>'
+        )
+    for at in (axis.low, axis.high):
+        body += f'<text text-anchor="middle" x="{across(at):.1f}" y="{height - 4}">{at:.2g}</text>'
+    description = ", ".join(f"{row['name']} {float(row['value']):.3f}" for row in rows)
+    return _drawing(WIDTH, height, f"Estimates of the prior: {description}", body)
+
+
 def _at_bar(x: float, words: str, width: float, y: float) -> str:
     half = len(words) * _CHARACTER / 2
     middle = min(max(x, half), width - half)
-    return f'<text x="{middle:.1f}" y="{y:g}" text-anchor="middle" class="strong">{escape(words)}</text>'
+    return f'<text x="{middle:.1f}" y="{y:g}" text-anchor="middle" class="strong">{_escape(words)}</text>'
 
 
 def _frame(x_axis: Axis, y_axis: Axis, width: float, height: float, rows: int) -> _Frame:
@@ -278,30 +308,33 @@ def _frame(x_axis: Axis, y_axis: Axis, width: float, height: float, rows: int) -
     return _Frame(width, left, 26 + _ROW * rows, height, x_axis, y_axis)
 
 
-def _drawing(width: float, height: float, description: str, body: str, more: str = "") -> str:
-    return (
-        f'<svg class="chart" role="img" viewBox="0 0 {width:g} {height:g}" aria-label="{escape(description)}"{more}>'
+def _drawing(width: float, height: float, description: str, body: str, more: str = "") -> Markup:
+    """The one place where a chart is marked as safe: all names in its body went through `_escape`."""
+    return Markup(
+        f'<svg class="chart" role="img" viewBox="0 0 {width:g} {height:g}" aria-label="{_escape(description)}"{more}>'
         f"{body}</svg>"
     )
 
 
-def _axes(frame: _Frame, x_label: str, y_label: str) -> str:
+def _escape(text: str) -> str:
+    return str(markupsafe.escape(writable(text)))
+
+
+def _axes(frame: _Frame, labels: Labels) -> str:
     longest = int((frame.width - 8) / _CHARACTER)
-    parts = [f'<text class="label" x="0" y="12">{escape(shorten(y_label, longest))}</text>']
+    parts = [f'<text class="label" x="0" y="12">{_escape(shorten(labels.y, longest))}</text>']
     for tick, label in zip(frame.y.ticks, frame.y.labels, strict=True):
         y = frame.up(tick)
         parts.append(f'<line class="grid" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{frame.left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>')
+        parts.append(f'<text x="{frame.left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{_escape(label)}</text>')
     parts.append(
         f'<line class="axis" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{frame.bottom:g}" y2="{frame.bottom:g}"/>'
     )
     for tick, label in zip(frame.x.ticks, frame.x.labels, strict=True):
         x = frame.across(tick)
-        parts.append(f'<text x="{x:.1f}" y="{frame.bottom + 15:g}" text-anchor="middle">{escape(label)}</text>')
-    middle = (frame.left + frame.right) / 2
-    parts.append(
-        f'<text class="label" x="{middle:.1f}" y="{frame.bottom + 31:g}" text-anchor="middle">{escape(x_label)}</text>'
-    )
+        parts.append(f'<text x="{x:.1f}" y="{frame.bottom + 15:g}" text-anchor="middle">{_escape(label)}</text>')
+    middle, below = (frame.left + frame.right) / 2, frame.bottom + 31
+    parts.append(f'<text class="label" x="{middle:.1f}" y="{below:g}" text-anchor="middle">{_escape(labels.x)}</text>')
     return "".join(parts)
 
 
@@ -321,7 +354,7 @@ def _legend(names: Sequence[str], width: float, top: float = 28, squares: bool =
         else:
             body += f'<line class="line {colour}" x1="{x:.1f}" x2="{x + 16:.1f}" y1="{y - 4:g}" y2="{y - 4:g}"/>'
         indent = 15 if squares else 21
-        body += f'<text x="{x + indent:.1f}" y="{y:g}"><title>{escape(full)}</title>{escape(words)}</text>'
+        body += f'<text x="{x + indent:.1f}" y="{y:g}"><title>{_escape(full)}</title>{_escape(words)}</text>'
         x += length
     return body, (row + 1 if names else 0)
 
@@ -341,7 +374,7 @@ def _line(series: Series, number: int, frame: _Frame) -> str:
     drawn += "".join(f'<circle class="fill {colour}" cx="{x}" cy="{y}" r="3"/>' for x, y in dots)
     xs = " ".join(f"{x:g}" for x in series.x)
     ys = " ".join("nan" if y is None else f"{y:.5g}" for y in series.y)
-    return f'<g data-name="{escape(series.name)}" data-x="{xs}" data-y="{ys}">{drawn}</g>'
+    return f'<g data-name="{_escape(series.name)}" data-x="{xs}" data-y="{ys}">{drawn}</g>'
 
 
 def _level(mark: Mark, frame: _Frame) -> str:
@@ -350,7 +383,7 @@ def _level(mark: Mark, frame: _Frame) -> str:
     y = frame.up(mark.at)
     return (
         f'<line class="mark dashed" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="strong halo" x="{frame.left + 4:.1f}" y="{y - 5:.1f}">{escape(mark.label)}</text>'
+        f'<text class="strong halo" x="{frame.left + 4:.1f}" y="{y - 5:.1f}">{_escape(mark.label)}</text>'
     )
 
 
@@ -368,7 +401,7 @@ def _upright(mark: Mark, frame: _Frame, row: int) -> str:
         anchor, at, top = "end", x - 5, y - 9
     return (
         f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top:g}" y2="{frame.bottom:g}"/>'
-        f'<text class="strong halo" x="{at:.1f}" y="{y:g}" text-anchor="{anchor}">{escape(mark.label)}</text>'
+        f'<text class="strong halo" x="{at:.1f}" y="{y:g}" text-anchor="{anchor}">{_escape(mark.label)}</text>'
     )
 
 
@@ -381,7 +414,7 @@ def _bar(left: float, right: float, number: int, split_at: float | None, frame: 
     return "".join(
         f'<rect class="fill {colour}" x="{frame.across(start) + 0.5:.2f}" y="{top:.2f}" '
         f'width="{max(frame.across(end) - frame.across(start) - (1 if end == right else 0.5), 0.2):.2f}" '
-        f'height="{frame.bottom - top:.2f}"><title>{escape(words)}</title></rect>'
+        f'height="{frame.bottom - top:.2f}"><title>{_escape(words)}</title></rect>'
         for start, end, colour in pieces
         if end > start
     )
@@ -389,7 +422,7 @@ def _bar(left: float, right: float, number: int, split_at: float | None, frame: 
 
 def _words_in_the_middle(frame: _Frame, words: str) -> str:
     x, y = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{escape(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{_escape(words)}</text>'
 
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -1,9 +1,8 @@
 """What a report is made of: plain values, so that the page can be drawn without torch and without the run folder.
 
-Words and numbers as the page writes them; the only door through which names from the data enter it.
+Words and numbers as the page writes them.
 """
 
-import html
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -77,20 +76,14 @@ MISSING = "\N{EN DASH}"
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 
 
-def escape(text: object) -> str:
-    """Make any text safe between tags and inside quoted attributes; names from the data are not to be trusted.
+def writable(text: str) -> str:
+    """What a page can hold of any text: file names may carry lone surrogates, which UTF-8 cannot write, and control
+    characters, which XML forbids.
 
-    >>> escape('<script>"')
-    '&lt;script&gt;&quot;'
+    >>> writable("a\\x00b")
+    'a\N{REPLACEMENT CHARACTER}b'
     """
-    # File names may carry lone surrogates, which UTF-8 cannot write, and control characters, which XML forbids.
-    writable = str(text).encode("utf-8", "replace").decode("utf-8")
-    return html.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", writable), quote=True)
-
-
-def name(text: object) -> str:
-    """Escape a name and isolate its writing direction, so that a right-to-left mark cannot turn the page around it."""
-    return f"<bdi>{escape(text)}</bdi>"
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def shorten(text: str, longest: int) -> str:
@@ -144,9 +137,3 @@ def probability(number: float) -> str:
     if 0 < number < 0.0005:
         return "<0.001"
     return f"{number:.3f}"
-
-
-def facts(pairs: list[tuple[str, str]]) -> str:
-    """Lay out named facts as a description list."""
-    rows = "".join(f"<div><dt>{escape(label)}</dt><dd>{name(value)}</dd></div>" for label, value in pairs)
-    return f'<dl class="facts">{rows}</dl>'

@@ -10,9 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from splitpu.report.charts import Mark, Series, line_chart
-from splitpu.report.contents import MISSING, escape
-from splitpu.report.render import document, section
+from markupsafe import Markup
+
+from splitpu.report.charts import Labels, Mark, Series, line_chart
+from splitpu.report.contents import MISSING
+from splitpu.report.render import render_page
 from splitpu.reproduce.declared import Experiment, Recipe, Row, experiments, recipes
 from splitpu.reproduce.store import Line, ResultStore
 from splitpu.reproduce.summary import (
@@ -25,7 +27,6 @@ from splitpu.reproduce.summary import (
     Paragraph,
     Part,
     Pictures,
-    as_html,
     as_markdown,
     candidates,
     cells,
@@ -35,7 +36,6 @@ from splitpu.reproduce.summary import (
     mean_of,
     verdict,
     with_deviation,
-    words_in_html,
 )
 from splitpu.utils.files import write_text
 
@@ -64,18 +64,11 @@ def noise_by_tau(lines: list[Line]) -> list[Block]:
     drawings = [
         (
             "noisy samples among easy and hard ones",
-            line_chart(sizes, description="Noisy samples against tau", x_label="tau", y_label="samples", whole=False),
+            line_chart(sizes, Labels("Noisy samples against tau", "tau", "samples"), whole=False),
         ),
         (
             "share of noise among easy and hard ones",
-            line_chart(
-                rates,
-                description="Noise rate against tau",
-                x_label="tau",
-                y_label="noise, in %",
-                level=together,
-                whole=False,
-            ),
+            line_chart(rates, Labels("Noise rate against tau", "tau", "noise, in %"), level=together, whole=False),
         ),
     ]
     columns = ["tau", "epoch", "easy", "hard", "noise in easy", "noise in hard"]
@@ -98,9 +91,8 @@ def learning_of_noise(lines: list[Line]) -> list[Block]:
         for i in _some_of(len(epochs))
     ]
     curves = [Series(part, epochs, [_hundred(y) for y in series[part]]) for part in ("clean", "noisy")]
-    drawing = line_chart(
-        curves, description="Training accuracy of easy samples", x_label="epoch", y_label="as their label says, in %"
-    )
+    labels = Labels("Training accuracy of easy samples", "epoch", "as their label says, in %")
+    drawing = line_chart(curves, labels)
     columns = ["epoch", "clean learned", "noisy learned", "clean missed", "noisy missed", "noise among missed"]
     return [Grid(columns, rows), Charts([("clean and noisy easy samples", drawing)])]
 
@@ -117,9 +109,7 @@ def spr(lines: list[Line]) -> list[Block]:
     ]
     drawing = line_chart(
         [Series("among the suspected", series["epoch"], [_hundred(share) for share in shares])],
-        description="Noise among the samples that SPR suspects",
-        x_label="epoch",
-        y_label="noise, in %",
+        Labels("Noise among the samples that SPR suspects", "epoch", "noise, in %"),
         level=Mark(100 * series["noise_easy"], "all easy samples"),
     )
     columns = ["epoch", "suspected, clean", "suspected, noisy", "noise among suspected", "noise among all", "ROC AUC"]
@@ -182,14 +172,12 @@ def _of_seed(what: str, line: Line) -> str:
     return f"{what}, seed {line['seed']}"
 
 
-def _histogram(line: Line) -> str:
+def _histogram(line: Line) -> Markup:
     """Gradients of clean and noisy samples of one seed."""
     series = line["series"]
     middle = [round(x, 12) for x in series["middle"]]  # else the pointer would read 2e-17 where nought is meant
     curves = [Series(part, middle, [100 * y for y in series[f"{part}_share"]]) for part in ("clean", "noisy")]
-    return line_chart(
-        curves, description="Gradients of single samples", x_label="gradient", y_label="samples, in %", whole=False
-    )
+    return line_chart(curves, Labels("Gradients of single samples", "gradient", "samples, in %"), whole=False)
 
 
 def _mean_over_seeds(found: list[Any]) -> Any:
@@ -480,12 +468,10 @@ def _sweep_line(name: str, points: Sequence[tuple[float, float]]) -> Series:
     return Series(name, [x for x, _ in points], [y for _, y in points])
 
 
-def _sweep_drawing(experiment: Experiment, size: int, series: list[Series]) -> str:
+def _sweep_drawing(experiment: Experiment, size: int, series: list[Series]) -> Markup:
     return line_chart(
         series,
-        description=f"Accuracy against {experiment.what} with {size} positives",
-        x_label=experiment.what,
-        y_label="accuracy, in %",
+        Labels(f"Accuracy against {experiment.what} with {size} positives", experiment.what, "accuracy, in %"),
         whole=all(float(row.x or 0).is_integer() for row in experiment.rows),
     )
 
@@ -499,7 +485,7 @@ def render(store: ResultStore, folder: Path, *, smoke: bool = False) -> tuple[Pa
     """Write both pages, each in one move; give their paths."""
     parts, answer = page_parts(store, smoke=smoke), headline(store, smoke=smoke)
     write_text(folder / MARKDOWN, _markdown(parts, answer))
-    write_text(folder / PAGE, _html(parts, answer))
+    write_text(folder / PAGE, render_page("results.html", title=TITLE, parts=parts, answer=answer))
     return folder / MARKDOWN, folder / PAGE
 
 
@@ -509,26 +495,3 @@ def _markdown(parts: list[Part], answer: str) -> str:
         for part in parts
     ]
     return "\n\n".join([f"# {TITLE}", _GENERATED, answer, *sections]) + "\n"
-
-
-# Tables of nine columns: more room than a report, and names are not broken within a word to make them fit.
-_WIDE = """
-main, header, footer { max-width: 78rem; }
-td, th { overflow-wrap: break-word; }
-@media (min-width: 40.01rem) {
-  section { overflow-x: auto; }
-  th[scope=row] { min-width: 9rem; }
-  td.number { white-space: nowrap; }
-}
-"""
-
-
-def _html(parts: list[Part], answer: str) -> str:
-    links = "".join(f'<a href="#{part.anchor}">{escape(part.anchor)}</a>' for part in parts)
-    header = (
-        f'<h1>{escape(TITLE)}</h1><p class="answer">{words_in_html(answer)}</p><nav aria-label="Sections">{links}</nav>'
-    )
-    main = "".join(
-        section(part.anchor, escape(part.title), "".join(as_html(block) for block in part.blocks)) for part in parts
-    )
-    return document(TITLE, header, main, _WIDE)

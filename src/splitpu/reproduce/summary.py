@@ -5,14 +5,15 @@ What a results page is made of, once, for Markdown and HTML alike.
 A choice as a computed thing: which candidate the accuracy estimated on held-out P and U picks.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
-from typing import Any
+from typing import Any, ClassVar
 
-from splitpu.report.contents import MISSING, escape
+from markupsafe import Markup
+
+from splitpu.report.contents import MISSING
 from splitpu.reproduce.declared import Experiment, Row
 from splitpu.reproduce.store import Line, ResultStore, device_seconds
 from splitpu.reproduce.units import SMOKE_POSITIVES, Unit, known_set, rows_for
@@ -246,6 +247,7 @@ def _declared_sizes(experiment: Experiment, smoke: bool) -> set[int]:
 class Heading:
     """A heading inside a section."""
 
+    kind: ClassVar[str] = "heading"
     text: str
 
 
@@ -253,6 +255,7 @@ class Heading:
 class Paragraph:
     """Plain text."""
 
+    kind: ClassVar[str] = "paragraph"
     text: str
 
 
@@ -260,6 +263,7 @@ class Paragraph:
 class Grid:
     """A table; the first `words` columns are words, the others figures."""
 
+    kind: ClassVar[str] = "grid"
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: int = 1
@@ -269,13 +273,15 @@ class Grid:
 class Charts:
     """Drawings side by side, as SVG text, each with its caption; Markdown points to the HTML page for them."""
 
-    drawings: Sequence[tuple[str, str]]  # caption, SVG
+    kind: ClassVar[str] = "charts"
+    drawings: Sequence[tuple[str, Markup]]  # caption, SVG
 
 
 @dataclass(frozen=True)
 class Pictures:
     """A group of pictures as data addresses, each with its caption."""
 
+    kind: ClassVar[str] = "pictures"
     title: str
     pictures: Sequence[tuple[str, str]]  # address, caption
 
@@ -306,49 +312,6 @@ def as_markdown(block: Block, page: str) -> str:
             return f"Drawn in [{page}]({page}): " + "; ".join(caption for caption, _ in drawings) + "."
         case Pictures(title, pictures):
             return f"{title}: {len(pictures)} pictures in [{page}]({page})."
-
-
-def as_html(block: Block) -> str:
-    """Write a block as HTML in the style of the report page."""
-    match block:
-        case Heading(text):
-            return f"<h3>{escape(text)}</h3>"
-        case Paragraph(text):
-            return f"<p>{words_in_html(text)}</p>"
-        case Grid():
-            return _html_table(block)
-        case Charts(drawings):
-            figures = (f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>" for caption, svg in drawings)
-            return f'<div class="pair">{"".join(figures)}</div>'
-        case Pictures(title, pictures):
-            figures = (
-                f'<figure><img class="pixelated" src="{address}" alt="{escape(title)}: {escape(caption)}">'
-                f"<figcaption>{escape(caption)}</figcaption></figure>"
-                for address, caption in pictures
-            )
-            return f'<h3>{escape(title)}</h3><div class="gallery">{"".join(figures)}</div>'
-
-
-def words_in_html(text: str) -> str:
-    """Text with `commands` and names in it, as Markdown marks them.
-
-    >>> words_in_html("`tau` < 1")
-    '<code>tau</code> &lt; 1'
-    """
-    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
-
-
-def _html_table(grid: Grid) -> str:
-    kinds = ["" if number < grid.words else ' class="number"' for number in range(len(grid.columns))]
-    head = "".join(f'<th scope="col"{kind}>{escape(c)}</th>' for kind, c in zip(kinds, grid.columns, strict=True))
-    body = ""
-    for row in grid.rows:
-        cells = "".join(
-            f'<td{kind} data-label="{escape(column)}">{words_in_html(cell)}</td>'
-            for kind, column, cell in zip(kinds[1:], grid.columns[1:], row[1:], strict=True)
-        )
-        body += f'<tr><th scope="row">{escape(row[0])}</th>{cells}</tr>'
-    return f'<table class="stacks"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _cell(text: str) -> str:

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from splitpu.errors import InputError
-from splitpu.evaluation.calibration import PUCalibrator, sigmoid
 from splitpu.evaluation.metrics import most_doubtful
 from splitpu.runs.folder import RunFolder
-from splitpu.types import Floats
 
 Lines = list[dict[str, str]]
 
@@ -49,12 +47,11 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
         hard_in.setdefault(line["index"], []).append(line["round"])
     of_last = [line for line in lines if line["round"] == str(last["round"])]
     by_index = {line["index"]: line for line in _read(folder.scores)}
-    calibrator = _calibrator(folder, result)
     try:
         scores = [by_index[line["index"]] for line in of_last]
         # The final model's, be it the last student or, where that was not taken, its teacher.
         said = np.array([float(score["probability"]) for score in scores])
-        teacher = _teacher_probabilities(of_last, calibrator)
+        teacher = np.array([float(line["teacher_probability"]) for line in of_last])
         order = most_doubtful(teacher, said, np.ones(len(of_last), dtype=np.bool_), len(of_last))
         return [_sample(of_last[at], float(teacher[at]), scores[at], hard_in) for at in order.tolist()]
     except (KeyError, ValueError, TypeError, AttributeError) as error:
@@ -63,35 +60,10 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
         ) from error
 
 
-def _calibrator(folder: RunFolder, result: Mapping[str, Any]) -> PUCalibrator | None:
-    """The map that calibrates the final model, if one does."""
-    stored = (result.get("selection") or {}).get("calibration")
-    try:
-        return None if stored is None else PUCalibrator.from_dict(stored)
-    except (TypeError, AttributeError) as error:
-        raise InputError(f"{folder.result} cannot be understood ({error}); copy the run folder again.") from error
-
-
-def _teacher_probabilities(lines: Lines, calibrator: PUCalibrator | None) -> Floats:
-    """What the teacher says, on the scale of the final model."""
-    found = np.array([float(line["teacher_probability"]) for line in lines])
-    if calibrator is None or not all(map(_is_as_taught, lines)):
-        return found
-    with np.errstate(divide="ignore"):  # a file may say 0 or 1, whose log odds are infinite
-        odds: Floats = np.log(found) - np.log1p(-found)
-    return sigmoid(calibrator.decision(odds))
-
-
-def _is_as_taught(line: Mapping[str, str]) -> bool:
-    """Files that do not say what was taught are from a time when the teacher's probability was never calibrated."""
-    return "taught" not in line
-
-
 def _sample(
     line: Mapping[str, str], teacher: float, score: Mapping[str, str], hard_in: Mapping[str, list[str]]
 ) -> HardSample:
     said = float(score["probability"])
-    taught = float(line["teacher_probability"]) > 0.5 if _is_as_taught(line) else line["taught"] == "positive"
     return HardSample(
         index=int(line["index"]),
         name=line["name"],
@@ -99,13 +71,8 @@ def _sample(
         decision=int(score["decision"]) if score["decision"].removeprefix("-").isdigit() else score["decision"],
         teacher_probability=teacher,
         rounds=" ".join(hard_in[line["index"]]),
-        why=_why(taught, _learned(line, taught), said > 0.5),
+        why=_why(line["taught"] == "positive", line["learned"] == "positive", said > 0.5),
     )
-
-
-def _learned(line: Mapping[str, str], taught: bool) -> bool:
-    """Runs that do not say so are from a time when every hard sample was learned the other way round."""
-    return line["learned"] == "positive" if "learned" in line else not taught
 
 
 def _why(taught: bool, learned: bool, said: bool) -> str:
@@ -136,7 +103,7 @@ def _must_have_all(path: Path, lines: Lines, rounds: Sequence[Mapping[str, Any]]
 
 
 def _is_whole(line: Mapping[str, str]) -> bool:
-    return line.get("learned", "positive") in ("positive", "negative")
+    return line.get("learned") in ("positive", "negative")
 
 
 def _read(path: Path) -> Lines:

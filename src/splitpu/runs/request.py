@@ -24,14 +24,11 @@ class Request:
     backbone: str
     seed: int
     device: str  # as chosen, not "auto": a checkpoint is only good for the kind of device it was made on
-    # As chosen, too; None in folders from before it was kept, when only a GPU was thought to have bf16.
-    precision: Literal["fp32", "bf16"] | None = None
+    precision: Literal["fp32", "bf16"]  # as chosen, too
     keep_checkpoints: bool = False
-    # In words, or that it is to be estimated; folders from before it was kept say by their estimate that there was one.
-    prior_source: str = "given"
+    prior_source: str = "given"  # in words, or that it is to be estimated
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
-    # Told when the prior was settled; of older folders those of an estimate are with it.
-    doubts: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)  # told when the prior was settled
     weights: dict[str, Any] | None = None  # the file that the network starts from: path, checksum, what was loaded
 
     @property

@@ -62,7 +62,7 @@ def prior_source(request: Request) -> str:
     """Where the prior comes from, in words."""
     if request.prior is None:
         return request.prior_source if request.prior_source in (NOT_ESTIMABLE, TO_BE_ESTIMATED) else NOT_USED
-    return f"estimated by {request.prior_estimate['method']}" if request.prior_estimate else request.prior_source
+    return request.prior_source
 
 
 def how_to_have_a_prior(request: Request) -> str:

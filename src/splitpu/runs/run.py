@@ -100,7 +100,7 @@ def carry_out(
         if folder.finished:
             note(f"{folder.path} has meanwhile been finished by another process; nothing is trained again")
             return folder.read_result()
-        given += request.doubts or (request.prior_estimate or {}).get("verdicts", [])
+        given += request.doubts
         folder.sweep()
         _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)
@@ -145,9 +145,7 @@ def spec_of(request: Request, config: Config, classes: tuple[Any, Any]) -> Train
 
 def _as_begun(config: Config, request: Request) -> Config:
     """In the precision the run began with, since checkpoints of another one are of no use to it."""
-    engine = config.engine
-    begun = request.precision or ("bf16" if Hardware.choose(request.device, engine).bf16 else "fp32")
-    return replace(config, engine=replace(engine, precision=begun))
+    return replace(config, engine=replace(config.engine, precision=request.precision))
 
 
 def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:

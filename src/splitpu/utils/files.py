@@ -1,8 +1,7 @@
-"""Files that are either whole or not there.
+"""Files and folders that are either whole or not there, whoever is killed while writing them.
 
-Holding something alone among processes, by a lock that the system lets go of however its holder dies.
-
-Folders that are either whole or not there.
+Holding something alone among processes, by a lock that the system lets go of however its holder dies. The locks are
+those of `filelock`, which is loaded when one is taken: most of what is done with files does without.
 """
 
 import errno
@@ -11,11 +10,12 @@ import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.util import find_spec
+from hashlib import sha256
 from pathlib import Path
-from typing import IO
 
 from splitpu.errors import DiskError, DiskFull, InputError
 
@@ -133,7 +133,7 @@ def means_no_room(error: Exception) -> bool:
     return type(error).__name__ == "SafetensorError" and any(f"(os error {code})" in str(error) for code in _NO_ROOM)
 
 
-_HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)  # of some network drives
 
 
 class Taken(Exception):
@@ -144,73 +144,51 @@ class Taken(Exception):
 def held_alone(lock_file: Path) -> Iterator[None]:
     """Hold the file inside the block; raises `Taken` at once where another process does. It is gone afterwards.
 
-    Some network drives, and Windows, have no such locks: there whoever asks is believed to be alone.
+    Some network drives have no locks: there whoever asks is believed to be alone.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, held_alone(Path(folder) / "lock"):
     ...     (Path(folder) / "lock").exists()
     True
     """
-    if find_spec("fcntl") is None:
+    from filelock import FileLock, Timeout
+
+    # Whichever thread closes the block lets go of it. Where there are no locks, a file that a killed process left
+    # behind must not stand for one, as it would in filelock's own fallback.
+    lock = FileLock(lock_file, blocking=False, thread_local=False, fallback_to_soft=False)
+    while not lock.is_locked:
+        try:
+            lock.acquire()
+        except Timeout:
+            if lock_file.exists():  # else the last to hold it removed it just now
+                raise Taken(str(lock_file)) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            break
+    try:
         yield
-        return
-    while True:
-        with lock_file.open("w") as file:
-            if _lock(file.fileno()) is False:
-                raise Taken(str(lock_file))
-            # Else the last to hold it removed the file after it was opened here: the next one would make a new file,
-            # and both would believe to be alone.
-            if _is_same_file(file, lock_file):
-                try:
-                    yield
-                finally:
-                    lock_file.unlink(missing_ok=True)
-                return
+    finally:
+        with suppress(PermissionError):  # Windows removes no open file; there filelock does it
+            lock_file.unlink(missing_ok=True)
+        lock.release()
 
 
 @contextmanager
 def in_use(folder: Path) -> Iterator[bool | None]:
     """Inside the block nobody else gets True for the folder, by whatever name: False where somebody has it already.
 
-    None where that cannot be found out.
+    None where that cannot be found out: there are no locks, or the folder cannot be opened.
     """
-    with _opened(folder) as handle:
-        yield None if handle is None else _lock(handle)
+    from filelock import lock_descriptor
 
-
-@contextmanager
-def _opened(folder: Path) -> Iterator[int | None]:
-    """A handle of the folder; None where the system has none, or the folder may not be read."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        yield None
-        return
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _lock(handle: int) -> bool | None:
-    """Try to lock what is open, until it is closed: whether nobody else has; None where there are no such locks."""
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:
-        return None
-    except OSError as error:
-        return False if error.errno in _HELD_BY_ANOTHER else None
-    return True
-
-
-def _is_same_file(file: IO[str], path: Path) -> bool:
-    """Whether what was opened still lies at the path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
+    with ExitStack() as opened:
+        alone = None
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            opened.callback(os.close, handle)
+            alone = lock_descriptor(handle, blocking=False)
+        yield alone
 
 
 def check_free(folder: Path, option: str) -> None:
@@ -243,30 +221,63 @@ def drafted(folder: Path) -> Iterator[Path]:
     (['done'], ['part'])
     """
     folder = folder.resolve() if folder.is_symlink() else folder  # what a link points to is meant, not the link
-    _clear_away_drafts_of(folder)
+    with temporary_folder(folder.parent, folder.name) as draft:
+        yield draft
+        if folder.is_dir():
+            folder.rmdir()  # an empty one; Windows moves nothing onto it
+        os.rename(draft, folder)
+
+
+_ONE_DAY = 24 * 3600
+
+
+@contextmanager
+def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A hidden folder beside what is to be written, so that a move is enough to finish; removed whatever happens.
+
+    What killed processes left behind under the same name is cleared away first.
+    """
+    _clear_away(parent, name)
     with ExitStack() as held:
-        draft = _new_draft_of(folder, held)
+        made = _new_folder(parent, name, held)
         try:
-            yield draft
-            if folder.is_dir():
-                folder.rmdir()  # an empty one; Windows moves nothing onto it
-            os.rename(draft, folder)
+            yield made
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(made, ignore_errors=True)
 
 
-def _new_draft_of(folder: Path, held: ExitStack) -> Path:
+def move_into_place(ready: Path, target: Path, is_whole: Callable[[], bool]) -> None:
+    """Move what was made in a temporary folder to where nothing is, or nothing whole.
+
+    A whole target was finished by another process meanwhile, from the same data, and may be in use already.
+    """
+    if target.exists() and not is_whole():
+        os.replace(target, ready.parent / "damaged")
+    if not target.exists():
+        os.replace(ready, target)
+
+
+def _new_folder(parent: Path, name: str, held: ExitStack) -> Path:
     while True:
-        draft = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.tmp"
-        draft.mkdir(parents=True)
-        # Who clears drafts away may come between these two lines, and takes it for one that was left behind.
-        if held.enter_context(in_use(draft)) is not False and draft.exists():
-            return draft
+        made = parent / f".{name}.{_host()}{secrets.token_hex(4)}.tmp"
+        made.mkdir(parents=True)
+        # Who clears away may come between these two lines, and takes it for one that was left behind.
+        if held.enter_context(in_use(made)) is not False and made.exists():
+            return made
 
 
-def _clear_away_drafts_of(folder: Path) -> None:
-    for draft in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.tmp"):
-        if draft.is_dir() and not draft.is_symlink():
-            with in_use(draft) as alone:
-                if alone:
-                    shutil.rmtree(draft, ignore_errors=True)
+def _clear_away(parent: Path, name: str) -> None:
+    """Remove the folders whose process is gone, or, where that cannot be known, with which nothing happened for a day.
+
+    The latter are those of other hosts, whose locks are not seen on every network drive.
+    """
+    for found in parent.glob(f".{glob.escape(name)}.{'[0-9a-f]' * 16}.tmp"):
+        with suppress(OSError), in_use(found) as alone:
+            is_ours = found.name.split(".")[-2].startswith(_host())
+            is_old = time.time() - found.lstat().st_mtime > _ONE_DAY
+            if alone is not False and (is_old or (alone and is_ours)) and not found.is_symlink():
+                shutil.rmtree(found, ignore_errors=True)
+
+
+def _host() -> str:
+    return sha256(socket.gethostname().encode()).hexdigest()[:8]

@@ -11,13 +11,13 @@ import os
 import pickle
 import re
 import struct
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from process_tools import start_python
 from source_tools import assert_same, pinned_to
 
 from splitpu.config.parse import quoted_list
@@ -26,7 +26,7 @@ from splitpu.data.public import cifar10, download
 from splitpu.data.public import datasets as mnist
 from splitpu.data.public.cifar10 import read_pickled_batch
 from splitpu.data.public.datasets import NAMED_SETS, load_named
-from splitpu.data.public.download import PARTIAL, PinnedSet, Way, _owner_tag, cache_folder, obtain, working_folder
+from splitpu.data.public.download import PARTIAL, PinnedSet, Way, cache_folder, obtain, working_folder
 from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.errors import InputError, MissingExtraError
 
@@ -101,15 +101,26 @@ def test_a_damaged_cache_is_replaced(cache):
 
 
 def test_leftovers_of_killed_processes_are_removed(cache):
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    host = _owner_tag().split("-")[0]
-    names = [f"{PARTIAL}{host}-{gone.pid}-a", f"{PARTIAL}{_owner_tag()}-b", f"{PARTIAL}elsewhere-1-c", f"{PARTIAL}d"]
-    for name in names:
+    holder = f"""
+import sys, time
+from pathlib import Path
+from splitpu.data.public.download import working_folder
+with working_folder(Path({str(cache)!r})) as work:
+    print(work.name, flush=True)
+    time.sleep(600)
+"""
+    killed, alive = (start_python("-c", holder) for _ in range(2))
+    names = [process.stdout.readline().strip() for process in (killed, alive)]
+    killed.kill()
+    killed.wait()
+    names += [f".{PARTIAL}.{'e15e' * 4}.tmp", f".{PARTIAL}.{'01d1' * 4}.tmp"]  # of other hosts, the second one long ago
+    for name in names[2:]:
         (cache / name).mkdir(parents=True)
     os.utime(cache / names[3], (0, 0))
     obtain(TOY, cache, [Way("making it", lambda work: TOY_ARRAYS)], advice="")
     left = set(os.listdir(cache)) - {"toy"}
+    alive.kill()
+    alive.wait()
     assert left == {names[1], names[2]} if os.name == "posix" else names[3] not in left
 
 

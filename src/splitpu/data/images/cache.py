@@ -28,10 +28,10 @@ import numpy as np
 
 from splitpu.data.images.decode import BadImage, Header, Headers, Remark
 from splitpu.data.images.scan import ImageReader, Reader, RowFile, RowSpec
-from splitpu.data.public.download import cache_errors_in_words, cache_folder, remove_stale, working_folder
+from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
 from splitpu.errors import InputError
 from splitpu.types import Array, Watch
-from splitpu.utils.files import write_text
+from splitpu.utils.files import move_into_place, write_text
 
 MOST_PROCESSES = 16
 CHECKSUM_BYTES = 16  # of the pixels of an image
@@ -223,7 +223,6 @@ def _decode_into_store(
     reasons, wanted = dict(headers.reasons), headers.good().tolist()
     first_bad = min(reasons, default=len(files))
     remarks = dict(headers.remarks)
-    remove_stale(store)
     with working_folder(store) as work, cache_errors_in_words(store):
         ready = work / "ready"
         ready.mkdir()
@@ -248,11 +247,7 @@ def _decode_into_store(
         described = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "sides": headers.extreme_sides()}
         description = {**described, "reasons": reasons, "remarks": remarks}
         (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
-        target = store / key
-        if target.exists() and _loaded(reader, store, key) is None:
-            os.replace(target, work / "damaged")
-        if not target.exists():  # else another process finished the same set meanwhile
-            os.replace(ready, target)
+        move_into_place(ready, store / key, lambda: _loaded(reader, store, key) is not None)
 
 
 def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:

@@ -6,15 +6,12 @@ Fetching archives: from a web address with a checksum, or a package of the npm r
 import hashlib
 import os
 import shutil
-import socket
 import subprocess
 import tarfile
-import tempfile
-import time
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -24,13 +21,12 @@ import numpy as np
 from splitpu.errors import DiskFull, InputError
 from splitpu.types import Array
 from splitpu.utils.arrays import row_slices
-from splitpu.utils.files import disk_errors_in_words
+from splitpu.utils.files import disk_errors_in_words, move_into_place, temporary_folder
 
 Progress = Callable[[str], None]
 Arrays = Mapping[str, Array]
 
-PARTIAL = ".partial-"
-ONE_DAY = 24 * 3600
+PARTIAL = "partial"  # the name of folders that are being filled
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,6 @@ def obtain(
     cached = load_cached(pinned, cache)
     if cached is not None:
         return cached
-    remove_stale(cache)
     reasons = []
     for way in ways:
         if progress:
@@ -117,17 +112,14 @@ def check_sums(pinned: PinnedSet, arrays: Arrays, source: str) -> None:
 @contextmanager
 def working_folder(cache: Path) -> Iterator[Path]:
     """A folder beside the finished sets (so that a rename is enough to finish), removed whatever happens."""
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f"{PARTIAL}{_owner_tag()}-", dir=cache))
-    except OSError as error:
-        raise InputError(
-            f"the cache folder {cache} cannot be written ({error.strerror}): set SPLITPU_CACHE to another"
-        ) from error
-    try:
+    with ExitStack() as held:
+        try:
+            work = held.enter_context(temporary_folder(cache, PARTIAL))
+        except OSError as error:
+            raise InputError(
+                f"the cache folder {cache} cannot be written ({error.strerror}): set SPLITPU_CACHE to another"
+            ) from error
         yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
@@ -143,49 +135,17 @@ def cache_errors_in_words(cache: Path) -> Iterator[None]:
         ) from full
 
 
-def remove_stale(cache: Path) -> None:
-    """Clear away what killed processes could not: working folders whose owner no longer runs."""
-    for leftover in cache.glob(f"{PARTIAL}*"):
-        if _is_stale(leftover):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
 def _store(pinned: PinnedSet, cache: Path, work: Path, arrays: Arrays) -> None:
     ready, target = work / "ready", cache / pinned.name
     try:
         ready.mkdir()
         for name in pinned.sums:
             np.save(ready / f"{name}.npy", np.ascontiguousarray(arrays[name]))
-        if target.exists() and load_cached(pinned, cache) is None:
-            os.replace(target, work / "damaged")
-        # A target that is there now was finished by another process meanwhile: the same arrays, so leave it.
-        if not target.exists():
-            os.replace(ready, target)
+        move_into_place(ready, target, lambda: load_cached(pinned, cache) is not None)
     except OSError as error:
         raise InputError(
             f"{pinned.title} cannot be written to {cache} ({error}): make room or set SPLITPU_CACHE to another folder"
         ) from error
-
-
-def _owner_tag() -> str:
-    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-    return f"{host}-{os.getpid()}"
-
-
-def _is_stale(folder: Path) -> bool:
-    """Its process is gone, or, where that cannot be known (another host, Windows), nothing happened for a day."""
-    host, _, rest = folder.name.removeprefix(PARTIAL).partition("-")
-    pid = rest.partition("-")[0]
-    if os.name == "posix" and host == _owner_tag().partition("-")[0] and pid.isdigit():
-        try:
-            os.kill(int(pid), 0)  # signal 0 only asks whether the process exists
-        except ProcessLookupError:
-            return True
-        except (PermissionError, OverflowError):
-            pass
-    with suppress(OSError):
-        return time.time() - folder.stat().st_mtime > ONE_DAY
-    return False
 
 
 TIMEOUT = 10  # seconds without an answer: machines without a network should not wait long for the next way

@@ -292,7 +292,7 @@ class Column:
             None if categories is None else tuple(composed(str(value)) for value in categories),
             finite(stored["fill"]),
             bool(stored["flag_missing"]),
-            finite(stored.get("origin", 0.0)),  # models from before there was one have none
+            finite(stored["origin"]),
         )
 
 
