@@ -48,6 +48,7 @@ FOLDS = 5
 STAGES = (20, 40, 80, 160)  # of the boosting, judged together
 WIDE = 300  # columns, beyond which trees are not tried
 TEACHER_TREES = 50
+LEAST_GAIN = 5e-4  # of AUC, for another member to be worth its cost
 MEMBERS = 4  # of a mean, at most
 STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
 
@@ -254,7 +255,7 @@ def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
             if place not in chosen
         }
         place = max(tried, key=lambda one: tried[one])
-        if tried[place] <= value:
+        if tried[place] <= value + LEAST_GAIN:
             break
         chosen.append(place)
         value = tried[place]

@@ -348,7 +348,9 @@ class Boosting:
             raise InputError("boosting takes no sparse rows: use logistic, bagging or naive bayes for them")
         plain = sample_weight is None and not is_soft(target)
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed)
-        prepared, label, weight = as_two_classes(rows, target, weight)
+        empty = np.isnan(rows).all(0)
+        filled = np.where(empty, 0.0, rows) if empty.any() else rows  # scikit-learn finds no bins in an empty column
+        prepared, label, weight = as_two_classes(filled, target, weight)
         model = HistGradientBoostingClassifier(
             learning_rate=self.rate,
             max_iter=self.stages,
