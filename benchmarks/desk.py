@@ -184,10 +184,11 @@ def peers(labels: np.ndarray, seed: int, prior: Callable[[], float]) -> dict[str
             "pulearn weighted elkanoto, logistic": lambda: weighted(
                 LogisticRegression(max_iter=1000), positives, others, random_state=seed
             ),
-            "pulearn bagging, trees": lambda: pulearn.BaggingPuClassifier(
-                DecisionTreeClassifier(), n_estimators=100, max_samples=min(positives, others), random_state=seed
-            ),
         }
+        for name, of in {"trees": DecisionTreeClassifier, "logistic": LogisticRegression, "SVM": SVC}.items():
+            found[f"pulearn bagging, {name}"] = lambda of=of: pulearn.BaggingPuClassifier(
+                of(), n_estimators=100, max_samples=min(positives, others), random_state=seed
+            )
     homes = {"classic.elkan_noto.ElkanNotoClassifier": False, "risk.nnpu.NonNegativePUClassifier": True}
     homes |= {"risk.upu.UPUClassifier": True}
     for home, wants_prior in homes.items():

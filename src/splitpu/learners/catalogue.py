@@ -321,10 +321,10 @@ class Forest(Bagging):
     """Larger draws of the unlabelled rows and larger leaves: a balanced random forest."""
 
     name: str = "forest"
-    trees: int = 120
+    trees: int = 80
     against: float = 3.0
     leaf: int = 5
-    columns: str | float = 0.5
+    columns: str | float = 0.35
 
 
 @dataclass(frozen=True)
