@@ -284,7 +284,7 @@ class Bagging:
     name: str = "bagging"
     trees: int = 150
     against: float = 1.0  # unlabelled rows for each positive that a tree sees; both kinds weigh the same in the tree
-    most: int = 2_000  # positives that a tree sees, and a fifth of its unlabelled rows
+    most: int = 1_000  # positives that a tree sees, and a fifth of its unlabelled rows
     leaf: int = 1
     columns: str | float = "sqrt"
 
