@@ -284,7 +284,7 @@ class Bagging:
     name: str = "bagging"
     trees: int = 150
     against: float = 1.0  # unlabelled rows for each positive that a tree sees; both kinds weigh the same in the tree
-    most: int = 2_000  # positives that a tree sees, and a fifth of its unlabelled rows
+    most: int = 1_000  # positives that a tree sees, and a fifth of its unlabelled rows
     leaf: int = 1
     columns: str | float = "sqrt"
 
@@ -321,10 +321,10 @@ class Forest(Bagging):
     """Larger draws of the unlabelled rows and larger leaves: a balanced random forest."""
 
     name: str = "forest"
-    trees: int = 120
+    trees: int = 80
     against: float = 3.0
     leaf: int = 5
-    columns: str | float = 0.5
+    columns: str | float = 0.35
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,9 @@ class Boosting:
             raise InputError("boosting takes no sparse rows: use logistic, bagging or naive bayes for them")
         plain = sample_weight is None and not is_soft(target)
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed)
-        prepared, label, weight = as_two_classes(rows, target, weight)
+        empty = np.isnan(rows).all(0)
+        filled = np.where(empty, 0.0, rows) if empty.any() else rows  # scikit-learn finds no bins in an empty column
+        prepared, label, weight = as_two_classes(filled, target, weight)
         model = HistGradientBoostingClassifier(
             learning_rate=self.rate,
             max_iter=self.stages,

@@ -26,7 +26,7 @@ MOST_COLUMNS = 10_000_000
 MOST_NODES = 100_000_000
 MOST_DEPTH = 512
 MOST_MEMBERS = 64
-TINIEST_SHARE = 1e-6  # shares are kept this far from 0 and 1 before their logit is taken
+TINIEST_SHARE = 2.0**-20  # shares stay this far from 0 and 1 before the logit; exact in 32 bits, as ONNX writes it
 
 
 class FlatTrees(NamedTuple):
