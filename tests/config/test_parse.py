@@ -74,7 +74,7 @@ class TestFromDict:
             "unknown key 'engine.zzzzzzzzz'; the keys of 'engine' are "
             "'precision', 'capture', 'kernels', 'residence', 'threads', 'pieces', 'checkpoint_every'"
         )
-        assert "the top-level keys are 'method', 'rounds', 'members', 'threshold', 'base'" in message_of(
+        assert "the top-level keys are 'method', 'learner', 'rounds', 'members', 'threshold', 'base'" in message_of(
             {"qqqqqqqqqqqqq": {}}
         )
 

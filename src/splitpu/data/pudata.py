@@ -19,7 +19,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data.features import Channels, canonical_features
 from splitpu.data.preprocessing import Kind, kind_of
 from splitpu.errors import InputError
-from splitpu.types import Array, Mask
+from splitpu.types import Array, Indices, Mask
 from splitpu.utils.arrays import readable_tensor, row_slices
 from splitpu.utils.text import listed, row_name
 
@@ -188,8 +188,6 @@ def missing_prior(name: str) -> InputError:
         "(prior='auto'), or choose a method that does without, such as 'vpu'"
     )
 
-
-Indices = npt.NDArray[np.int64]
 
 FEWEST_POSITIVES = 2
 

@@ -21,10 +21,8 @@ from splitpu.learners.catalogue import (
     Fitted,
     Learner,
     Logistic,
-    Mask,
     NaiveBayes,
     Rows,
-    Vector,
     fewer_rows,
     is_sparse,
     learner,
@@ -41,6 +39,7 @@ from splitpu.learners.crossfit import (
 )
 from splitpu.learners.learner_networks import AverageNetwork, LearnerNetwork
 from splitpu.learners.split_learner import SplitLearner
+from splitpu.types import Floats, Mask
 
 CHOOSE_ROWS = 6_000  # the choice is made on at most so many rows
 STUDENT_ROWS = 6_000  # a student is tried where the whole table has at most so many
@@ -61,9 +60,9 @@ class FittedAverage:
     slope: Sequence[float]
     offset: Sequence[float]
     share: Sequence[float]
-    out_of_bag: Vector | None = None
+    out_of_bag: Floats | None = None
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Floats:
         total = np.zeros(rows.shape[0])
         for member, slope, offset, share in zip(self.members, self.slope, self.offset, self.share, strict=True):
             total += share * (slope * member.scores(rows) + offset)
@@ -82,7 +81,7 @@ class Candidate:
     learner: Learner
     auc: Auc
     seconds: float
-    scores: Vector = field(repr=False)
+    scores: Floats = field(repr=False)
     chosen: bool = False
     fitted: Fitted | None = field(default=None, repr=False)
     against_base: Difference | None = None  # of a student only
@@ -98,11 +97,11 @@ class Choice:
 
     name: str
     fitted: FittedAverage
-    scores: Vector = field(repr=False)
+    scores: Floats = field(repr=False)
     auc: Auc
     base: Candidate
     base_fitted: FittedAverage  # the best single learner, on the same scale as what is shipped
-    base_scores: Vector = field(repr=False)
+    base_scores: Floats = field(repr=False)
     candidates: list[Candidate]
     rows_for_choice: int
     seconds: float
@@ -130,7 +129,7 @@ def choose(
     seed: int = 0,
     candidates: Sequence[Any] | None = None,
     groups: npt.ArrayLike | None = None,
-    sample_weight: Vector | None = None,
+    sample_weight: Floats | None = None,
     prior: float | None = None,
 ) -> Choice:
     """Judge the candidates (names, scikit-learn classifiers, learners; None: what suits the rows) and ship the best.
@@ -196,7 +195,7 @@ class _Task:
 
     rows: Rows
     labelled: Mask
-    weight: Vector | None
+    weight: Floats | None
     groups: npt.NDArray[Any] | None
     seed: int
 
@@ -210,7 +209,7 @@ class _Task:
         number = max(2, min(number, int(self.labelled.sum())))
         return fold_numbers(self.labelled, number, self.seed, self.groups)
 
-    def out_of_fold(self, one: Learner, number: int) -> tuple[Vector, Fitted | None]:
+    def out_of_fold(self, one: Learner, number: int) -> tuple[Floats, Fitted | None]:
         """Honest scores of all rows, and the learner on all of them where that came with it."""
         if isinstance(one, Bagging) and self.groups is None and self.weight is None:
             fitted = one.fit(self.rows, self.labelled, seed=self.seed)
@@ -289,12 +288,12 @@ def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
     return [best_first[place] for place in chosen]
 
 
-def calibrated(scores: Vector, labelled: Mask) -> Vector:
+def calibrated(scores: Floats, labelled: Mask) -> Floats:
     slope, offset = platt(scores, labelled)
     return slope * scores + offset
 
 
-def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Vector]:
+def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Floats]:
     """The candidate on all rows, and its out-of-fold scores of all of them."""
     scores, whole = one.scores, one.fitted
     if part is not task:
@@ -304,7 +303,7 @@ def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Vector]
     return whole, scores
 
 
-def _mean_of(found: Sequence[tuple[Fitted, Vector]], labelled: Mask) -> tuple[FittedAverage, Vector]:
+def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[FittedAverage, Floats]:
     """The mean of calibrated logits of some learners, and its out-of-fold scores."""
     maps = [platt(scores, labelled) for _, scores in found]
     logits = [slope * scores + offset for (_, scores), (slope, offset) in zip(found, maps, strict=True)]

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from splitpu.errors import InputError, ModelFileError
 from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.types import Floats
 
-Vector = npt.NDArray[np.float64]
 Spec = dict[str, Any]
 
 LEARNER = "learner"  # the network's name in the files of such a model
@@ -33,11 +33,11 @@ class FlatTrees(NamedTuple):
     """Several trees as one list of nodes. A leaf points to itself, so that a fixed number of steps ends in it."""
 
     feature: npt.NDArray[np.int64]
-    threshold: Vector
+    threshold: Floats
     left: npt.NDArray[np.int64]
     right: npt.NDArray[np.int64]
     missing_left: npt.NDArray[np.bool_]
-    value: Vector
+    value: Floats
     roots: npt.NDArray[np.int64]
     depth: int
 
@@ -83,7 +83,7 @@ class LinearNetwork(LearnerNetwork):
         self.register_buffer("bias", torch.zeros((), dtype=torch.float64))
 
     @classmethod
-    def of(cls, weight: Vector, bias: float, *, missing: Vector | None = None, centre: Vector | None = None) -> Any:
+    def of(cls, weight: Floats, bias: float, *, missing: Floats | None = None, centre: Floats | None = None) -> Any:
         network = cls(len(weight))
         network.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
         network.bias.fill_(float(bias))
@@ -398,7 +398,7 @@ def flat_stages(stages: Sequence[Any]) -> FlatTrees:
     return _end_to_end(parts)
 
 
-def _finite(threshold: npt.NDArray[Any]) -> Vector:
+def _finite(threshold: npt.NDArray[Any]) -> Floats:
     """An infinite threshold (whatever is not missing goes left) as the largest number: files hold no infinity."""
     most = np.finfo(np.float64).max
     return np.asarray(np.clip(threshold, -most, most), dtype=np.float64)
@@ -464,4 +464,4 @@ class LearnerBackbone(Backbone):
 
     def forward(self, batch: Tensor) -> Outputs:
         """The logit of every row."""
-        return Outputs(batch, batch, self.learner(batch))
+        return Outputs(batch, batch, self.learner(batch.flatten(1)))
