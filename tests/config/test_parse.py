@@ -247,7 +247,8 @@ class TestToml:
     def test_sections_are_tables(self) -> None:
         text = config_to_toml(Config())
         assert text.startswith(
-            'method = "split-pu"\nrounds = 2\nmembers = 1\nthreshold = "prior"\n\n[base]\nmethod = "risk"\n'
+            'method = "split-pu"\nlearner = "network"\nrounds = 2\n'
+            'members = 1\nthreshold = "prior"\n\n[base]\nmethod = "risk"\n'
         )
         assert "\n[student.optimiser]\n" in text
         assert text.endswith("\n")

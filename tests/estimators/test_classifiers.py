@@ -113,7 +113,7 @@ def test_the_threshold_of_a_method_that_learns_without_a_prior_follows_an_estima
     with_one, without = (kind(prior=prior, config=config, random_state=0).fit(X, s) for prior in (estimate, None))
     low, high = estimate.interval
     assert (with_one.prior_, with_one.prior_interval_) == (estimate.value, (low, high))
-    assert with_one.prior_source_ == "estimated by consensus"
+    assert with_one.prior_source_ == "estimated by the order of scores"
     assert low - 0.01 < with_one.predict(X).mean() < high + 0.01 and np.mean(with_one.predict(X) == truth) > 0.9
     assert (without.prior_, without.prior_interval_, without.prior_source_) == (None, None, "not used")
     same = with_one.decision_function(X) + with_one.threshold_, without.decision_function(X) + without.threshold_

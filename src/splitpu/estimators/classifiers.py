@@ -39,6 +39,36 @@ class UPUClassifier(PUEstimator):
     method = "upu"
 
 
+class ElkanNotoClassifier(PUEstimator):
+    """The probability of being labelled over that of labelled rows, by learners chosen out of fold; needs no prior."""
+
+    method = "elkan-noto"
+
+
+class PUBaggingClassifier(PUEstimator):
+    """Many trees, each against another draw of the unlabelled rows; for tables with few labels."""
+
+    method = "bagging"
+
+
+class PULogisticClassifier(PUEstimator):
+    """Logistic regression of P against U, cut at the prior: the first thing to try on a table or on texts."""
+
+    method = "logistic"
+
+
+class PUForestClassifier(PUEstimator):
+    """A balanced random forest of P against U, cut at the prior."""
+
+    method = "forest"
+
+
+class PUBoostingClassifier(PUEstimator):
+    """Histogram gradient boosting of P against U, cut at the prior; for large tables."""
+
+    method = "boosting"
+
+
 class PUbNClassifier(PUEstimator):
     """PUbN without biased negatives: the risk on negatives is taken where a first network is sure. Settings: `pubn`."""
 

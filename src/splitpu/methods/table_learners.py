@@ -21,6 +21,7 @@ from splitpu.learners.split_learner import posteriors, split
 from splitpu.methods.context import Context, OwnThreshold, Student, Teacher
 from splitpu.methods.split import MethodResult, Round, SplitResult
 from splitpu.types import Floats, Mask
+from splitpu.utils.arrays import sklearn_seed
 from splitpu.views import Views
 
 AUTO = "auto"
@@ -55,7 +56,7 @@ def choice_of(data: PUData, seed: int, candidates: Sequence[Any] | None = None) 
     key = (data.fingerprint(), seed, None if candidates is None else tuple(map(repr, candidates)))
     if _Latest.key != key or _Latest.found is None:
         rows = Rows.of(data)
-        found = rows, choose(rows.features, rows.labelled, seed=seed, candidates=candidates)
+        found = rows, choose(rows.features, rows.labelled, seed=sklearn_seed(seed), candidates=candidates)
         _Latest.key, _Latest.found = key, found
     return _Latest.found
 
@@ -112,7 +113,7 @@ def _split(context: Context, rows: Rows, base: Teacher, choice: Choice) -> Split
     data, tau = context.data, context.config.split.tau
     share = None if context.prior is None else _among_unlabelled(data, context.prior)
     posterior = posteriors(choice.base_scores, rows.labelled, share)
-    found = split(rows.features, rows.labelled, posterior, tau, seed=context.engine.seed)
+    found = split(rows.features, rows.labelled, posterior, tau, seed=sklearn_seed(context.engine.seed))
     unlabelled = ~rows.labelled
     easy = found.easy[unlabelled]
     return SplitResult(
