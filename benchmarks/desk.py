@@ -31,7 +31,7 @@ OURS, BASE, ALL = "splitpu auto", "splitpu base", "all labels"
 
 def estimated_prior(scores: np.ndarray, labelled: np.ndarray) -> float:
     """The share of positives among the unlabelled rows from out-of-fold scores: the one place to put a better one."""
-    from splitpu.prior.bbe import bbe
+    from splitpu.prior.algorithms import bbe
 
     return float(np.clip(bbe(scores[labelled], scores[~labelled]), 1 / len(labelled), 0.98))
 

@@ -10,7 +10,7 @@ from splitpu.methods.registry import METHODS
 from splitpu.training import Training, profile_of
 
 LEARNERS = [name for name, method in METHODS.items() if method.sections == ("threshold",)]  # no networks to train
-RIVALS = [name for name in METHODS if name not in ("split-pu", "naive", "supervised")]
+RIVALS = [name for name in METHODS if name not in ("split-pu", "naive", "supervised", *LEARNERS)]
 SECTIONS = {method: method.replace("-", "_") for method in RIVALS if method not in ("nnpu", "upu")}
 SETTINGS = [
     *("engine.threads=1", "views.flip=false", "views.crop_padding=0.1"),
