@@ -35,7 +35,12 @@ if TYPE_CHECKING:
         VPUClassifier,
     )
     from splitpu.evaluation.metrics import PUEvaluation, evaluate_pu
-    from splitpu.evaluation.scikit_learn import PUStratifiedKFold, make_pu_scorer, pu_train_test_split
+    from splitpu.evaluation.scikit_learn import (
+        PUStratifiedGroupKFold,
+        PUStratifiedKFold,
+        make_pu_scorer,
+        pu_train_test_split,
+    )
     from splitpu.model import Model
     from splitpu.networks.backbones import Backbone
     from splitpu.networks.custom import as_backbone
@@ -67,6 +72,7 @@ _HOMES = {
     "PUEvaluation": "splitpu.evaluation.metrics",
     "PUForestClassifier": "splitpu.estimators.classifiers",
     "PULogisticClassifier": "splitpu.estimators.classifiers",
+    "PUStratifiedGroupKFold": "splitpu.evaluation.scikit_learn",
     "PUStratifiedKFold": "splitpu.evaluation.scikit_learn",
     "PUUPLClassifier": "splitpu.estimators.classifiers",
     "PUbNClassifier": "splitpu.estimators.classifiers",
@@ -113,6 +119,7 @@ __all__ = [
     "PUEvaluation",
     "PUForestClassifier",
     "PULogisticClassifier",
+    "PUStratifiedGroupKFold",
     "PUStratifiedKFold",
     "PUUPLClassifier",
     "PUbNClassifier",

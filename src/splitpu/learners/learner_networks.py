@@ -418,6 +418,32 @@ def _end_to_end(parts: Sequence[FlatTrees]) -> FlatTrees:
     )
 
 
+class ForeignNetwork(LearnerNetwork):
+    """A classifier of the user's that answers by itself: it trains and predicts, but its kind is no arrays of ours."""
+
+    kind = "foreign"
+
+    def __init__(self, fitted: Any) -> None:
+        super().__init__()
+        self._fitted = fitted
+
+    def to_spec(self) -> Spec:
+        """Refused: what is not plain arrays could only be pickled, and a pickle executes what it likes."""
+        raise InputError(
+            f"{type(self._fitted).__name__} cannot be saved or exported: linear models, forests, extra trees and "
+            "gradient boosting can be; keep the classifier itself, as scikit-learn advises, or use one of these"
+        )
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """The logit of every row, asked of the classifier on the CPU."""
+        values = rows.detach().cpu().numpy().astype(np.float64)
+        if hasattr(self._fitted, "predict_proba"):
+            share = torch.from_numpy(np.asarray(self._fitted.predict_proba(values), dtype=np.float64)[:, -1].copy())
+            return _logit(share).to(rows.device)
+        told = np.asarray(self._fitted.decision_function(values), dtype=np.float64).ravel()
+        return torch.from_numpy(told.copy()).to(rows.device)
+
+
 def network_of(fitted: Any, columns: int) -> LearnerNetwork:
     """The network of a fitted scikit-learn classifier of two classes, where its kind can be written as one."""
     kind = type(fitted).__name__
@@ -440,9 +466,7 @@ def network_of(fitted: Any, columns: int) -> LearnerNetwork:
     if hasattr(fitted, "coef_") and np.shape(fitted.coef_)[0] == 1:
         network: LearnerNetwork = LinearNetwork.of(np.asarray(fitted.coef_, dtype=np.float64)[0], _first(fitted))
         return network
-    raise InputError(
-        f"{kind} cannot be saved or exported: linear models, forests, extra trees and gradient boosting can be"
-    )
+    return ForeignNetwork(fitted)
 
 
 def _first(fitted: Any) -> float:

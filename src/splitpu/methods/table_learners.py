@@ -56,7 +56,16 @@ def choice_of(data: PUData, seed: int, candidates: Sequence[Any] | None = None) 
     key = (data.fingerprint(), seed, None if candidates is None else tuple(map(repr, candidates)))
     if _Latest.key != key or _Latest.found is None:
         rows = Rows.of(data)
-        found = rows, choose(rows.features, rows.labelled, seed=sklearn_seed(seed), candidates=candidates)
+        weight, groups = (None if one is None else one[data.taught] for one in (data.sample_weight, data.groups))
+        choice = choose(
+            rows.features,
+            rows.labelled,
+            seed=sklearn_seed(seed),
+            candidates=candidates,
+            sample_weight=weight,
+            groups=groups,
+        )
+        found = rows, choice
         _Latest.key, _Latest.found = key, found
     return _Latest.found
 
