@@ -1,6 +1,6 @@
 """At the user's desk: `auto` on tables, texts and rare positives, beside pulearn, pu-toolbox and naive learners.
 
-    python benchmarks/desk.py --cache CACHE --out desk.jsonl [--draws 3] [--sets "magic;churn"] [--methods "splitpu;naive"]
+    python benchmarks/desk.py --cache CACHE --out desk.jsonl [--draws 3] [--sets "magic;churn"] [--methods "naive"]
 
 What to put into CACHE is said in desk_sets.py. pulearn and pu-toolbox are taken if they can be imported (for example
 from a folder of their own on PYTHONPATH). Every run is one JSON line (set, draw, method, figures on 30 % test rows, CPU
