@@ -252,6 +252,8 @@ class PUData:
             _same_length("sample_weight", weight, "X", self.features)
             if weight.ndim != 1 or not np.isfinite(weight).all() or (weight < 0).any():
                 raise InputError("sample_weight holds negative or missing numbers, or is no list: give one per row")
+            if not (weight[self.labelled].any() and weight[~self.labelled].any()):
+                raise InputError("sample_weight is 0 for all labelled or for all unlabelled rows: give some a weight")
         belongs = None if groups is None else np.asarray(groups)
         if belongs is not None:
             _same_length("groups", belongs, "X", self.features)

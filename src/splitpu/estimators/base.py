@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -219,6 +219,13 @@ WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, se
 FRAME = "frame"  # the kind of inputs of a model that was trained on a data frame in Python
 
 
+class PerRow(TypedDict, total=False):
+    """What `fit` may be told of every row besides its label; for learners on tables only."""
+
+    sample_weight: npt.ArrayLike | None  # how much it counts
+    groups: npt.ArrayLike | None  # whom it belongs to
+
+
 class PUEstimator(FittedClassifier):
     """A binary classifier from some known positives and many unlabelled rows; a method adds its name.
 
@@ -331,13 +338,8 @@ class PUEstimator(FittedClassifier):
 
     # --- fitting ---
 
-    def fit(
-        self,
-        X: Any,
-        y: npt.ArrayLike,
-        sample_weight: npt.ArrayLike | None = None,
-        groups: npt.ArrayLike | None = None,
-    ) -> Self:
+    # Not in the signature, where scikit-learn would take it for granted that every model can weigh its rows.
+    def fit(self, X: Any, y: npt.ArrayLike, **per_row: Unpack[PerRow]) -> Self:
         """Learn from X and from y, which says of each row whether it is labelled positive.
 
         X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes.
@@ -353,8 +355,8 @@ class PUEstimator(FittedClassifier):
         classes, positive = two_classes(labels, self.pos_label)
         labelled = labelled_rows(labels, positive)
         data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
-        if sample_weight is not None or groups is not None:
-            data = data.counted(sample_weight, groups)
+        if per_row:
+            data = data.counted(**per_row)
         negative = classes[0] if classes[1] == positive else classes[1]
         seed = integer_seed(self.random_state)
         prior = self._resolved_prior(data, seed)
