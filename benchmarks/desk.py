@@ -1,6 +1,6 @@
 """At the user's desk: `auto` on tables, texts and rare positives, beside pulearn, pu-toolbox and naive learners.
 
-    python benchmarks/desk.py --cache CACHE --out desk.jsonl [--draws 3] [--sets magic,churn] [--methods ours,naive]
+    python benchmarks/desk.py --cache CACHE --out desk.jsonl [--draws 3] [--sets "magic;churn"] [--methods "naive"]
 
 What to put into CACHE is said in desk_sets.py. pulearn and pu-toolbox are taken if they can be imported (for example
 from a folder of their own on PYTHONPATH). Every run is one JSON line (set, draw, method, figures on 30 % test rows, CPU
@@ -8,7 +8,7 @@ seconds, machine, commit); a line that is there already is not made again. The m
 
 Everybody gets defaults and no true prior: those who want one are given the same estimate as ours. Peers get what they
 can digest: missing values replaced by medians, columns standardised, texts dense. The naive learners are cut at the
-same prior as ours. "all labels" is `auto` with the true labels of all training rows.
+same prior as ours. "all labels" is `auto` with four candidates and the true labels of all training rows.
 """
 
 import argparse
@@ -31,7 +31,7 @@ OURS, BASE, ALL = "splitpu auto", "splitpu base", "all labels"
 
 def estimated_prior(scores: np.ndarray, labelled: np.ndarray) -> float:
     """The share of positives among the unlabelled rows from out-of-fold scores: the one place to put a better one."""
-    from splitpu.prior.bbe import bbe
+    from splitpu.prior.algorithms import bbe
 
     return float(np.clip(bbe(scores[labelled], scores[~labelled]), 1 / len(labelled), 0.98))
 
@@ -94,7 +94,12 @@ def answers(given: Draw, seed: int) -> tuple[dict[str, Callable[[], Answer]], Ca
     def all_labels() -> Answer:
         from splitpu.learners.auto import choose
 
-        choice = choose(given.rows, given.truth, seed=seed)
+        few = (
+            ["logistic", "naive bayes"]
+            if hasattr(given.rows, "toarray")
+            else ["logistic", "kernel", "forest", "boosting"]
+        )
+        choice = choose(given.rows, given.truth, seed=seed, candidates=few)
         scores = choice.fitted.scores(given.test_rows)
         return scores, scores >= threshold(choice.scores, given.truth, 1 / len(given.truth))
 
@@ -179,10 +184,11 @@ def peers(labels: np.ndarray, seed: int, prior: Callable[[], float]) -> dict[str
             "pulearn weighted elkanoto, logistic": lambda: weighted(
                 LogisticRegression(max_iter=1000), positives, others, random_state=seed
             ),
-            "pulearn bagging, trees": lambda: pulearn.BaggingPuClassifier(
-                DecisionTreeClassifier(), n_estimators=100, max_samples=min(positives, others), random_state=seed
-            ),
         }
+        for name, of in {"trees": DecisionTreeClassifier, "logistic": LogisticRegression, "SVM": SVC}.items():
+            found[f"pulearn bagging, {name}"] = lambda of=of: pulearn.BaggingPuClassifier(
+                of(), n_estimators=100, max_samples=min(positives, others), random_state=seed
+            )
     homes = {"classic.elkan_noto.ElkanNotoClassifier": False, "risk.nnpu.NonNegativePUClassifier": True}
     homes |= {"risk.upu.UPUClassifier": True}
     for home, wants_prior in homes.items():
@@ -279,8 +285,8 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--sets", default="", help="names, with commas; all without")
-    parser.add_argument("--methods", default="", help="beginnings of names, with commas; all without")
+    parser.add_argument("--sets", default="", help="names, with semicolons; all without")
+    parser.add_argument("--methods", default="", help="beginnings of names, with semicolons; all without")
     parser.add_argument("--with-mlp", action="store_true", help="the present default of splitpu too (slow)")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -290,7 +296,7 @@ def main() -> None:
             line = json.loads(text)
             there.add((line["set"], line["draw"], line["method"]))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    begun = tuple(name.strip() for name in given.methods.split(",")) if given.methods else ("",)
+    begun = tuple(name.strip() for name in given.methods.split(";")) if given.methods else ("",)
     names = [name.strip() for name in given.sets.split(";")] if given.sets else []
     for seed in range(given.draws):
         for chosen in SETS:

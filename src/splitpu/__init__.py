@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
         EngineConfig as EngineConfig,
         OptimiserConfig as OptimiserConfig,
         P3MixConfig as P3MixConfig,
-        PUbNConfig as PUbNConfig,
         PUUPLConfig as PUUPLConfig,
+        PUbNConfig as PUbNConfig,
         SelectionConfig as SelectionConfig,
         SelfPUConfig as SelfPUConfig,
         SplitConfig as SplitConfig,
         StudentConfig as StudentConfig,
-        ViewsConfig as ViewsConfig,
         VPUConfig as VPUConfig,
+        ViewsConfig as ViewsConfig,
         WarmupConfig as WarmupConfig,
     )
     from splitpu.data.preprocessing import Preprocessing as Preprocessing
@@ -57,11 +57,16 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
     from splitpu.estimators.classifiers import (
         DANClassifier as DANClassifier,
         DistPUClassifier as DistPUClassifier,
-        NaivePUClassifier as NaivePUClassifier,
+        ElkanNotoClassifier as ElkanNotoClassifier,
         NNPUClassifier as NNPUClassifier,
+        NaivePUClassifier as NaivePUClassifier,
         P3MixClassifier as P3MixClassifier,
-        PUbNClassifier as PUbNClassifier,
+        PUBaggingClassifier as PUBaggingClassifier,
+        PUBoostingClassifier as PUBoostingClassifier,
+        PUForestClassifier as PUForestClassifier,
+        PULogisticClassifier as PULogisticClassifier,
         PUUPLClassifier as PUUPLClassifier,
+        PUbNClassifier as PUbNClassifier,
         SelfPUClassifier as SelfPUClassifier,
         SplitPUClassifier as SplitPUClassifier,
         UPUClassifier as UPUClassifier,
@@ -75,6 +80,7 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
     )
     from splitpu.evaluation.scikit_learn import (
         PUScorer as PUScorer,
+        PUStratifiedGroupKFold as PUStratifiedGroupKFold,
         PUStratifiedKFold as PUStratifiedKFold,
         make_pu_scorer as make_pu_scorer,
         pu_train_test_split as pu_train_test_split,
@@ -101,7 +107,7 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
     )
     from splitpu.prior.scores import PUScores as PUScores
     from splitpu.runs.grid import train_side_by_side as train_side_by_side
-    from splitpu.training import Runtime as Runtime, Training as Training, TrainSpec as TrainSpec, train as train
+    from splitpu.training import Runtime as Runtime, TrainSpec as TrainSpec, Training as Training, train as train
     from splitpu.views import Views as Views
 
     __version__: str
@@ -127,12 +133,15 @@ _PUBLIC = {
     "splitpu.engine.stage": "Batch EpochRecord Observer Pool Stage StageOutcome Task",
     "splitpu.errors": "InputError ModelFileError SplitPUError SplitPUWarning",
     "splitpu.estimators.classifiers": (
-        "DANClassifier DistPUClassifier NNPUClassifier NaivePUClassifier P3MixClassifier PUUPLClassifier "
+        "DANClassifier DistPUClassifier ElkanNotoClassifier NNPUClassifier NaivePUClassifier P3MixClassifier "
+        "PUBaggingClassifier PUBoostingClassifier PUForestClassifier PULogisticClassifier PUUPLClassifier "
         "PUbNClassifier SelfPUClassifier SplitPUClassifier UPUClassifier VPUClassifier"
     ),
     "splitpu.evaluation.calibration": "PUCalibrator",
     "splitpu.evaluation.metrics": "PUEvaluation PUFigure evaluate_pu",
-    "splitpu.evaluation.scikit_learn": "PUScorer PUStratifiedKFold make_pu_scorer pu_train_test_split",
+    "splitpu.evaluation.scikit_learn": (
+        "PUScorer PUStratifiedGroupKFold PUStratifiedKFold make_pu_scorer pu_train_test_split"
+    ),
     "splitpu.methods.context": "Context KeptWeights RowsAside Student Teacher WarmStart",
     "splitpu.methods.registry": "Method register",
     "splitpu.methods.split": "MethodResult Round SplitResult",

@@ -51,7 +51,7 @@ def single_training_set_checks():
         yield pytest.param(quick(prior=prior), check, id=f"{name}-{check.keywords}")
 
 
-@pytest.mark.parametrize(("estimator", "check"), single_training_set_checks())
+@pytest.mark.parametrize(("estimator", "check"), list(single_training_set_checks()))
 @pytest.mark.filterwarnings("ignore::splitpu.errors.SplitPUWarning")
 def test_scikit_learn_checks_in_a_single_training_set(estimator, check):
     check(estimator)

@@ -135,9 +135,9 @@ def test_of_a_named_set_the_prior_is_estimated_unless_the_true_one_is_asked_for(
     words = ["compare", "breast-cancer", "--labelled", 60, "--method", "naive", "--seeds", 0, "--quiet", *TINY]
     out = ["--out", tmp_path / "all"]
     code, said, _ = run_cli(capsys, *words, *out)
-    assert code == 0 and "estimated by consensus; the same for all methods" in " ".join(said.split())
+    assert code == 0 and "estimated by the order of scores; the same for all methods" in " ".join(said.split())
     request = json.loads((tmp_path / "all/naive/seed0/request.json").read_text())
-    assert request["prior_estimate"]["table"] and request["prior_source"] == "estimated by consensus"
+    assert request["prior_estimate"]["table"] and request["prior_source"] == "estimated by the order of scores"
     assert run_cli(capsys, *words, *out, "--prior", "auto")[0] == 0  # the same in other words: nothing to train
     must_refuse(capsys, *words, *out, "--prior", "true", saying="another prior")
     own = write_npz(tmp_path / "rows.npz")

@@ -37,7 +37,7 @@ def test_classifier_with_automatic_prior():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SplitPUWarning)
         fitted = SplitPUClassifier(config=quick, rounds=1, random_state=0).fit(arrays["X"], arrays["s"])
-    assert abs(fitted.prior_ - 0.5) < 0.1 and fitted.prior_source_ == "estimated by consensus"
+    assert abs(fitted.prior_ - 0.5) < 0.1 and fitted.prior_source_ == "estimated by the order of scores"
     low, high = fitted.prior_interval_
     assert low < fitted.prior_ < high
     given = SplitPUClassifier(prior=0.5, config=quick, rounds=0, random_state=0).fit(arrays["X"], arrays["s"])
@@ -58,11 +58,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_run_folder_tells_where_the_prior_comes_from(run: Path):
     result = json.loads((run / "result.json").read_text())
-    assert result["prior_source"] == "estimated by consensus"
+    assert result["prior_source"] == "estimated by the order of scores"
     assert result["prior_interval"][0] < result["prior"] < result["prior_interval"][1]
-    assert result["prior_estimate"]["table"][0]["name"] == "consensus"
+    assert result["prior_estimate"]["table"][0]["name"] == "the order of scores"
     page = (run / "report.html").read_text()
-    assert "estimated by consensus" in page and 'id="prior"' in page and "penl1" in page and 'id="reliability"' in page
+    assert "estimated by the order of scores" in page and 'id="prior"' in page and 'id="reliability"' in page
 
 
 def write_few(place: Path, **changes: object) -> Path:
@@ -173,10 +173,14 @@ NAMED = ["fit", "breast-cancer", "--labelled", 60, "--rounds", 0, *TINY]
 def test_of_named_sets_an_estimate_is_the_default_too(tmp_path: Path, capsys: Capture):
     code, out, err = run_cli(capsys, *NAMED, "--json", "--out", tmp_path / "run")
     result = json.loads(out)
-    assert code == 0 and abs(result["prior"] - 0.373) < 0.06 and result["prior_source"] == "estimated by consensus"
+    assert (
+        code == 0
+        and abs(result["prior"] - 0.373) < 0.06
+        and result["prior_source"] == "estimated by the order of scores"
+    )
     low, high = result["prior_interval"]
     assert low < result["prior"] < high and result["prior"] != 159 / 426
-    said = f"prior: {result['prior']:.4g} (95 % interval {low:.3g} to {high:.3g}), estimated by consensus; "
+    said = f"prior: {result['prior']:.4g} (95 % interval {low:.3g} to {high:.3g}), estimated by the order of scores; "
     assert said + "the set's true share is 0.373 (--prior true takes it)" in " ".join(err.split())
 
 
