@@ -6,6 +6,7 @@ Which samples give most reason to doubt: one order for the command, the report a
 """
 
 import math
+from collections.abc import ItemsView
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -118,6 +119,10 @@ class PUEvaluation:
 
     def __getitem__(self, name: str) -> PUFigure:
         return self.figures[name]
+
+    def items(self) -> ItemsView[str, PUFigure]:
+        """Names and figures, in the order in which they are shown."""
+        return self.figures.items()
 
 
 class Readings(NamedTuple):
