@@ -219,7 +219,7 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
         }
     )
     unjudged = [NOT_JUDGED] if result["prior"] is not None and not result["test_rows"] else []
-    for sentence in result.get("figures_notes", unjudged):
+    for sentence in result.get("figures_notes", unjudged)[1 if result["test_rows"] else 0 :]:
         print_note(sentence)
     for warning in result["warnings"]:
         if worth_repeating(warning):
@@ -227,22 +227,18 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
 
 
 def _print_learners(learners: Sequence[Mapping[str, Any]]) -> None:
-    """Which learners were judged, and what came of each."""
+    """Which learners were judged, and what came of each; a student is taken only if it beats its base."""
     rows = [
         {
             "learner": one["learner"],
-            "AUC of P against U": f"{one['auc']:.4f}",
-            "95 % interval": f"{one['auc_low']:.4f} to {one['auc_high']:.4f}",
+            "AUC": f"{one['auc']:.3f}",
+            "95 % interval": f"{one['auc_low']:.3f} to {one['auc_high']:.3f}",
             "seconds": f"{one['seconds']:.1f}",
-            "shipped": "yes"
-            if one["chosen"]
-            else "no"
-            if one["gain_over_base"] is None
-            else "not better than its base",
+            "shipped": "yes" if one["chosen"] else "no" if one["gain_over_base"] is None else "not taken",
         }
         for one in learners
     ]
-    print_table(rows, list(rows[0]), title="learners, judged out of fold")
+    print_table(rows, list(rows[0]), title="learners, by their AUC of P against U out of fold")
 
 
 def _final_model(result: dict[str, Any]) -> dict[str, str]:

@@ -122,17 +122,15 @@ def _beside(figures: dict[str, PUFigure], simple: dict[str, PUFigure], prior: fl
 def _groups(actual: Flags, decision: Floats) -> tuple[Floats, Floats, int]:
     """Positives and negatives of every score, the highest first, and how many of these scores are above nought."""
     scores, place = np.unique(-decision, return_inverse=True)
-    positive = np.bincount(place, weights=actual, minlength=len(scores))
-    negative = np.bincount(place, weights=~actual, minlength=len(scores))
-    return positive, negative, int((scores < 0).sum())
+    both = [np.bincount(place[kind], minlength=len(scores)).astype(np.float64) for kind in (actual, ~actual)]
+    return both[0], both[1], int((scores < 0).sum())
 
 
 def _coarser(positive: Floats, negative: Floats, cut: int) -> tuple[Floats, Floats, int]:
     """Neighbours put together where there are many scores; none across the cut."""
     step = -(-len(positive) // _MOST_GROUPS)
     starts = np.unique([*range(0, len(positive), step), min(cut, len(positive) - 1)])
-    together: list[Floats] = [np.add.reduceat(kind, starts).astype(np.float64) for kind in (positive, negative)]
-    return together[0], together[1], int((starts < cut).sum())
+    return np.add.reduceat(positive, starts), np.add.reduceat(negative, starts), int((starts < cut).sum())
 
 
 def _of_naive(actual: Flags, naive: Floats, lengths: tuple[int, ...]) -> dict[str, float]:
