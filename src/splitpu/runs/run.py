@@ -18,7 +18,16 @@ from splitpu.report.render import write_report
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.report_data import report_data
 from splitpu.runs.request import Request
-from splitpu.runs.results import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
+from splitpu.runs.results import (
+    figures_of,
+    judged_in_training,
+    result_of,
+    write_duplicates,
+    write_out_of_fold,
+    write_scores,
+    write_skipped,
+    write_split,
+)
 from splitpu.training import (
     MetricsFile,
     ObserverList,
@@ -166,10 +175,12 @@ def _write_everything(
 ) -> dict[str, Any]:
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
+    judged = judged_in_training(training, loaded, request, figures)
     replace(training.model, inputs=loaded.inputs).save(folder.path)
     write_scores(folder.scores, training, loaded)
+    write_out_of_fold(folder.out_of_fold, training)
     write_split(folder.split, training, loaded.data)
-    write_report(folder.report, report_data(training, loaded, request, figures, given))
-    result = result_of(training, loaded, request, figures, given)
+    write_report(folder.report, report_data(training, loaded, request, figures, judged, given))
+    result = result_of(training, loaded, request, figures, judged, given)
     write_text(folder.result, json.dumps(result, indent=2))
     return result
