@@ -290,6 +290,32 @@ def calibrated(scores: Floats, labelled: Mask) -> Floats:
     return slope * scores + offset
 
 
+def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
+    """The choice after one more candidate, which was too slow to be judged among the others.
+
+    It is left out where it clearly ranks worse; else the mean of both is shipped, or it alone where that is best.
+    """
+    assert other.fitted is not None
+    gain = compare_auc(other.scores, choice.scores, labelled)
+    judged = replace(other, against_base=compare_auc(other.scores, choice.base_scores, labelled))
+    candidates = [*choice.candidates, judged]
+    if gain.value < -ALIKE * gain.error:
+        return replace(choice, candidates=candidates)
+    ways = {
+        f"{choice.name} + {other.name}": _mean_of(
+            [(choice.fitted, choice.scores), (other.fitted, other.scores)], labelled
+        ),
+        other.name: _mean_of([(other.fitted, other.scores)], labelled),
+    }
+    aucs = {name: auc_of(scores, labelled) for name, (_, scores) in ways.items()}
+    name = max(aucs, key=lambda one: aucs[one].value)
+    judged.chosen = True
+    for one in choice.candidates:
+        one.chosen = one.chosen and name != other.name
+    fitted, scores = ways[name]
+    return replace(choice, name=name, fitted=fitted, scores=scores, auc=aucs[name], candidates=candidates)
+
+
 def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Floats]:
     """The candidate on all rows, and its out-of-fold scores of all of them."""
     scores, whole = one.scores, one.fitted
