@@ -58,7 +58,7 @@ def _saved(model: Model, folder: Path) -> Path:
 
 
 def test_few_rows_try_networks_too(table: Any) -> None:
-    data, test = table
+    data, _ = table
     training = train(data, TrainSpec(config=preset("default", profile_of(data)), prior=0.373))
     names = [one["learner"] for one in training.result.learners or []]
     assert "network, split" in names
