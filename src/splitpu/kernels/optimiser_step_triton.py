@@ -2,6 +2,8 @@
 
 A table on the device says where everything lies. Most of it never changes; gradients are new tensors in every step, so
 their addresses are given to the first kernel, by value: a captured step remembers them, and the host need not be asked.
+
+What is given to the kernels in tuples, and why counts are not: see `batch_norm_triton`.
 """
 
 import math
@@ -43,20 +45,21 @@ class Table:
             given = addresses[first : first + _ADDRESSES]
             given += given[:1] * (_ADDRESSES - len(given))  # of no tensor
             _move_note_gradients[(1,)](
-                self._places, self._factors, tuple(given), rate, first, self._count, *logs, decoupled, self._adaptive,
-                width=_ADDRESSES, num_warps=1,
+                (self._places, self._factors, rate), tuple(given), first, self._count, (*logs, decoupled),
+                self._adaptive, width=_ADDRESSES, num_warps=1,
             )  # fmt: skip
+        constants = *betas, *(1.0 - beta for beta in betas), float(rule.epsilon or 0.0), coupled
         _move_weights[(self._programs,)](
-            self._places, self._blocks, self._factors, self._count, self._adaptive, *betas,
-            *(1.0 - beta for beta in betas), float(rule.epsilon or 0.0), coupled, block=BLOCK, num_warps=_WARPS,
+            self._places, self._blocks, self._factors, self._count, self._adaptive, constants,
+            block=BLOCK, num_warps=_WARPS,
         )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["first", "count", "adaptive"])
-def _move_note_gradients(
-    table, factors, addresses, rate, first, count, log_beta1, log_beta2, decoupled, adaptive, width: tl.constexpr
-):
+def _move_note_gradients(places, addresses, first, count, constants, adaptive, width: tl.constexpr):
     """Note where gradients are, count the step, and compute what is the same for all weights of a tensor."""
+    table, factors, rate = places
+    log_beta1, log_beta2, decoupled = constants
     for number in tl.static_range(width):
         tl.store(table + 7 * count + first + number, addresses[number] - 1, mask=first + number < count)
     tensor = first + tl.arange(0, width)
@@ -64,9 +67,9 @@ def _move_note_gradients(
     pace, scale = tl.load(rate).to(tl.float32) + tl.zeros((width,), tl.float32), tl.full((width,), 1.0, tl.float32)
     tl.store(factors + 2 * count + tensor, pace * decoupled, mask=exists)
     if adaptive != 0:
-        places = tl.load(table + 1 * count + tensor, mask=exists, other=0).to(tl.pointer_type(tl.float32))
-        step = tl.load(places, mask=exists, other=0.0) + 1.0
-        tl.store(places, step, mask=exists)
+        steps = tl.load(table + 1 * count + tensor, mask=exists, other=0).to(tl.pointer_type(tl.float32))
+        step = tl.load(steps, mask=exists, other=0.0) + 1.0
+        tl.store(steps, step, mask=exists)
         # In double precision: in the first steps both are small differences of large numbers.
         pace = (pace / (1.0 - tl.exp(step.to(tl.float64) * log_beta1))).to(tl.float32)
         scale = (1.0 / tl.sqrt(1.0 - tl.exp(step.to(tl.float64) * log_beta2))).to(tl.float32)
@@ -97,10 +100,9 @@ def _write(values, new, exists, whole: tl.constexpr):
 
 
 @triton.jit
-def _move_block(
-    table, factors, tensor, start, size, count, adaptive, beta1, beta2, new1, new2, epsilon, coupled,
-    whole: tl.constexpr, block: tl.constexpr,
-):  # fmt: skip
+def _move_block(table, factors, part, count, adaptive, constants, whole: tl.constexpr, block: tl.constexpr):
+    tensor, start, size = part
+    beta1, beta2, new1, new2, epsilon, coupled = constants
     place = start + tl.arange(0, block)
     exists = place < size
     source = tl.load(table + 7 * count + tensor)
@@ -132,19 +134,11 @@ def _move_block(
 
 
 @triton.jit(do_not_specialize=["count", "adaptive"])
-def _move_weights(
-    table, blocks, factors, count, adaptive, beta1, beta2, new1, new2, epsilon, coupled, block: tl.constexpr
-):
+def _move_weights(table, blocks, factors, count, adaptive, constants, block: tl.constexpr):
     tensor = tl.load(blocks + 2 * tl.program_id(0))
     start = tl.load(blocks + 2 * tl.program_id(0) + 1) * block
     size = tl.load(table + 5 * count + tensor)
     if start + block <= size:
-        _move_block(
-            table, factors, tensor, start, size, count, adaptive, beta1, beta2, new1, new2, epsilon, coupled,
-            whole=True, block=block,
-        )  # fmt: skip
+        _move_block(table, factors, (tensor, start, size), count, adaptive, constants, whole=True, block=block)
     else:
-        _move_block(
-            table, factors, tensor, start, size, count, adaptive, beta1, beta2, new1, new2, epsilon, coupled,
-            whole=False, block=block,
-        )  # fmt: skip
+        _move_block(table, factors, (tensor, start, size), count, adaptive, constants, whole=False, block=block)
