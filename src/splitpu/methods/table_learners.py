@@ -15,6 +15,7 @@ import torch
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.learners.auto import Choice, choose
 from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork
 from splitpu.learners.split_learner import posteriors, split
@@ -29,15 +30,21 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Rows:
-    """What learners are given: the rows that may be taught, standardised as the model will be given them."""
+    """What learners are given: the rows that may be taught, standardised as the model will be given them.
 
-    features: Floats
+    Sparse rows are given as they are: a column of which the mean is taken off has a number in every row.
+    """
+
+    features: Any  # an array of numbers, or a CSR matrix
     labelled: Mask
     numbers: Any  # which rows of the data they are
 
     @classmethod
     def of(cls, data: PUData) -> "Rows":
         """The taught rows of the data, on the CPU: the same numbers whatever the model is trained on."""
+        if is_sparse(data.features):
+            kept = data.features.tocsr() if data.aside is None else data.features.tocsr()[data.taught]
+            return cls(kept.astype(np.float64), data.labelled[data.taught], data.taught)
         preprocessing = Preprocessing.fit(data.features)
         raw = torch.from_numpy(np.ascontiguousarray(data.features[data.taught]))
         plain = Views(preprocessing, ViewsConfig(), torch.device("cpu")).plain(raw).numpy()
