@@ -120,17 +120,12 @@ class TrainSpec:
 
     def _check_weights(self, data: PUData) -> None:
         """Networks draw their batches at random from all rows: neither weights nor groups would have any effect."""
-        if (data.sample_weight is None and data.groups is None) or self.learner is not None or self._learns_tables:
+        if (data.sample_weight is None and data.groups is None) or self.learner is not None:
+            return
+        if learns_tables(self.config):
             return
         given = "sample_weight" if data.sample_weight is not None else "groups"
         raise InputError(f"{given} is for learners, and {self.config.method} trains networks here: leave it out")
-
-    @property
-    def _learns_tables(self) -> bool:
-        config = self.config
-        return find_method(config.method).home.startswith("table_learners") or (
-            config.method == "split-pu" and config.learner != "network"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +237,13 @@ def calibrated_on(
     )
 
 
+def learns_tables(config: Config) -> bool:
+    """Whether the configured method makes its models of learners for tables rather than of networks."""
+    return find_method(config.method).home.startswith("table_learners") or (
+        config.method == "split-pu" and config.learner != "network"
+    )
+
+
 def check_config(config: object) -> None:
     """Refuse what classifiers take for settings and nothing else does: a dict, a path, nothing at all."""
     if not isinstance(config, Config):
@@ -274,6 +276,11 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
 def check_method(config: Config, data: PUData) -> None:
     """The part of it that can be told before the prior, whose estimation may take minutes."""
     method = find_method(config.method)
+    if data.is_sparse and not learns_tables(config):
+        raise InputError(
+            f"X is sparse, and {method.title} trains networks here, which take no sparse rows: choose learners "
+            "(split-pu with learner=auto, logistic, bagging, forest or elkan-noto), or give X.toarray()"
+        )
     names = {method.name} | ({config.base.method} - {"risk"} if method.name == "split-pu" else set())
     asking = [one.name for one in map(find_method, names) if one.needs_truth]
     if asking and data.truth is None:

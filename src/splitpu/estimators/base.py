@@ -43,6 +43,7 @@ from splitpu.training import (
     Runtime,
     Training,
     TrainSpec,
+    check_method,
     profile_of,
     train,
     warn_if_worthless,
@@ -199,7 +200,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
             X = rows_for_table_model(self.model_.inputs or {}, X)
         refuse_columns_without_numbers(X)
         refuse_masked_entries(X, "X")
-        return still_on_disk(X, validate_data(self, X, reset=False))
+        return still_on_disk(X, validate_data(self, X, reset=False, accept_sparse="csr"))
 
     def __getstate__(self) -> dict[str, Any]:
         if hasattr(self, "model_"):  # a pickle made on a GPU must open where there is none
@@ -298,6 +299,7 @@ class PUEstimator(FittedClassifier):
     """
 
     method: ClassVar[str]  # its name in the registry
+    takes_sparse: ClassVar[bool] = False  # whether it can be made of learners that sparse rows stay sparse for
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -336,13 +338,19 @@ class PUEstimator(FittedClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.takes_sparse
+        return tags
+
     # --- fitting ---
 
     # Not in the signature, where scikit-learn would take it for granted that every model can weigh its rows.
     def fit(self, X: Any, y: npt.ArrayLike, **per_row: Unpack[PerRow]) -> Self:
         """Learn from X and from y, which says of each row whether it is labelled positive.
 
-        X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes.
+        X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes; vectors may be a
+        sparse matrix, which stays sparse, for classifiers that are made of learners (see `takes_sparse`).
         y holds 1 for labelled positives and 0 or -1 for unlabelled rows, True and False, or two other values.
         `sample_weight` says how much each row counts, `groups` which rows belong together (patients, sites): no fold in
         which learners are judged cuts them apart. Both are for learners on tables.
@@ -359,8 +367,9 @@ class PUEstimator(FittedClassifier):
             data = data.counted(**per_row)
         negative = classes[0] if classes[1] == positive else classes[1]
         seed = integer_seed(self.random_state)
-        prior = self._resolved_prior(data, seed)
         config = config_from_dict(self._named_in_parameters(), self._whole_config(data))
+        check_method(config, data)
+        prior = self._resolved_prior(data, seed)
         spec = TrainSpec(
             config=with_calibration(config, self.calibration),
             prior=prior.value,
@@ -383,7 +392,7 @@ class PUEstimator(FittedClassifier):
         if not has_image_axes(X):
             refuse_columns_without_numbers(X)
             refuse_masked_entries(X, "X")  # scikit-learn would take what is behind the mask
-            checked, labels = validate_data(self, X, y)
+            checked, labels = validate_data(self, X, y, accept_sparse="csr")
             X = still_on_disk(X, checked)
         else:
             if hasattr(self, "feature_names_in_"):  # from an earlier fit

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from splitpu.data.sparse_rows import SparseRows
 from splitpu.errors import InputError, ModelFileError
 from splitpu.networks.backbones import MLP, Backbone, Outputs
 from splitpu.types import Floats
@@ -50,6 +51,15 @@ class LearnerNetwork(nn.Module):
 
     def sizes(self) -> Spec:
         raise NotImplementedError
+
+    def sparse_logits(self, rows: SparseRows) -> Floats:
+        """The logit of every sparse row; where there is no shorter way, of a few rows made dense at a time."""
+        logits = np.empty(len(rows))
+        device = next(self.buffers(), torch.empty(0)).device
+        with torch.no_grad():
+            for some in rows.slices():
+                logits[some] = self(torch.from_numpy(rows.dense(some)).to(device)).cpu().numpy()
+        return logits
 
     def to_spec(self) -> Spec:
         """Kind and sizes as plain JSON values: all that `from_spec` needs to build an empty one."""
@@ -102,6 +112,10 @@ class LinearNetwork(LearnerNetwork):
         gone = torch.isnan(values)
         filled = torch.where(gone, self.centre, values)
         return (filled * self.weight).sum(1) + torch.where(gone, self.missing, 0.0).sum(1) + self.bias
+
+    def sparse_logits(self, rows: SparseRows) -> Floats:
+        """At the cost of the numbers that are there."""
+        return np.asarray(rows.tocsr() @ self.weight.cpu().numpy() + float(self.bias), dtype=np.float64)
 
 
 class KernelNetwork(LearnerNetwork):
@@ -284,6 +298,14 @@ class AverageNetwork(LearnerNetwork):
     def forward(self, rows: Tensor) -> Tensor:
         logits = torch.stack([member(rows) for member in self.members], dim=1)
         return ((logits * self.slope + self.offset) * self.share).sum(1)
+
+    def sparse_logits(self, rows: SparseRows) -> Floats:
+        """Of each member in its own way."""
+        maps = zip(*(one.cpu().numpy() for one in (self.slope, self.offset, self.share)), strict=True)
+        found = np.zeros(len(rows))
+        for member, (slope, offset, share) in zip(self._each(), maps, strict=True):
+            found += (member.sparse_logits(rows) * slope + offset) * share
+        return found
 
     def check(self) -> None:
         super().check()
@@ -480,12 +502,19 @@ class ForeignNetwork(LearnerNetwork):
 
     def forward(self, rows: Tensor) -> Tensor:
         """The logit of every row, asked of the classifier on the CPU."""
-        values = rows.detach().cpu().numpy().astype(np.float64)
+        return self._asked(rows.detach().cpu().numpy().astype(np.float64)).to(rows.device)
+
+    def sparse_logits(self, rows: SparseRows) -> Floats:
+        """The classifier has learned from sparse rows, so it takes them."""
+        found: Floats = self._asked(rows.tocsr().astype(np.float64)).numpy()
+        return found
+
+    def _asked(self, values: Any) -> Tensor:
         if hasattr(self._fitted, "predict_proba"):
             share = torch.from_numpy(np.asarray(self._fitted.predict_proba(values), dtype=np.float64)[:, -1].copy())
-            return _logit(share).to(rows.device)
+            return _logit(share)
         told = np.asarray(self._fitted.decision_function(values), dtype=np.float64).ravel()
-        return torch.from_numpy(told.copy()).to(rows.device)
+        return torch.from_numpy(told.copy())
 
 
 def network_of(fitted: Any, columns: int) -> LearnerNetwork:

@@ -17,6 +17,7 @@ import torch
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.errors import SplitPUWarning
 from splitpu.learners.auto import Candidate, Choice, choose, joined
 from splitpu.learners.crossfit import auc_of, fold_numbers, out_of_fold
@@ -34,15 +35,21 @@ NETWORK_ROWS, NETWORK_COLUMNS = 1_200, 500  # up to so many, networks are tried 
 
 @dataclass(frozen=True)
 class Rows:
-    """What learners are given: the rows that may be taught, standardised as the model will be given them."""
+    """What learners are given: the rows that may be taught, standardised as the model will be given them.
 
-    features: Floats
+    Sparse rows are given as they are: a column of which the mean is taken off has a number in every row.
+    """
+
+    features: Any  # an array of numbers, or a CSR matrix
     labelled: Mask
     numbers: Any  # which rows of the data they are
 
     @classmethod
     def of(cls, data: PUData) -> "Rows":
         """The taught rows of the data, on the CPU: the same numbers whatever the model is trained on."""
+        if is_sparse(data.features):
+            kept = data.features.tocsr() if data.aside is None else data.features.tocsr()[data.taught]
+            return cls(kept.astype(np.float64), data.labelled[data.taught], data.taught)
         preprocessing = Preprocessing.fit(data.features)
         raw = torch.from_numpy(np.ascontiguousarray(data.features[data.taught]))
         plain = Views(preprocessing, ViewsConfig(), torch.device("cpu")).plain(raw).numpy()
@@ -95,8 +102,13 @@ def _tries_networks(context: Context, rows: Rows) -> bool:
     """Few rows train networks in seconds, and there they may rank best; with many the learners leave them behind."""
     data = context.data
     plain = data.sample_weight is None and data.groups is None and context.learner is None
-    few = len(rows.features) <= NETWORK_ROWS and rows.features.shape[1] <= NETWORK_COLUMNS
-    wanted = context.config.learner == AUTO and data.kind == "vectors" and context.prior is not None
+    few = rows.features.shape[0] <= NETWORK_ROWS and rows.features.shape[1] <= NETWORK_COLUMNS
+    wanted = (
+        context.config.learner == AUTO
+        and data.kind == "vectors"
+        and not is_sparse(rows.features)
+        and context.prior is not None
+    )
     return wanted and plain and few
 
 

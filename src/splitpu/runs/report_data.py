@@ -155,6 +155,8 @@ def _telling_values(
     lists = [ListColumn.from_dict(column) for column in columns if isinstance(column["fill"], list)]
     meaningless = {name for column in lists for name in column.feature_names}  # a single number of an embedding
     readable = [i for i in furthest if names[i] not in meaningless] or furthest
+    if preprocessing.sparse:  # what is not there says nothing
+        readable = [i for i in readable[:VALUES_SHOWN] if raw[i] != 0]
     return tuple((names[i], float(raw[i]) + origins.get(names[i], 0.0)) for i in readable[:VALUES_SHOWN])
 
 
