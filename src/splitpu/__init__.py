@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
         SplitPUError as SplitPUError,
         SplitPUWarning as SplitPUWarning,
     )
+    from splitpu.estimators.base import PerRow as PerRow
     from splitpu.estimators.classifiers import (
         DANClassifier as DANClassifier,
         DistPUClassifier as DistPUClassifier,
@@ -132,6 +133,7 @@ _PUBLIC = {
     "splitpu.engine.rows": "RowStore",
     "splitpu.engine.stage": "Batch EpochRecord Observer Pool Stage StageOutcome Task",
     "splitpu.errors": "InputError ModelFileError SplitPUError SplitPUWarning",
+    "splitpu.estimators.base": "PerRow",
     "splitpu.estimators.classifiers": (
         "DANClassifier DistPUClassifier ElkanNotoClassifier NNPUClassifier NaivePUClassifier P3MixClassifier "
         "PUBaggingClassifier PUBoostingClassifier PUForestClassifier PULogisticClassifier PUUPLClassifier "
