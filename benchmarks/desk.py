@@ -285,6 +285,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--first-draw", type=int, default=0)
     parser.add_argument("--sets", default="", help="names, with semicolons; all without")
     parser.add_argument("--methods", default="", help="beginnings of names, with semicolons; all without")
     parser.add_argument("--with-mlp", action="store_true", help="the present default of splitpu too (slow)")
@@ -298,7 +299,7 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     begun = tuple(name.strip() for name in given.methods.split(";")) if given.methods else ("",)
     names = [name.strip() for name in given.sets.split(";")] if given.sets else []
-    for seed in range(given.draws):
+    for seed in range(given.first_draw, given.first_draw + given.draws):
         for chosen in SETS:
             if names and chosen.name not in names:
                 continue

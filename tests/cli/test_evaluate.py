@@ -196,11 +196,16 @@ def test_estimates_from_labelled_and_unlabelled_rows(place: Path, capsys: Captur
     sides = ["--positives", place / "test-pos", "--unlabelled", place / "test-neg"]
     images = evaluated(capsys, place / "images-run", *sides)
     arrays = evaluated(capsys, place / "arrays-run", "--positives", place / "tp.npy", "--unlabelled", place / "u.npy")
-    table = evaluated(capsys, place / "table-run", place / "t.csv")  # the label column is that of the run
-    assert (images["rows"], arrays["rows"], table["rows"]) == (16, 86, 80)
-    assert all("truth" in found["note"] for found in (images, arrays, table))
-    assert ["trained on" in found["note"] for found in (images, arrays, table)] == [False, False, True]
-    assert "trained on" in evaluated(capsys, place / "arrays-run")["note"]
+    assert (images["rows"], arrays["rows"]) == (16, 86)
+    assert all("truth" in found["note"] for found in (images, arrays))
+    assert list(arrays["figures"])[:5] == ["roc_auc", "accuracy", "f1", "precision", "recall"]
+    assert arrays["figures"]["accuracy"]["always_negative"] == 0.5 and arrays["figures"]["accuracy"]["naive"] is None
+
+
+def test_rows_that_a_network_was_trained_on_give_no_figures(place: Path, capsys: Capture) -> None:
+    for words in (["table-run", "t.csv"], ["table-run"], ["arrays-run"], ["images-run"]):
+        said = refused(capsys, "evaluate", *(place / word for word in words))
+        assert "trained on all labelled rows" in said and "--set selection.held_out=0.2" in said
 
 
 def test_prior_from_folders_arrays_and_tables(place: Path, tmp_path: Path, capsys: Capture) -> None:

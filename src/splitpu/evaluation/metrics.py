@@ -110,11 +110,13 @@ _CLEARLY_BELOW = 0.15  # one half, the ROC AUC of a model that has learned nothi
 
 
 class PUFigure(NamedTuple):
-    """An estimated figure with its 95 % interval."""
+    """A figure with its 95 % interval, and where they are known what simpler models get."""
 
     value: float
     low: float
     high: float
+    always_negative: float | None = None  # every row is called negative, or the order is a random one
+    naive: float | None = None  # every unlabelled row is taken for a negative
 
 
 @dataclass(frozen=True)
