@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import TINY, must_do, run_cli, tiny_arrays
+from cli_tools import TINY, must_do, run_cli, tiny_arrays, write_npz
 from image_tools import small_folders, write_pictures
 from PIL import Image
 
@@ -99,6 +99,25 @@ def test_positives_and_negatives_are_not_mixed_up(place: Path, capsys: Capture) 
         for first, second in (("tp.npy", "tn.npy"), ("tn.npy", "tp.npy"))
     )
     assert one == pytest.approx(1 - other) and one > 0.9
+
+
+def test_swapped_truth_is_noticed(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    for first, second, noticed in (("tp.npy", "tn.npy", False), ("tn.npy", "tp.npy", True)):
+        _, _, err = run_cli(capsys, "evaluate", place / "arrays-run", "--test", place / first, place / second)
+        assert ("are the labels swapped? --test takes the positives first" in err) == noticed
+    swapped = write_npz(tmp_path / "swapped.npz", y_test=1 - tiny_arrays()["y_test"])
+    words = ["fit", swapped, "--prior", 0.5, "--rounds", 0, "--json", "--quiet", "--out", tmp_path / "run", *TINY]
+    _, out, err = run_cli(capsys, *words)
+    assert "are the labels swapped?" in err and any("swapped" in one for one in json.loads(out)["warnings"])
+
+
+def test_how_a_table_is_read_is_said(place: Path, capsys: Capture) -> None:
+    """Its label column may be the truth, which nothing in it tells."""
+    _, _, err = run_cli(capsys, "evaluate", place / "table-run", place / "test.csv")
+    assert "test.csv is read as labelled and unlabelled rows: by its column 'state', 20 are labelled positive" in err
+    assert "give the table as --test" in err
+    _, _, err = run_cli(capsys, "evaluate", place / "table-run", "--test", place / "test.csv")
+    assert "is read as" not in err
 
 
 def test_test_images_of_another_size_are_brought_into_the_form_of_the_model(

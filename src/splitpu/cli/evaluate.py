@@ -13,7 +13,7 @@ from splitpu.data.pudata import HeldOut, PUData
 from splitpu.data.sources import EvaluationRows, SourceWords, parse_source, read_rows_with_truth
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import DataGone, InputError
-from splitpu.evaluation.metrics import evaluate_scores
+from splitpu.evaluation.metrics import evaluate_scores, if_truth_is_swapped
 from splitpu.evaluation.ranking import in_telling_order
 from splitpu.learners.learner_networks import LEARNER
 from splitpu.methods.registry import find_method
@@ -153,6 +153,8 @@ def _show_figures(
     final = list(decisions.values())[-1]
     judged = judged_by_truth(held_out, final, naive_decision(model, held_out.features, hardware))
     true_rate = float(held_out.truth.mean())
+    for sentence in if_truth_is_swapped(rows[-1], len(held_out)):
+        print_note(sentence)
     if json:
         content = {"run": str(folder.path), "data": source, "rows": len(held_out), "prior": model.prior}
         print_json({**content, "models": rows, **({} if judged is None else judged.to_dict())})

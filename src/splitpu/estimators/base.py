@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from splitpu.prior.estimate import PriorEstimate, ResolvedPrior
 
 
+POSITIVE_WORDS = ("pos", "positive", "p", "labelled", "labeled")
+UNLABELLED_WORDS = ("unl", "unlabelled", "unlabeled", "u", "unknown")
 CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
 LARGEST_SEED = 2**31 - 1
 
@@ -122,6 +124,8 @@ def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
                 f"y holds the values {first!r} and {second!r}, neither of which is pos_label={pos_label!r}"
             )
         return classes, first if pos_label == first else second
+    if (positive := usual_positive(first, second)) is not None:
+        return classes, positive
     if {first, second} not in CONVENTIONS:
         warnings.warn(
             f"y holds the values {first!r} and {second!r}: {second!r}, the later in sorted order, is taken as "
@@ -130,6 +134,20 @@ def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
             stacklevel=3,
         )
     return classes, second
+
+
+def usual_positive(first: Any, second: Any) -> Any:
+    """Which of two labels means positive by the words that are usual in PU learning; None if they do not say.
+
+    >>> usual_positive("pos", "unl"), usual_positive("Unlabelled", "ill"), usual_positive("a", "b")
+    ('pos', 'ill', None)
+    """
+    words = [str(label).strip().lower() for label in (first, second)]
+    for usual, others in ((POSITIVE_WORDS, False), (UNLABELLED_WORDS, True)):
+        said = [word in usual for word in words]
+        if said[0] != said[1]:
+            return first if said[0] != others else second
+    return None
 
 
 def labelled_rows(labels: Array, positive: Any) -> Mask:

@@ -1,6 +1,7 @@
 """A whole run: begin or continue it, train, and leave a complete folder behind."""
 
 import json
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import torch
 from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData, Source
 from splitpu.engine.hardware import Hardware
-from splitpu.errors import DiskError, InputError
+from splitpu.errors import DiskError, InputError, SplitPUWarning
+from splitpu.evaluation.metrics import if_truth_is_swapped
 from splitpu.networks.build import build_network, check_weights, same_weights
 from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
@@ -175,6 +177,9 @@ def _write_everything(
 ) -> dict[str, Any]:
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
+    if loaded.held_out is not None and figures[-1].test is not None:
+        for sentence in if_truth_is_swapped(figures[-1].test, len(loaded.held_out)):
+            warnings.warn(sentence, SplitPUWarning, stacklevel=2)
     judged = judged_in_training(training, loaded, request, figures)
     replace(training.model, inputs=loaded.inputs).save(folder.path)
     write_scores(folder.scores, training, loaded)
