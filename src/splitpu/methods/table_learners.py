@@ -104,10 +104,7 @@ def _tries_networks(context: Context, rows: Rows) -> bool:
     plain = data.sample_weight is None and data.groups is None and context.learner is None
     few = rows.features.shape[0] <= NETWORK_ROWS and rows.features.shape[1] <= NETWORK_COLUMNS
     wanted = (
-        context.config.learner == AUTO
-        and data.kind == "vectors"
-        and not is_sparse(rows.features)
-        and context.prior is not None
+        context.config.learner == AUTO and data.kind == "vectors" and not data.is_sparse and context.prior is not None
     )
     return wanted and plain and few
 
