@@ -30,7 +30,7 @@ from splitpu.utils.arrays import sklearn_seed
 from splitpu.views import Views
 
 AUTO = "auto"
-NETWORK_ROWS, NETWORK_COLUMNS = 1_200, 500  # up to so many, networks are tried beside the learners
+NETWORK_ROWS, NETWORK_COLUMNS = 600, 500  # up to so many, networks are tried beside the learners
 
 
 @dataclass(frozen=True)
