@@ -26,6 +26,7 @@ _STAGES = (
     (5, 2, 6, 192, 4),
     (3, 1, 6, 320, 1),
 )
+_MIDDLE = (4, 5)  # stages whose channels are listened to
 _STEM, _HEAD = 32, 1280  # channels, the same for every size
 _CHANNELS_BY = 8  # widened channels are rounded to a multiple of it
 _LEAST_KEPT = 0.9  # of the channels, by that rounding
@@ -94,15 +95,24 @@ class InvertedBlock(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """The network without its last layer: (B, 3, H, W) normalised -> (B, 1280).
+    """The network without its last layer: (B, 3, H, W) normalised -> (B, width).
 
-    >>> EfficientNetLite(LiteSize(1.0, 1.0, 224))(torch.zeros(2, 3, 32, 32)).shape
-    torch.Size([2, 1280])
+    With `middle`, what two stages before the last ones say: mean and spread over all places of each of their channels.
+    The last channels know what ImageNet asks for, kinds of dogs; on ultrasound images a head on the middle ones was
+    seven points of AUC better (benchmarks/few_images_frozen.py), in less time.
+
+    >>> network = EfficientNetLite(LiteSize(1.0, 1.0, 224))
+    >>> network(torch.zeros(2, 3, 32, 32)).shape, network.width
+    (torch.Size([2, 608]), 608)
+    >>> EfficientNetLite(LiteSize(1.0, 1.0, 224), middle=False).width
+    1280
     """
 
-    def __init__(self, size: LiteSize) -> None:
+    def __init__(self, size: LiteSize, *, middle: bool = True) -> None:
         """Build it with random weights."""
         super().__init__()
+        self.middle = middle
+        self.ends: dict[int, int] = {}  # number of the last block of each stage that is listened to -> its channels
         self.stem = SameConvolution(3, _STEM, 3, 2)
         self.blocks = nn.ModuleList()
         inside, last = _STEM, len(_STAGES) - 1
@@ -113,14 +123,20 @@ class EfficientNetLite(nn.Module):
             for nth in range(repeated):
                 self.blocks.append(InvertedBlock(inside, outside, kernel, stride if nth == 0 else 1, widening))
                 inside = outside
+            if stage in _MIDDLE:
+                self.ends[len(self.blocks) - 1] = outside
         self.head = SameConvolution(inside, _HEAD)
-        self.width = _HEAD
+        self.width = 2 * sum(self.ends.values()) if middle else _HEAD
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Return one vector a picture: the mean over all places of the last channels."""
-        found = functional.relu6(self.stem(batch), inplace=True)
-        for block in self.blocks:
+        """Return one vector a picture: means, and spreads of the middle channels, over all places."""
+        found, heard = functional.relu6(self.stem(batch), inplace=True), []
+        for number, block in enumerate(self.blocks):
             found = block(found)
+            if self.middle and number in self.ends:
+                heard += [found.mean(dim=(2, 3)), found.std(dim=(2, 3), correction=0)]
+                if len(heard) == 2 * len(self.ends):
+                    return torch.cat(heard, dim=1)
         return functional.relu6(self.head(found), inplace=True).mean(dim=(2, 3))
 
     def load_published(self, tensors: Mapping[str, Tensor]) -> None:
