@@ -3,10 +3,12 @@
 Where they are not, a stand-in of a few lines takes their place, with the functions that are called of them.
 """
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -261,6 +263,12 @@ def test_a_package_that_is_not_there_names_the_command(
         encoder(name)
 
 
+def test_a_package_that_does_not_fit_is_said_to(stand_ins: Path) -> None:
+    (stand_ins / "timm" / "__init__.py").write_text("raise RuntimeError('operator nms does not exist')")
+    with pytest.raises(InputError, match="does not fit the torch"):
+        encoder("timm:tiny")
+
+
 @pytest.mark.parametrize("name", ["resnet", "timm:", "keras:a"])
 def test_unknown_names_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="there is no encoder"):
@@ -273,15 +281,23 @@ def test_pictures_that_are_none_are_refused(lite_file: Path) -> None:
         made.encode(IMAGES.astype(np.float32))
 
 
+def real(package: str) -> ModuleType:
+    """The package, if it is there and fits the torch that is."""
+    try:
+        return importlib.import_module(package)
+    except Exception as error:
+        pytest.skip(f"{package}: {error}")
+
+
 def test_real_timm(tmp_path: Path) -> None:
-    timm = pytest.importorskip("timm")
+    timm = real("timm")
     net = timm.create_model("resnet10t", pretrained=False)
     save_file(net.state_dict(), tmp_path / "net.safetensors")
     check(encoder("timm:resnet10t", weights=tmp_path / "net.safetensors").at_size(64))
 
 
 def test_real_torchvision(tmp_path: Path) -> None:
-    torchvision = pytest.importorskip("torchvision")
+    torchvision = real("torchvision")
     torch.save(torchvision.models.resnet18(weights=None).state_dict(), tmp_path / "net.pth")
     made = encoder("torchvision:resnet18", weights=tmp_path / "net.pth")
     assert made.width == 512
@@ -289,7 +305,7 @@ def test_real_torchvision(tmp_path: Path) -> None:
 
 
 def test_real_transformers(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = real("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = transformers.ViTConfig(**sizes, image_size=32, patch_size=8)
     transformers.ViTModel(config).save_pretrained(tmp_path / "vit")

@@ -238,6 +238,11 @@ def _package(package: str, name: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise InputError(f"the encoder {name} needs the package {package} ({error}): pip install {package}") from error
+    except Exception as error:  # a torchvision for another torch, say, raises whatever it stumbles over
+        raise InputError(
+            f"the package {package}, which the encoder {name} needs, does not fit the torch that is installed "
+            f"({_first_line(error)}): pip install --upgrade torch {package}"
+        ) from error
 
 
 def _built(make: Callable[[], Any], name: str, where: str) -> Any:
@@ -245,11 +250,14 @@ def _built(make: Callable[[], Any], name: str, where: str) -> Any:
     try:
         return make()
     except Exception as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
         raise InputError(
-            f"the encoder {name} could not be made ({line}): look the name up in {where}; without a network its "
-            "weights must have been downloaded before, or be named as a file."
+            f"the encoder {name} could not be made ({_first_line(error)}): look the name up in {where}; without a "
+            "network its weights must have been downloaded before, or be named as a file."
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def _without_head(module: nn.Module, inner: str) -> nn.Module:
