@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from splitpu.estimators.classifiers import (
         DANClassifier,
         DistPUClassifier,
+        ElkanNotoClassifier,
         NaivePUClassifier,
         NNPUClassifier,
         P3MixClassifier,
+        PUBaggingClassifier,
         PUbNClassifier,
+        PUBoostingClassifier,
+        PUForestClassifier,
+        PULogisticClassifier,
         PUUPLClassifier,
         SelfPUClassifier,
         SplitPUClassifier,
@@ -30,7 +35,12 @@ if TYPE_CHECKING:
         VPUClassifier,
     )
     from splitpu.evaluation.metrics import PUEvaluation, evaluate_pu
-    from splitpu.evaluation.scikit_learn import PUStratifiedKFold, make_pu_scorer, pu_train_test_split
+    from splitpu.evaluation.scikit_learn import (
+        PUStratifiedGroupKFold,
+        PUStratifiedKFold,
+        make_pu_scorer,
+        pu_train_test_split,
+    )
     from splitpu.model import Model
     from splitpu.networks.backbones import Backbone
     from splitpu.networks.custom import as_backbone
@@ -46,6 +56,7 @@ _HOMES = {
     "Config": "splitpu.config.schema",
     "DANClassifier": "splitpu.estimators.classifiers",
     "DistPUClassifier": "splitpu.estimators.classifiers",
+    "ElkanNotoClassifier": "splitpu.estimators.classifiers",
     "HeldOut": "splitpu.data.pudata",
     "InputError": "splitpu.errors",
     "Model": "splitpu.model",
@@ -55,8 +66,13 @@ _HOMES = {
     "NamedSet": "splitpu.data.public.named_set",
     "Observer": "splitpu.engine.stage",
     "P3MixClassifier": "splitpu.estimators.classifiers",
+    "PUBaggingClassifier": "splitpu.estimators.classifiers",
+    "PUBoostingClassifier": "splitpu.estimators.classifiers",
     "PUData": "splitpu.data.pudata",
     "PUEvaluation": "splitpu.evaluation.metrics",
+    "PUForestClassifier": "splitpu.estimators.classifiers",
+    "PULogisticClassifier": "splitpu.estimators.classifiers",
+    "PUStratifiedGroupKFold": "splitpu.evaluation.scikit_learn",
     "PUStratifiedKFold": "splitpu.evaluation.scikit_learn",
     "PUUPLClassifier": "splitpu.estimators.classifiers",
     "PUbNClassifier": "splitpu.estimators.classifiers",
@@ -87,6 +103,7 @@ __all__ = [
     "Config",
     "DANClassifier",
     "DistPUClassifier",
+    "ElkanNotoClassifier",
     "HeldOut",
     "InputError",
     "Model",
@@ -96,8 +113,13 @@ __all__ = [
     "NamedSet",
     "Observer",
     "P3MixClassifier",
+    "PUBaggingClassifier",
+    "PUBoostingClassifier",
     "PUData",
     "PUEvaluation",
+    "PUForestClassifier",
+    "PULogisticClassifier",
+    "PUStratifiedGroupKFold",
     "PUStratifiedKFold",
     "PUUPLClassifier",
     "PUbNClassifier",

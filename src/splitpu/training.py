@@ -105,9 +105,24 @@ class TrainSpec:
 
     def checked_for(self, data: PUData) -> "TrainSpec":
         """The same with its prior as a plain number, refused if these rows cannot be trained on in this way."""
+        self._check_weights(data)
         prior = check_needs(self.config, data, self.prior)
         interval = None if self.prior_interval is None else check_interval(self.prior_interval, prior)
         return replace(self, prior=prior, prior_interval=interval)
+
+    def _check_weights(self, data: PUData) -> None:
+        """Networks draw their batches at random from all rows: neither weights nor groups would have any effect."""
+        if (data.sample_weight is None and data.groups is None) or self.learner is not None or self._learns_tables:
+            return
+        given = "sample_weight" if data.sample_weight is not None else "groups"
+        raise InputError(f"{given} is for learners, and {self.config.method} trains networks here: leave it out")
+
+    @property
+    def _learns_tables(self) -> bool:
+        config = self.config
+        return find_method(config.method).home.startswith("table_learners") or (
+            config.method == "split-pu" and config.learner != "network"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

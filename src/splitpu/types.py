@@ -11,4 +11,5 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Mask = npt.NDArray[np.bool_]  # one entry a row: is it in the set or not
 Rows = npt.NDArray[np.int64]  # row numbers
+Indices = Rows
 Watch = Callable[[str, int, int], None]  # what is being done, how many are done, of how many

@@ -75,7 +75,7 @@ BAD_OPTIONS: list[tuple[list[object], str]] = [
     (["--prior", 0.5, "--config", "nowhere.toml"], "nowhere.toml"),
     (["--prior", 0.5, "--device", "abacus"], "abacus"),
     (["--prior", 0.5, "--seed", -1], "--seed -1"),
-    (["--prior", 0.5, "--positives", 5], "--positives is for named sets"),
+    (["--prior", 0.5, "--labelled", 5], "--labelled is for named sets; in .*tiny.npz the array 's'"),
     (["--prior", 0.5, "--rounds", -1], "rounds"),
     (["--prior", 0.5, "--rounds", 1.5], "rounds"),
     (["--prior", "much"], "--prior"),
@@ -95,14 +95,14 @@ def test_bad_options(here: Path, tmp_path: Path, capsys: Capture, options: list[
 @pytest.mark.parametrize(
     ("words", "saying"),
     [
-        (["fit", "digts", "--positives", 50], "digits"),
-        (["fit", "digits"], "--positives"),
-        (["fit", "digits", "--positives", 0], "positives=0"),
-        (["fit", "digits", "--positives", 10_000], "too many"),
+        (["fit", "digts", "--labelled", 50], "digits"),
+        (["fit", "digits"], "--labelled 50"),
+        (["fit", "digits", "--labelled", 0], "--labelled 0 leaves nothing"),
+        (["fit", "digits", "--labelled", 10_000], "--labelled 10000 is too many"),
         (["fit", "missing.npz", "--prior", 0.5], "missing.npz"),
         (["fit"], "needs DATA"),
         (["fti"], "fit"),
-        (["fit", "--resume", "nowhere"], "nowhere"),
+        (["resume", "nowhere"], "nowhere"),
         (["predict", "nowhere", "x.npz"], "nowhere"),
         (["evaluate", "nowhere"], "nowhere"),
         (["info", "nowhere"], "nowhere"),
@@ -476,3 +476,23 @@ def test_notes_name_options_wherever_they_are_shown(
 )
 def test_only_arguments_are_translated(sentence: str, expected: str) -> None:
     assert as_options(sentence) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train", "x.csv"], "train is not a command; did you mean splitpu fit?"),
+        (["score"], "did you mean splitpu predict?"),
+        (["version"], "did you mean splitpu --version?"),
+        (["fitt"], "did you mean splitpu fit?"),
+        (["banana"], "banana is not a command of splitpu; there are demo, fit, resume, predict"),
+        (["data", "lst"], "did you mean splitpu data list?"),
+        (
+            ["reproduce", "rho"],
+            "rho is not a command of splitpu reproduce: run an experiment with splitpu reproduce run",
+        ),
+        (["reproduce", "--render"], "did you mean splitpu reproduce render?"),
+    ],
+)
+def test_commands_of_other_names_are_answered_with_ours(capsys: Capture, words: list[str], sentence: str) -> None:
+    assert sentence in must_refuse(capsys, *words, saying="")

@@ -48,7 +48,7 @@ def test_every_seed_is_the_run_it_would_be_alone(several: Path, data: Path, tmp_
 
 
 def test_labelled_rows_of_named_sets_are_drawn_by_the_seed(tmp_path: Path) -> None:
-    words = ["fit", "breast-cancer", "--positives", "40", *ASKED]
+    words = ["fit", "breast-cancer", "--labelled", "40", *ASKED]
     assert main([*words, "--seeds", "0,5", "--out", str(tmp_path / "both")]) == 0
     assert main([*words, "--seed", "5", "--out", str(tmp_path / "five")]) == 0
     both, five = tmp_path / "both", tmp_path / "five"
@@ -69,9 +69,9 @@ def test_summary_and_page(several: Path, capsys: pytest.CaptureFixture[str]) -> 
     page = (several / "index.html").read_text()
     for seed in (0, 3, 7):
         assert f'href="seed{seed}/report.html"' in page and (several / f"seed{seed}/report.html").exists()
-    code, out, _ = run_cli(capsys, "fit", "--resume", several, "--quiet")
+    code, out, _ = run_cli(capsys, "resume", several, "--quiet")
     assert code == 0 and "seed 7" in out and "standard deviation" in out
-    code, out, _ = run_cli(capsys, "fit", "--resume", several, "--quiet", "--json")
+    code, out, _ = run_cli(capsys, "resume", several, "--quiet", "--json")
     assert code == 0 and json.loads(out)["models"] == summary["models"]
 
 
@@ -83,7 +83,7 @@ def test_page_and_command_have_each_warning_once_with_its_seeds(
     for seed, warnings in {3: [shared], 0: [own], 7: [shared, shared]}.items():
         result = folder.run(seed).read_result() | {"warnings": warnings}
         folder.run(seed).result.write_text(json.dumps(result))
-    code, out, err = run_cli(capsys, "fit", "--resume", folder.path, "--quiet")
+    code, out, err = run_cli(capsys, "resume", folder.path, "--quiet")
     assert code == 0 and "notes   2, all in the report" in out
     assert err == f"note: seed 0: {own}\n"  # what is about the model itself; the page has the rest
     page = folder.page.read_text()
@@ -156,7 +156,7 @@ def test_one_seed_that_fails_is_named_and_the_others_finish(
     assert [several.run(seed).finished for seed in (0, 1, 2)] == [True, False, True]
     assert not several.summary.exists()
     monkeypatch.setattr(fitting, "train", usual)
-    code, _, _ = run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")
+    code, _, _ = run_cli(capsys, "resume", tmp_path / "run", "--quiet")
     assert code == 0 and several.run(1).finished and several.summary.exists()
 
 
@@ -171,10 +171,10 @@ def test_ctrl_c_stops_all_and_all_go_on(data: Path, tmp_path: Path) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130 and f"--resume {tmp_path / 'run'}" in err
+    assert process.returncode == 130 and f"splitpu resume {tmp_path / 'run'}" in err
     several = SeedsFolder(tmp_path / "run")
     assert not several.run(0).finished and not several.run(1).finished
-    assert main(["fit", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     for seed in (0, 1):
         found, whole = (tmp_path / name / f"seed{seed}" / "model.safetensors" for name in ("run", "whole"))
@@ -187,16 +187,14 @@ def test_a_second_command_at_the_same_runs_is_told_of_the_first(
     shutil.copytree(several, tmp_path / "run")
     (tmp_path / "run" / "seed7" / "result.json").unlink()
     with RunFolder(tmp_path / "run").locked():  # by a command that is still at another seed
-        must_refuse(
-            capsys, "fit", "--resume", tmp_path / "run", "--quiet", saying="another process is working on .*run;"
-        )
+        must_refuse(capsys, "resume", tmp_path / "run", "--quiet", saying="another process is working on .*run;")
     assert not (tmp_path / "run" / "seed7" / "result.json").exists()
 
 
 def test_finished_runs_are_shown_and_not_written_again(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A folder that may only be read would refuse it; that a lock came and went can be told from the folder's time."""
     before = {path: path.stat().st_mtime_ns for path in (several, *several.iterdir())}
-    code, out, _ = run_cli(capsys, "fit", "--resume", several, "--quiet", "--json")
+    code, out, _ = run_cli(capsys, "resume", several, "--quiet", "--json")
     assert code == 0 and json.loads(out)["seeds"] == [3, 0, 7]
     assert {path: path.stat().st_mtime_ns for path in (several, *several.iterdir())} == before
 
@@ -213,10 +211,10 @@ def test_no_more_at_once_when_resumed_than_was_asked_for(
     monkeypatch.setattr(fit_seeds, "SideBySide", side_by_side)
     words = ["fit", str(data), "--seeds", "0,1", "--side-by-side", "1", "--out", str(tmp_path / "run"), *ASKED]
     assert main([*words, "--method", "nnpu"]) == 0
-    assert main(["fit", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
     several = SeedsFolder(tmp_path / "run")
     several.list_file.write_text('{"seeds": [0, 1]}')  # as earlier versions wrote it
-    assert main(["fit", "--resume", str(tmp_path / "run"), "--quiet"]) == 0
+    assert main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
     assert asked == [1, 1, None]
 
 

@@ -94,7 +94,7 @@ def test_an_estimate_serves_methods_that_learn_without_a_prior(
     code, shown, said = run_cli(capsys, *words, "--out", tmp_path / "run", "--json")
     result = json.loads(shown)
     low, high = result["prior_interval"]
-    assert code == 0 and low < result["prior"] < high and result["prior_source"] == "estimated by consensus"
+    assert code == 0 and low < result["prior"] < high and result["prior_source"] == "estimated by the order of scores"
     assert "prior: being estimated" in said
     assert f"95 % interval {low:.3g} to {high:.3g}" in (tmp_path / "run/report.html").read_text()
     code, shown, _ = run_cli(capsys, "evaluate", tmp_path / "run", "--json")

@@ -74,7 +74,7 @@ class TestFromDict:
             "unknown key 'engine.zzzzzzzzz'; the keys of 'engine' are "
             "'precision', 'capture', 'kernels', 'residence', 'threads', 'pieces', 'checkpoint_every'"
         )
-        assert "the top-level keys are 'method', 'rounds', 'members', 'threshold', 'base'" in message_of(
+        assert "the top-level keys are 'method', 'learner', 'rounds', 'members', 'threshold', 'base'" in message_of(
             {"qqqqqqqqqqqqq": {}}
         )
 
@@ -247,7 +247,8 @@ class TestToml:
     def test_sections_are_tables(self) -> None:
         text = config_to_toml(Config())
         assert text.startswith(
-            'method = "split-pu"\nrounds = 2\nmembers = 1\nthreshold = "prior"\n\n[base]\nmethod = "risk"\n'
+            'method = "split-pu"\nlearner = "network"\nrounds = 2\n'
+            'members = 1\nthreshold = "prior"\n\n[base]\nmethod = "risk"\n'
         )
         assert "\n[student.optimiser]\n" in text
         assert text.endswith("\n")

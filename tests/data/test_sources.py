@@ -53,7 +53,7 @@ def test_sources_name_their_places(source: Source, entries: dict[str, object]) -
 def test_words_become_the_source_of_their_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("p").mkdir(), Path("u").mkdir(), Path("t.csv").touch(), Path("x.png").touch()
-    assert isinstance(parse_source(SourceWords(data="digits", positives=["50"])), NamedSource)
+    assert isinstance(parse_source(SourceWords(data="digits", labelled=50)), NamedSource)
     assert isinstance(parse_source(SourceWords(data="any.npz")), NpzSource)
     assert isinstance(parse_source(SourceWords(data="t.csv", label="s")), TableSource)
     assert isinstance(parse_source(SourceWords(positives=["p"], unlabelled=["u"])), FolderSource)

@@ -89,7 +89,7 @@ def test_killed_again_and_again_it_ends_with_the_same_model(data: Path, uninterr
             hits += 1
         process.communicate(timeout=PATIENCE)
         if hits:
-            words = ["fit", "--resume", out, "--quiet"]
+            words = ["resume", out, "--quiet"]
     assert hits >= 4 and not (out / "result.json").exists()
     process = start(*words)
     _, complaints = process.communicate(timeout=PATIENCE)
@@ -113,7 +113,7 @@ def test_killed_in_a_second_attempt_and_in_a_second_member(tmp_path: Path) -> No
         assert wait_for(moment, out, process)
         process.kill()
         process.communicate(timeout=PATIENCE)
-        words = ["fit", "--resume", out, "--quiet"]
+        words = ["resume", out, "--quiet"]
     must_do(*words)
     assert same_model(out, whole) and _without_times(out) == _without_times(whole)
     one, other = (json.loads((run / "result.json").read_text()) for run in (out, whole))
@@ -134,12 +134,12 @@ def test_asked_to_stop_it_says_how_to_go_on(
     process.send_signal(sent)
     printed, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code and printed == ""
-    assert said.splitlines()[-1] == f"stopped; continue with: splitpu fit --resume {out}"
+    assert said.splitlines()[-1] == f"stopped; continue with: splitpu resume {out}"
     assert "Traceback" not in said and not list(out.rglob(".*tmp*"))
     code, shown, _ = run_cli(capsys, "info", out)
     assert code == 0 and "unfinished" in shown and "round1.student" in shown
     assert run_cli(capsys, "fit", data, "--out", out, *SETTINGS)[0] == 2  # never overwritten
-    assert run_cli(capsys, "fit", "--resume", out, "--quiet")[0] == 0
+    assert run_cli(capsys, "resume", out, "--quiet")[0] == 0
     assert same_model(out, uninterrupted)
 
 
@@ -157,7 +157,7 @@ def test_control_c_as_soon_as_there_is_a_run_says_how_to_go_on(
             "splitpu.cli.seed_runs._train_and_show" if seeds else "splitpu.cli.train._train_and_show", interrupted
         )
         code, _, said = run_cli(capsys, "fit", data, "--out", out, *SETTINGS, *seeds)
-    assert (code, said) == (130, f"stopped; continue with: splitpu fit --resume {out}\n")
+    assert (code, said) == (130, f"stopped; continue with: splitpu resume {out}\n")
     with monkeypatch.context() as patched:
         patched.setattr("splitpu.cli.train.begin_asked", interrupted)
         code, _, said = run_cli(capsys, "fit", data, "--out", tmp_path / "never", *SETTINGS)
@@ -178,7 +178,7 @@ def test_finished_but_killed_before_the_result_was_written(
         patched.setattr("splitpu.runs.run.write_report", die)
         with pytest.raises(Killed):
             main(["fit", str(data), "--out", str(out), *SETTINGS])
-    assert main(["fit", "--resume", str(out), "--quiet"]) == 0
+    assert main(["resume", str(out), "--quiet"]) == 0
     assert same_model(out, uninterrupted)
 
 
@@ -190,7 +190,7 @@ def test_a_damaged_checkpoint_is_trained_again(data: Path, uninterrupted: Path, 
     process.communicate()
     (checkpoint,) = (out / "checkpoints").glob("base-*.safetensors")
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
-    assert main(["fit", "--resume", str(out), "--quiet"]) == 0
+    assert main(["resume", str(out), "--quiet"]) == 0
     assert same_model(out, uninterrupted)
 
 
@@ -206,7 +206,7 @@ def test_a_run_goes_on_in_the_precision_it_began_with(tmp_path: Path, monkeypatc
             main([*words, "--out", str(out)])
     assert json.loads((out / "request.json").read_text())["precision"] == "fp32"
     monkeypatch.setattr("splitpu.engine.hardware._cpu_has_bf16", lambda: True)
-    assert main(["fit", "--resume", str(out), "--quiet"]) == 0
+    assert main(["resume", str(out), "--quiet"]) == 0
     assert same_model(out, tmp_path / "whole")
     assert json.loads((out / "result.json").read_text())["engine"] == "stored/fp32/resident"  # every stage was finished
 
@@ -218,7 +218,7 @@ def test_changed_data_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFi
     process.kill()
     process.communicate()
     write_npz(rows, **tiny_arrays(rows=6000, seed=1))
-    code, _, said = run_cli(capsys, "fit", "--resume", out)
+    code, _, said = run_cli(capsys, "resume", out)
     assert code == 2 and "changed since the run began" in said
 
 
@@ -241,4 +241,4 @@ def test_an_unfinished_run_is_to_be_continued_not_begun_anew(
 ) -> None:
     (tmp_path / "request.json").write_text("{}")
     _, _, err = run_cli(capsys, "predict", tmp_path, "a.npy")
-    assert f"splitpu fit --resume {tmp_path}" in err
+    assert f"splitpu resume {tmp_path}" in err

@@ -98,12 +98,12 @@ def test_a_process_that_dies_leaves_a_run_that_goes_on(victim: int, tmp_path: Pa
     os.kill(_rank(process, victim), signal.SIGKILL)
     _, said = process.communicate(timeout=PATIENCE_WITH_SEVERAL)
     assert process.returncode != 0 and not (out / "result.json").exists()
-    assert f"another process of this run has died; continue with: splitpu fit --resume {out}" in said
+    assert f"another process of this run has died; continue with: splitpu resume {out}" in said
     if victim == 1:
-        process = start("fit", "--resume", out, "--quiet")
+        process = start("resume", out, "--quiet")
         assert process.communicate(timeout=PATIENCE_WITH_SEVERAL) and process.returncode == 0
     else:  # the run goes on alone
-        assert main(["fit", "--resume", str(out), "--quiet"]) == 0
+        assert main(["resume", str(out), "--quiet"]) == 0
         assert main(["fit", str(rows), "--out", str(tmp_path / "whole"), *long]) == 0
         assert _lines(out)[-1]["terms"] == pytest.approx(_lines(tmp_path / "whole")[-1]["terms"], abs=0.01)
 
@@ -206,4 +206,4 @@ def test_a_process_killed_on_the_way_back_ends_the_run_in_a_sentence(tmp_path: P
     settings = ["--prior", 0.5, "--quiet", "--method", "nnpu", "--set", "base.epochs=2", "--set", "base.batch_size=33"]
     done = run(2, "dying", "fit", rows, "--out", out, *settings)
     assert done.returncode != 0 and "lost on the way back" in done.stdout
-    assert f"another process of this run has died; continue with: splitpu fit --resume {out}" in done.stderr
+    assert f"another process of this run has died; continue with: splitpu resume {out}" in done.stderr

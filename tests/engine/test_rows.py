@@ -207,7 +207,7 @@ import splitpu.training
 with open("/proc/self/status") as file:
     used = next(int(line.split()[1]) for line in file if line.startswith("VmData")) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (used + 2**28, used + 2**28))
-sys.exit(splitpu.cli.entry_point(sys.argv[1:]))
+sys.exit(splitpu.cli.main(sys.argv[1:]))
 """
 
 

@@ -45,6 +45,14 @@ RIVALS = [
     estimators.NaivePUClassifier,
 ]
 
+LEARNERS = [
+    estimators.PULogisticClassifier,
+    estimators.PUForestClassifier,
+    estimators.PUBoostingClassifier,
+    estimators.PUBaggingClassifier,
+    estimators.ElkanNotoClassifier,
+]
+
 
 def quick(kind: type[PUEstimator], prior: float = 0.5, **parameters: Any) -> PUEstimator:
     """A classifier that learns easy things in a moment; it gets a prior only if it cannot do without."""
@@ -75,7 +83,7 @@ def estimate(vectors: Any) -> PriorEstimate:
 
 def test_every_method_but_the_oracle_has_a_classifier() -> None:
     kinds = [estimators.SplitPUClassifier, *RIVALS]
-    assert {kind.method for kind in kinds} == set(METHODS) - {"supervised"}
+    assert {kind.method for kind in (*kinds, *LEARNERS)} == set(METHODS) - {"supervised"}
     assert all(getattr(splitpu, kind.__name__) is kind for kind in kinds)
 
 
@@ -91,6 +99,23 @@ def test_learns_saves_loads_and_pickles(kind: type[PUEstimator], vectors: Any, t
     assert np.array_equal(kind.load(tmp_path).decision_function(X), scores)
     assert np.array_equal(pickle.loads(pickle.dumps(fitted)).decision_function(X), scores)
     assert np.array_equal(quick(kind).fit(X, s).decision_function(X), scores)
+
+
+@pytest.mark.parametrize("kind", LEARNERS)
+def test_learners_save_without_pickle_and_answer_alike(kind: type[PUEstimator], vectors: Any, tmp_path: Any) -> None:
+    X, s, truth = vectors
+    fitted = kind(prior=0.5, random_state=0).fit(X, s)
+    assert np.mean(fitted.predict(X) == truth) > 0.9
+    fitted.save(tmp_path)
+    scores = fitted.decision_function(X)
+    assert np.array_equal(kind.load(tmp_path).decision_function(X), scores)
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted)).decision_function(X), scores)
+
+
+@parametrize_with_checks([estimators.PULogisticClassifier(prior=0.05, scenario="case-control", random_state=0)])
+@pytest.mark.filterwarnings("ignore::splitpu.errors.SplitPUWarning")
+def test_scikit_learn_checks_of_a_learner(estimator: PUEstimator, check: Any) -> None:
+    check(estimator)
 
 
 def test_a_model_is_loaded_by_its_own_class(vectors: Any, tmp_path: Any) -> None:
@@ -113,7 +138,7 @@ def test_the_threshold_of_a_method_that_learns_without_a_prior_follows_an_estima
     with_one, without = (kind(prior=prior, config=config, random_state=0).fit(X, s) for prior in (estimate, None))
     low, high = estimate.interval
     assert (with_one.prior_, with_one.prior_interval_) == (estimate.value, (low, high))
-    assert with_one.prior_source_ == "estimated by consensus"
+    assert with_one.prior_source_ == "estimated by the order of scores"
     assert low - 0.01 < with_one.predict(X).mean() < high + 0.01 and np.mean(with_one.predict(X) == truth) > 0.9
     assert (without.prior_, without.prior_interval_, without.prior_source_) == (None, None, "not used")
     same = with_one.decision_function(X) + with_one.threshold_, without.decision_function(X) + without.threshold_

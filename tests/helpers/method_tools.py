@@ -9,7 +9,8 @@ from splitpu.data.pudata import PUData
 from splitpu.methods.registry import METHODS
 from splitpu.training import Training, profile_of
 
-RIVALS = [name for name in METHODS if name not in ("split-pu", "naive", "supervised")]
+LEARNERS = [name for name, method in METHODS.items() if method.sections == ("threshold",)]  # no networks to train
+RIVALS = [name for name in METHODS if name not in ("split-pu", "naive", "supervised", *LEARNERS)]
 SECTIONS = {method: method.replace("-", "_") for method in RIVALS if method not in ("nnpu", "upu")}
 SETTINGS = [
     *("engine.threads=1", "views.flip=false", "views.crop_padding=0.1"),
@@ -19,6 +20,8 @@ SETTINGS = [
 
 def budget(method: str, epochs: int) -> list[str]:
     """So many epochs for every stage of the method, in batches that a few hundred rows have some of."""
+    if method in LEARNERS:
+        return []
     section = SECTIONS.get(method, "base")
     more = {
         "base": ["base.optimiser.rate=3e-3"],

@@ -77,7 +77,7 @@ def test_sparse_learners_give_networks_for_dense_rows() -> None:
 
 def an_average() -> tuple[FittedAverage, np.ndarray]:
     rows, label = some_rows()
-    members = [Logistic().fit(rows, label), Bagging(trees=5).fit(rows, label)]
+    members = [Logistic().fit(rows, label), Bagging(trees=3, leaf=6).fit(rows, label)]
     return FittedAverage(members, [1.0, 2.0], [0.5, 0.0], [0.5, 0.5]), rows
 
 

@@ -131,7 +131,7 @@ def test_fit_starts_from_weights(
     request["weights"]["path"] = str(changed)
     (tmp_path / "run" / "request.json").write_text(json.dumps(request))
     torch.save({"x": torch.zeros(1)}, changed)
-    code, _, err = run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")
+    code, _, err = run_cli(capsys, "resume", tmp_path / "run", "--quiet")
     assert code == 2 and "changed since" in err
     code, _, err = run_cli(capsys, *words, "--weights", published, "--backbone", "cnn13", *TINY)
     assert code == 2 and "for resnet18" in err

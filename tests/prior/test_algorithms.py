@@ -87,7 +87,7 @@ def test_more_unlabelled_rows_are_judged_than_learned_from(monkeypatch):
 @pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
 def test_consensus_and_its_interval(scenario):
     data = pu_mixture(0.4, positives=200, unlabelled=600, features=3, scenario=scenario)
-    found = estimate_prior(data, seed=0)
+    found = estimate_prior(data, seed=0, scores="classical")
     truth = population_share(data, 0.4)
     assert abs(found.value - truth) < 0.04
     assert found.interval[0] < truth < found.interval[1]

@@ -3,12 +3,11 @@
 Tables of any method: what is run in which order, what is found again, what the pages say, which candidate wins.
 """
 
-import inspect
+import argparse
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,7 +115,7 @@ def test_the_plain_entry_needs_no_command_line_library(tmp_path: Path) -> None:
         "import sys; sys.modules['cyclopts'] = None\n"
         "import splitpu.reproduce.__main__ as plain\n"
         "import splitpu.reproduce.unit_runs\n"
-        f"sys.exit(plain.main(['--render', '--results', {str(tmp_path)!r}, '--docs', {str(tmp_path)!r}]))"
+        f"sys.exit(plain.main(['render', '--results', {str(tmp_path)!r}, '--docs', {str(tmp_path)!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -130,7 +129,7 @@ def test_rendering_needs_no_torch() -> None:
 
 def test_a_list_that_is_not_read_to_its_end_is_no_bug() -> None:
     # Nobody reads it at all: `head` might take in a short list before it goes.
-    code = "import sys, splitpu.reproduce.__main__ as plain; sys.exit(plain.main(['--list']))"
+    code = "import sys, splitpu.reproduce.__main__ as plain; sys.exit(plain.main(['list']))"
     listing = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert listing.stdout is not None and listing.stderr is not None
     listing.stdout.close()
@@ -140,50 +139,79 @@ def test_a_list_that_is_not_read_to_its_end_is_no_bug() -> None:
 
 @pytest.mark.parametrize("run", [main, plain.main])
 def test_both_commands(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["rho", "--recipe", "paper", "--positives", "1000", "--seeds", "0,1", "--results", str(tmp_path)]
-    units = [*run_words(run, capsys, *words[:1], "--list", *words[1:])[1].splitlines()]
-    assert len(units) == 14 and all(line.startswith("open") for line in units)
+    words = [
+        "list",
+        "rho",
+        "tau",
+        "--recipe",
+        "paper",
+        "--labelled",
+        "1000",
+        "--seeds",
+        "0",
+        "--results",
+        str(tmp_path),
+    ]
     prefix = ["reproduce"] if run is main else []
-    assert run([*prefix, "rho", "--seeds", "one"]) == 2
+    assert run([*prefix, *words]) == 0
+    units = capsys.readouterr().out.splitlines()
+    assert len(units) == 15 and all(line.startswith("open") for line in units)
+    assert run([*prefix, *words[:1], "rho,tau", *words[3:]]) == 0
+    assert capsys.readouterr().out.splitlines() == units
+    assert run([*prefix, "run", "rho", "--seeds", "one"]) == 2
     assert "whole numbers" in capsys.readouterr().err
-    assert run([*prefix]) == 2
-    assert "name an experiment" in capsys.readouterr().err
+    for command_without_names in ("run", "plan", "choose"):
+        assert run([*prefix, command_without_names]) == 2
+        assert "name an experiment" in capsys.readouterr().err
 
 
-def test_both_commands_have_the_same_options() -> None:
-    other_names = {"--only-list": "--list"}
-    here = {f"--{name.replace('_', '-')}" for name in inspect.signature(reproduce).parameters} - {"--name"}
-    there = {action.option_strings[-1] for action in plain._parser()._actions if action.option_strings} - {"--help"}
-    assert {other_names.get(option, option) for option in here} == there
+def test_both_have_the_same_commands_with_the_same_options() -> None:
+    (commands,) = [action for action in plain._parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    assert set(commands.choices) == {name for name in reproduce if not name.startswith("-")}
+    for name, parser in commands.choices.items():
+        there = {action.option_strings[-1] for action in parser._actions if action.option_strings} - {"--help"}
+        arguments = reproduce[name].assemble_argument_collection()
+        assert {option for one in arguments for option in one.names if option.startswith("--")} == there
 
 
 @pytest.mark.parametrize("words", [["reproduce"], []])
 def test_both_commands_stop_politely(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[command.Order]()
+    asked = list[Any]()
 
-    def carry_out(order: command.Order, stop: Callable[[], bool]) -> int:
-        asked.append(order)
+    def run_units(*order: Any) -> int:
+        *what, stop = order
+        asked.extend(what)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop()
         return 0
 
-    monkeypatch.setattr(command, "carry_out", carry_out)
+    monkeypatch.setattr(command, "run", run_units)
     run = main if words else plain.main
-    rest = ["main", "--seeds", "0,1", "--method", "vpu", "--minutes", "2.5", "--side-by-side", "2", "--commit", "abc"]
+    rest = [
+        "run",
+        "main",
+        "--seeds",
+        "0,1",
+        "--method",
+        "vpu",
+        "--minutes",
+        "2.5",
+        "--side-by-side",
+        "2",
+        "--commit",
+        "abc",
+    ]
     assert run([*words, *rest, "--data-dir", "files", "--fill"]) == 143
-    expected = {"names": "main", "seeds": (0, 1), "methods": ("vpu",), "minutes": 2.5, "commit": "abc", "fill": True}
-    assert asked == [command.Order(**expected, side_by_side=2, data_dir=Path("files"))]
-
-
-def run_words(run: Any, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    code = run([*(["reproduce"] if run is main else []), *words])
-    return code, capsys.readouterr().out
+    session = command.Session(minutes=2.5, commit="abc", fill=True, side_by_side=2)
+    choice, places = command.UnitChoice(seeds="0,1", method="vpu"), command.DataPlaces(data_dir=Path("files"))
+    assert asked == ["main", choice, places, session, Path("results")]
 
 
 def test_experiments_are_listed_without_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, _ = run_cli(capsys, "reproduce", "--list", "--results", tmp_path)
+    code, out, _ = run_cli(capsys, "reproduce", "list", "--results", tmp_path)
     assert code == 0 and "main " in out and "of   6 units done  Number of rounds" in out
-    assert "--list alone" in run_cli(capsys, "reproduce", "--dry-run")[2]
+    assert "did you mean splitpu reproduce list?" in run_cli(capsys, "reproduce", "--list")[2]
+    assert "splitpu reproduce run main" in run_cli(capsys, "reproduce", "main")[2]
 
 
 Capture = pytest.CaptureFixture[str]
@@ -303,7 +331,7 @@ def test_a_method_can_be_asked_for(capsys: Capture) -> None:
         units_of("main", methods=["vpuu"])
     with pytest.raises(InputError, match="'spr' looks into Split-PU"):
         units_of("spr", methods=["vpu"])
-    words = ["competitors", "--method", "vpu,dan", "--list", "--seeds", "0", "--positives", "1000"]
+    words = ["list", "competitors", "--method", "vpu,dan", "--seeds", "0", "--labelled", "1000"]
     assert main(["reproduce", *words]) == plain.main(words) == 0
     listed = capsys.readouterr().out.splitlines()
     assert len(listed) == 4 and listed[:2] == listed[2:] and "/ vpu /" in listed[0]
@@ -327,7 +355,7 @@ def test_the_guess_is_near_what_one_run_took() -> None:
 
 
 def test_a_plan_says_what_it_takes(tmp_path: Path, capsys: Capture) -> None:
-    words = ["competitors", "--dry-run", "--method", "nnpu,self-pu", "--positives", "1000", "--results", str(tmp_path)]
+    words = ["plan", "competitors", "--method", "nnpu,self-pu", "--labelled", "1000", "--results", str(tmp_path)]
     first, *_ = units_of("competitors", positives=[1000], methods=["nnpu"])
     ResultStore(tmp_path).add(first, made_up(first, 90.0, seconds=99.0, side_by_side=3))
     assert main(["reproduce", *words]) == 0
@@ -352,7 +380,7 @@ def test_seconds_of_a_line_from_before_a_setting_was_added_still_plan(tmp_path: 
 
 @pytest.mark.parametrize("run", [main, plain.main])
 def test_without_its_files_a_table_is_not_run(run: Any, tmp_path: Path, capsys: Capture) -> None:
-    words = ["competitors-breastmnist", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]
+    words = ["run", "competitors-breastmnist", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]
     assert run([*(["reproduce"] if run is main else []), *words, "--cache", str(tmp_path / "stages")]) == 0
     said = capsys.readouterr().err
     assert (
@@ -407,10 +435,10 @@ def test_the_criterion_picks(tmp_path: Path, capsys: Capture) -> None:
     assert found["rate 1e-4"].gain == pytest.approx(1.25) and found["rate 1e-4"].gain_error is None  # of two: a guess
     assert not found["a constant rate"].complete and found["weight decay 5e-4"].mean is None
     judged([unit for unit in base if unit.seed == 2], runs, store)
-    assert main(["reproduce", "recipe-choice", "--choose", "--results", str(tmp_path)]) == 0
+    assert main(["reproduce", "choose", "recipe-choice", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "base: 'rate 1e-4' of 2 compared candidates (+1.17 ± 0.17 points over 'as it was', 3 runs each)" in said
-    assert main(["reproduce", "competitor-choice,main", "--choose", "--results", str(tmp_path)]) == 0
+    assert main(["reproduce", "choose", "competitor-choice", "main", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "competitor-choice / default: not run" in said and "main: nothing is chosen there" in said
 

@@ -91,7 +91,7 @@ def test_units_of_another_process_are_left_to_it(
 def test_results_that_could_not_be_kept_are_told_before_the_training(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "results").write_text("no folder")
     words = ["--results", str(tmp_path / "results"), "--cache", str(tmp_path / "cache")]
-    assert main(["reproduce", "competitors-digits", "--seeds", "0", "--method", "nnpu", *words]) == 2
+    assert main(["reproduce", "run", "competitors-digits", "--seeds", "0", "--method", "nnpu", *words]) == 2
     said = capsys.readouterr().err
     assert f"results cannot be kept in {tmp_path / 'results'}" in said and not (tmp_path / "cache").exists()
 
@@ -99,13 +99,13 @@ def test_results_that_could_not_be_kept_are_told_before_the_training(tmp_path: P
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([""], "the name of an experiment '' names nothing"),
+        ([""], "name an experiment, such as main"),
         (["main", "--method", ","], "--method ',' names nothing"),
         (["main", "--minutes", "nan"], "--minutes nan leaves no time"),
     ],
 )
 def test_what_names_nothing_is_no_success(words: list[str], sentence: str, capsys: Capture) -> None:
-    assert main(["reproduce", *words]) == 2
+    assert main(["reproduce", "run", *words]) == 2
     assert sentence in capsys.readouterr().err
 
 
@@ -202,7 +202,7 @@ TINY_AS_MAIN = "base-epochs"  # it compares epochs, of which all tiny units have
 
 @dataclass
 class Smoke:
-    """What `splitpu reproduce main --smoke` left behind."""
+    """What `splitpu reproduce smoke` left behind."""
 
     folder: Path
     said: str
@@ -239,7 +239,7 @@ def smoke_into(folder: Path) -> tuple[int, str]:
     with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stderr(said):
         kept = contextlib.nullcontext(str(folder))
         patched.setattr("splitpu.reproduce.command.tempfile.TemporaryDirectory", lambda **_: kept)
-        code = main(["reproduce", "main", "--smoke"])
+        code = main(["reproduce", "smoke"])
     return code, said.getvalue()
 
 

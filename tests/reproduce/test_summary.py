@@ -70,7 +70,7 @@ def test_lines_that_cannot_be_used_are_named(tmp_path: Path, capsys: pytest.Capt
     for number, (said, reason) in enumerate(zip(store.unreadable, reasons, strict=True), start=2):
         assert said.startswith(f"main.jsonl, line {number if number < 6 else 7}: ") and reason in said
     render(store, tmp_path)
-    assert main(["reproduce", "main", "--dry-run", "--results", str(tmp_path)]) == 0
+    assert main(["reproduce", "plan", "main", "--results", str(tmp_path)]) == 0
     assert "5 lines cannot be used: main.jsonl, line 2: its accuracy is None" in capsys.readouterr().err
 
 
@@ -141,8 +141,8 @@ def test_nothing_run_yet(tmp_path: Path) -> None:
     assert "ours: not run" in text and "89.18 ± 0.12" in text and "not run" in html
     assert all(f"(`{name}`)" in text and f'id="{name}"' in html for name in NAMES)
     assert text.count("88.57") == 1  # once what the paper says, however many recipes there are
-    assert "Not run yet: `splitpu reproduce early-stop --recipe paper` runs it." in text
-    assert "<code>splitpu reproduce early-stop --recipe paper</code>" in html
+    assert "Not run yet: `splitpu reproduce run early-stop --recipe paper` runs it." in text
+    assert "<code>splitpu reproduce run early-stop --recipe paper</code>" in html
     assert "http://" not in html and "https://" not in html and "src=" not in html
 
 

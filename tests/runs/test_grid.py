@@ -99,7 +99,7 @@ def test_what_counts_as_chance(difference: tuple[float, float], chance: bool) ->
 
 
 def test_labels_of_named_sets_are_drawn_by_the_seed(tmp_path: Path, capsys: Capture) -> None:
-    words = ["compare", "breast-cancer", "--positives", "40", "--method", "nnpu,naive", "--seeds", "0,5", "--quiet"]
+    words = ["compare", "breast-cancer", "--labelled", "40", "--method", "nnpu,naive", "--seeds", "0,5", "--quiet"]
     code, out, _ = run_cli(capsys, *words, "--prior", "true", "--out", tmp_path / "all", *TINY)
     assert code == 0 and "0.3732, the true share in the set; the same for all methods" in " ".join(out.split())
     lines = lines_of(tmp_path / "all")
@@ -132,12 +132,12 @@ def test_the_prior_is_estimated_once_for_all(tmp_path: Path, monkeypatch: pytest
 def test_of_a_named_set_the_prior_is_estimated_unless_the_true_one_is_asked_for(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    words = ["compare", "breast-cancer", "--positives", 60, "--method", "naive", "--seeds", 0, "--quiet", *TINY]
+    words = ["compare", "breast-cancer", "--labelled", 60, "--method", "naive", "--seeds", 0, "--quiet", *TINY]
     out = ["--out", tmp_path / "all"]
     code, said, _ = run_cli(capsys, *words, *out)
-    assert code == 0 and "estimated by consensus; the same for all methods" in " ".join(said.split())
+    assert code == 0 and "estimated by the order of scores; the same for all methods" in " ".join(said.split())
     request = json.loads((tmp_path / "all/naive/seed0/request.json").read_text())
-    assert request["prior_estimate"]["table"] and request["prior_source"] == "estimated by consensus"
+    assert request["prior_estimate"]["table"] and request["prior_source"] == "estimated by the order of scores"
     assert run_cli(capsys, *words, *out, "--prior", "auto")[0] == 0  # the same in other words: nothing to train
     must_refuse(capsys, *words, *out, "--prior", "true", saying="another prior")
     own = write_npz(tmp_path / "rows.npz")
@@ -310,7 +310,7 @@ def test_other_settings_or_rows_are_not_mixed_in(
         np.savez(tmp_path / "rows.npz", **{**arrays, "y_test": 1 - arrays["y_test"]})
     code, _, err = run_cli(capsys, "compare", tmp_path / "rows.npz", *words, *ASKED)
     assert code == 2 and "with another content of the test rows" in err
-    for command in (["evaluate", compared], ["fit", "--resume", compared]):
+    for command in (["evaluate", compared], ["resume", compared]):
         code, _, err = run_cli(capsys, *command)
         assert code == 2 and "holds a comparison: name one of its runs" in err
 

@@ -37,7 +37,7 @@ def test_classifier_with_automatic_prior():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SplitPUWarning)
         fitted = SplitPUClassifier(config=quick, rounds=1, random_state=0).fit(arrays["X"], arrays["s"])
-    assert abs(fitted.prior_ - 0.5) < 0.1 and fitted.prior_source_ == "estimated by consensus"
+    assert abs(fitted.prior_ - 0.5) < 0.1 and fitted.prior_source_ == "estimated by the order of scores"
     low, high = fitted.prior_interval_
     assert low < fitted.prior_ < high
     given = SplitPUClassifier(prior=0.5, config=quick, rounds=0, random_state=0).fit(arrays["X"], arrays["s"])
@@ -58,11 +58,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_run_folder_tells_where_the_prior_comes_from(run: Path):
     result = json.loads((run / "result.json").read_text())
-    assert result["prior_source"] == "estimated by consensus"
+    assert result["prior_source"] == "estimated by the order of scores"
     assert result["prior_interval"][0] < result["prior"] < result["prior_interval"][1]
-    assert result["prior_estimate"]["table"][0]["name"] == "consensus"
+    assert result["prior_estimate"]["table"][0]["name"] == "the order of scores"
     page = (run / "report.html").read_text()
-    assert "estimated by consensus" in page and 'id="prior"' in page and "penl1" in page and 'id="reliability"' in page
+    assert "estimated by the order of scores" in page and 'id="prior"' in page and 'id="reliability"' in page
 
 
 def write_few(place: Path, **changes: object) -> Path:
@@ -167,16 +167,20 @@ def test_evaluation_without_truth(run: Path, capsys: Capture):
     assert code == 0 and figure["low"] <= figure["value"] <= figure["high"] and "flatters" in answer["note"]
 
 
-NAMED = ["fit", "breast-cancer", "--positives", 60, "--rounds", 0, *TINY]
+NAMED = ["fit", "breast-cancer", "--labelled", 60, "--rounds", 0, *TINY]
 
 
 def test_of_named_sets_an_estimate_is_the_default_too(tmp_path: Path, capsys: Capture):
     code, out, err = run_cli(capsys, *NAMED, "--json", "--out", tmp_path / "run")
     result = json.loads(out)
-    assert code == 0 and abs(result["prior"] - 0.373) < 0.06 and result["prior_source"] == "estimated by consensus"
+    assert (
+        code == 0
+        and abs(result["prior"] - 0.373) < 0.06
+        and result["prior_source"] == "estimated by the order of scores"
+    )
     low, high = result["prior_interval"]
     assert low < result["prior"] < high and result["prior"] != 159 / 426
-    said = f"prior: {result['prior']:.4g} (95 % interval {low:.3g} to {high:.3g}), estimated by consensus; "
+    said = f"prior: {result['prior']:.4g} (95 % interval {low:.3g} to {high:.3g}), estimated by the order of scores; "
     assert said + "the set's true share is 0.373 (--prior true takes it)" in " ".join(err.split())
 
 
@@ -289,7 +293,7 @@ def test_a_stopped_estimate_is_resumed_with_its_run(
     (run,) = Path("runs").iterdir()
     if how != signal.SIGKILL:
         assert process.returncode == 128 + how
-        assert err.endswith(f"stopped; continue with: splitpu fit --resume {run}\n")
+        assert err.endswith(f"stopped; continue with: splitpu resume {run}\n")
     stored = json.loads((run / "request.json").read_text())
     assert (stored["prior"], stored["prior_source"], stored["prior_estimate"]) == (None, "to be estimated", None)
     code, out, _ = run_cli(capsys, "info", run)
@@ -299,7 +303,7 @@ def test_a_stopped_estimate_is_resumed_with_its_run(
     trained_again: list[str] = []
     monkeypatch.setattr(CheckpointStore, "save", recording(CheckpointStore.save, trained_again))
     capsys.readouterr()
-    assert main(["fit", "--resume", str(run)]) == 0
+    assert main(["resume", str(run)]) == 0
     said = capsys.readouterr().err
     assert "an estimate of these rows was stopped; it continues from there" in said
     assert done and trained_again and not set(done) & set(trained_again)
@@ -316,14 +320,14 @@ def test_estimates_of_several_seeds_are_resumed_with_their_runs(
     process = start_again("fit", whole.parent / "rows.npz", *ASKED, "--seeds", "0,1", "--out", "deep/both")
     assert wait_for(second_estimate_begun, tmp_path, process)
     process.send_signal(signal.SIGINT)
-    assert "continue with: splitpu fit --resume deep/both" in process.communicate(timeout=PATIENCE)[1]
+    assert "continue with: splitpu resume deep/both" in process.communicate(timeout=PATIENCE)[1]
     first, second = (json.loads(Path(f"deep/both/seed{seed}/request.json").read_text()) for seed in (0, 1))
     assert first["prior"] is not None and second["prior_source"] == "to be estimated"
     done = [path.name for path in Path("deep/both/seed1/checkpoints").glob("prior.fold1.plain*")]
     trained_again: list[str] = []
     monkeypatch.setattr(CheckpointStore, "save", recording(CheckpointStore.save, trained_again))
     capsys.readouterr()
-    assert main(["fit", "--resume", "deep/both"]) == 0 and done
+    assert main(["resume", "deep/both"]) == 0 and done
     assert capsys.readouterr().err.count("an estimate of these rows was stopped; it continues from there") == 1
     assert not set(done) & set(trained_again)
     assert [path.name for path in Path("deep").iterdir()] == ["both"]

@@ -91,7 +91,7 @@ def test_report_shows_the_samples_by_name(finished: Path) -> None:
 
 def test_images_are_shown_as_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "digits"
-    words = ["fit", "digits", "--positives", 50, "--prior", "true", "--rounds", 1, "--quiet", *TINY]
+    words = ["fit", "digits", "--labelled", 50, "--prior", "true", "--rounds", 1, "--quiet", *TINY]
     code, *_ = run_cli(capsys, *words, "--out", out)
     assert code == 0
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -164,14 +164,14 @@ def test_a_finished_run_is_never_overwritten(finished: Path, capsys: Capture) ->
 
 def test_resuming_a_finished_run_only_says_so(finished: Path, capsys: Capture) -> None:
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
-    code, out, err = run_cli(capsys, "fit", "--resume", finished)
+    code, out, err = run_cli(capsys, "resume", finished)
     assert code == 0 and "finished already" in err and str(finished / "report.html") in out
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
 
 
 def test_resume_takes_no_other_options(finished: Path, capsys: Capture) -> None:
-    must_refuse(capsys, "fit", "--resume", finished, "--seed", 1, "--set", "rounds=1", saying="leave out --set, --seed")
-    must_refuse(capsys, "fit", "--resume", finished, "--keep-checkpoints", saying="leave out --keep-checkpoints")
+    must_refuse(capsys, "resume", finished, "--seed", 1, saying="--seed.* splitpu resume --help lists the options")
+    must_refuse(capsys, "fit", "--resume", finished, saying="continue a run with: splitpu resume RUN")
 
 
 def test_out_may_not_be_a_file_or_lie_below_one(here: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -218,7 +218,7 @@ def test_a_missing_model(copied: Path, capsys: Capture) -> None:
     must_refuse(capsys, "evaluate", copied, saying="no finished model")
     (copied / "model.safetensors").unlink()
     saying = r"finished run without model\.json and model\.safetensors: copy the run folder again"
-    must_refuse(capsys, "fit", "--resume", copied, saying=saying)
+    must_refuse(capsys, "resume", copied, saying=saying)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
@@ -226,7 +226,7 @@ def test_a_finished_run_is_not_called_finished_with_half_a_model(copied: Path, c
     whole = (copied / name).read_bytes()
     (copied / name).write_bytes(whole[: len(whole) // 2])
     told = [must_refuse(capsys, *words, saying=rf"{re.escape(name)} .*; copy the run folder again, or train a new run")
-            for words in (("fit", "--resume", copied), ("evaluate", copied))]  # fmt: skip
+            for words in (("resume", copied), ("evaluate", copied))]  # fmt: skip
     assert told[0] == told[1]
 
 
@@ -338,7 +338,7 @@ def test_commands_to_be_copied_are_quoted(finished: Path, tmp_path: Path, capsys
     assert f"splitpuhard'{tmp_path / 'arun'}'" in out
     (tmp_path / "a run" / "result.json").unlink()
     code, _, err = run_cli(capsys, "predict", tmp_path / "a run", tmp_path / "none.npy")
-    assert code == 2 and f"--resume '{tmp_path / 'a run'}'" in err
+    assert code == 2 and f"splitpu resume '{tmp_path / 'a run'}'" in err
 
 
 def test_evaluate_with_one_class_only(finished: Path, tmp_path: Path, capsys: Capture) -> None:

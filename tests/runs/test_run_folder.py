@@ -77,7 +77,7 @@ def test_an_empty_folder_may_be_used_and_a_full_one_not(tmp_path: Path) -> None:
     (full / "letter.txt").write_text("dear reader")
     assert RunFolder.free_path(empty, "x") == empty
     RunFolder.create(empty, a_request(), Config())
-    with pytest.raises(InputError, match="--resume"):
+    with pytest.raises(InputError, match="splitpu resume"):
         RunFolder.free_path(empty, "x")
     with pytest.raises(InputError, match="not an empty folder"):
         RunFolder.free_path(full, "x")
@@ -152,7 +152,7 @@ def test_a_run_is_tidied_up_while_it_is_held(
 
     monkeypatch.setattr(RunFolder, "tidy", tidy)
     assert run_cli(capsys, "fit", data, "--prior", 0.5, "--rounds", 0, "--out", out, *TINY)[0] == 0
-    assert run_cli(capsys, "fit", "--resume", out)[0] == 0
+    assert run_cli(capsys, "resume", out)[0] == 0
     assert refused == [out, out] and not (out / "checkpoints").exists()
 
 
@@ -164,11 +164,11 @@ def test_a_disk_that_fills_up_before_the_first_checkpoint_leaves_the_run_to_resu
             raise OSError(28, "No space left on device")
 
     data, out = write_npz(tmp_path / "tiny.npz"), tmp_path / "run"
-    saying = f"disk is full: {out}/checkpoints could not .*some space and continue with: splitpu fit --resume {out}$"
+    saying = f"disk is full: {out}/checkpoints could not .*some space and continue with: splitpu resume {out}$"
     with monkeypatch.context() as patched:
         patched.setattr(fitting, "train", no_room)
         must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying=saying)
-    assert run_cli(capsys, "fit", "--resume", out, "--quiet")[0] == 0
+    assert run_cli(capsys, "resume", out, "--quiet")[0] == 0
 
 
 def test_a_torn_last_line_of_the_metrics_does_not_count(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_replacing_keeps_the_old_file_when_writing_fails(tmp_path: Path) -> None
 def test_result_of_an_unfinished_run_cannot_be_read(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", a_request(), Config())
     assert folder.state == "unfinished"
-    with pytest.raises(InputError, match="--resume"):
+    with pytest.raises(InputError, match="splitpu resume"):
         folder.read_result()
     folder.result.write_text("{")
     with pytest.raises(InputError, match="cannot be read"):

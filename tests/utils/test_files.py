@@ -180,11 +180,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_during_training_and_room_made_for_it(small_disk: Path, tmp_path: Path, capsys: Capture) -> None:
     data = write_npz(tmp_path / "tiny.npz")
     out = small_disk / "run"
-    saying = f"disk is full.*--resume {out}$"
+    saying = f"disk is full.*splitpu resume {out}$"
     must_refuse(capsys, "fit", data, "--prior", 0.5, "--out", out, "--quiet", *TINY, saying=saying)
     assert not list(out.rglob(".*tmp*"))
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-    assert run_cli(capsys, "fit", "--resume", out, "--quiet")[0] == 0
+    assert run_cli(capsys, "resume", out, "--quiet")[0] == 0
     assert (out / "result.json").exists()
 
 
@@ -224,7 +224,7 @@ def test_an_answer_that_cannot_be_written(finished: Path, tmp_path: Path, words:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that takes nothing")
-@pytest.mark.parametrize(("seeds", "again"), [([], "splitpu info"), (["--seeds", "0,1"], "splitpu fit --resume")])
+@pytest.mark.parametrize(("seeds", "again"), [([], "splitpu info"), (["--seeds", "0,1"], "splitpu resume")])
 def test_a_finished_run_that_could_not_be_told_of(tmp_path: Path, seeds: list[str], again: str) -> None:
     data, out = write_npz(tmp_path / "a.npz"), tmp_path / "run"
     words = ["fit", data, "--prior", 0.5, "--rounds", 1, "--quiet", "--out", out, *seeds, *TINY]

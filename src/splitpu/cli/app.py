@@ -1,9 +1,5 @@
 """The commands that look at data, runs and methods and train nothing, unless a refit is asked for.
 
-`splitpu compare`: its options. Nothing heavy is imported here.
-
-`splitpu reproduce`.
-
 The commands and their options. Nothing heavy is imported here, so that help is there at once.
 """
 
@@ -32,6 +28,12 @@ from splitpu.cli.options import (
     WholeOrNone,
 )
 from splitpu.config.schema import Scenario
+from splitpu.reproduce.command import DOCS, RESULTS, DataPlaces, UnitChoice
+
+ChosenUnits = Annotated[UnitChoice, Parameter(name="*")]
+Places = Annotated[DataPlaces, Parameter(name="*")]
+Results = Annotated[Path, Parameter(help="The folder of the result lines.")]
+ALL_UNITS, USUAL_PLACES = UnitChoice(), DataPlaces()
 
 
 def prior(
@@ -227,106 +229,103 @@ def compare(
     return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, as_json=json)
 
 
-def reproduce(
-    name: str | None = None,
-    /,
-    *,
-    recipe: str | None = None,
-    method: str | None = None,
-    seeds: str | None = None,
-    positives: str | None = None,
+def reproduce_list(*names: str, choice: ChosenUnits = ALL_UNITS, results: Results = RESULTS) -> int:
+    """List the experiments and how much of each is done or, with names, their units and whether they are done.
+
+    Parameters
+    ----------
+    names
+        Experiments, such as main, early-stop or rho. If not given: all, without their units.
+    """
+    from splitpu.reproduce.command import list_units
+
+    return list_units(",".join(names), choice, results)
+
+
+def reproduce_run(
+    *names: str,
+    choice: ChosenUnits = ALL_UNITS,
+    places: Places = USUAL_PLACES,
+    results: Results = RESULTS,
     minutes: float | None = None,
     fill: Flag = False,
-    results: Path = Path("results"),
     cache: Path | None = None,
-    datasets: Path | None = None,
-    data_dir: Path | None = None,
-    docs: Path = Path("docs"),
     device: Device = "auto",
     side_by_side: Whole = 1,
     commit: str | None = None,
-    only_list: Annotated[bool, Parameter(name="--list", negative=(), show_default=False)] = False,
-    dry_run: Flag = False,
-    choose: Flag = False,
-    smoke: Flag = False,
-    render: Flag = False,
 ) -> int:
-    """Run the experiments behind a table or figure of the paper, or write the result pages.
+    """Run the experiments behind tables or figures of the paper.
 
     An experiment consists of units, each of which gives one line of results. Units that are done are skipped, and an
     interrupted one is continued. To merge the results of several machines, copy their files together.
 
     Parameters
     ----------
-    name
-        The experiment, such as main, early-stop or rho (`splitpu reproduce --list` shows all of them); several,
-        separated by commas; or all.
-    recipe
-        Only this recipe: paper, default or record. If not given: all that the experiment declares.
-    method
-        Only this method, or several, separated by commas (see `splitpu methods`), even if the experiment does not
-        declare it; for `teachers`, the students of this method. If not given: all that the experiment declares.
-    seeds
-        Only these seeds, separated by commas, such as 0,1,2.
-    positives
-        Only these numbers of labelled positives, separated by commas, such as 500,1000.
+    names
+        Experiments, such as main, early-stop or rho (`splitpu reproduce list` shows all of them), or all.
     minutes
         Stop cleanly before this many minutes are over. The same command continues later.
     fill
         With --minutes: also start units that may not end in time. They are continued later if --cache is still there.
-    results
-        The folder of the result lines.
     cache
         The folder of finished stages, which all experiments share.
-    datasets
-        The folder where downloaded data sets are cached.
-    data_dir
-        The folder of sets that are read from files (busi, adrenal, breastmnist). If not given: $SPLITPU_DATA or the
-        cache.
-    docs
-        The folder that --render writes to.
     side_by_side
         How many units to run at once on one GPU. They share the data there, and stages that several of them need.
     commit
         The commit to record with the results, where the code is not a git checkout.
-    only_list
-        List the units of the experiment and whether they are done; without NAME, list the experiments.
-    dry_run
-        Print what would be run, in which order, and how long each unit may take on a GPU.
-    choose
-        For an experiment that chooses between candidates, such as recipe-choice: say which one its criterion picks from
-        the results so far.
-    smoke
-        Run one tiny unit of every experiment and every method on the CPU, whichever experiment is named.
-    render
-        Write RESULTS.md and results.html from the results so far.
     """
-    from splitpu.reproduce.command import Order, carry_out_politely
-    from splitpu.utils.text import parse_numbers, parse_words
+    from splitpu.reproduce.command import Session, run_politely
 
-    order = Order(
-        names=name,
-        recipe=recipe,
-        methods=parse_words(method, "--method", "vpu or vpu,dan") if method is not None else None,
-        positives=parse_numbers(positives, "--positives") if positives is not None else None,
-        seeds=parse_numbers(seeds, "--seeds") if seeds is not None else None,
-        minutes=minutes,
-        fill=fill,
-        results=results,
-        cache=cache,
-        datasets=datasets,
-        data_dir=data_dir,
-        docs=docs,
-        device=device,
-        side_by_side=side_by_side,
-        commit=commit,
-        only_list=only_list,
-        dry_run=dry_run,
-        choose=choose,
-        smoke=smoke,
-        render=render,
-    )
-    return carry_out_politely(order)
+    session = Session(minutes=minutes, fill=fill, cache=cache, device=device, side_by_side=side_by_side, commit=commit)
+    return run_politely(",".join(names), choice, places, session, results)
+
+
+def reproduce_plan(
+    *names: str, choice: ChosenUnits = ALL_UNITS, places: Places = USUAL_PLACES, results: Results = RESULTS
+) -> int:
+    """Print what `splitpu reproduce run` would run, in which order, and how long each unit may take on a GPU.
+
+    Parameters
+    ----------
+    names
+        Experiments, as for run.
+    """
+    from splitpu.reproduce.command import plan
+
+    return plan(",".join(names), choice, places, results)
+
+
+def reproduce_choose(*names: str, results: Results = RESULTS) -> int:
+    """Say which candidate the criterion of an experiment picks from the results so far.
+
+    Parameters
+    ----------
+    names
+        Experiments that choose between candidates, such as recipe-choice.
+    """
+    from splitpu.reproduce.command import choose
+
+    return choose(",".join(names), results)
+
+
+def reproduce_smoke() -> int:
+    """Run one tiny unit of every experiment and every method on the CPU."""
+    from splitpu.reproduce.command import smoke
+
+    return smoke()
+
+
+def reproduce_render(*, results: Results = RESULTS, docs: Path = DOCS) -> int:
+    """Write RESULTS.md and results.html from the results so far.
+
+    Parameters
+    ----------
+    docs
+        The folder to write to.
+    """
+    from splitpu.reproduce.command import render
+
+    return render(results, docs)
 
 
 app = App(
@@ -341,12 +340,19 @@ app = App(
 )
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 app.command(datasets)
-app.command(compare)
+reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
 app.command(reproduce)
+app.command(compare)
 for command in (hard, prior, sensitivity, export, info, methods):
     app.command(command)
 datasets.command(data_list, name="list")
 datasets.command(data_get, name="get")
+reproduce.command(reproduce_list, name="list")
+reproduce.command(reproduce_run, name="run")
+reproduce.command(reproduce_plan, name="plan")
+reproduce.command(reproduce_choose, name="choose")
+reproduce.command(reproduce_smoke, name="smoke")
+reproduce.command(reproduce_render, name="render")
 
 
 @app.command
@@ -377,7 +383,6 @@ def fit(
     seed: WholeOrNone = None,
     seeds: str | None = None,
     side_by_side: WholeOrNone = None,
-    resume: str | None = None,
     keep_checkpoints: Flag = False,
     quiet: Quiet = False,
     json: ResultAsJson = False,
@@ -405,21 +410,32 @@ def fit(
         shows means and deviations. On a GPU all are trained at once and share the data; on a CPU one after the other.
     side_by_side
         With several seeds: train at most this many at once.
-    resume
-        Continue the run in this folder, with the data and options it was started with.
     keep_checkpoints
         Keep the intermediate states after the run has finished.
     """
     with quick_start():
-        from splitpu.cli.train import FitOptions, run_fit, run_resume
+        from splitpu.cli.train import FitOptions, run_fit
 
     words = where.__dict__ | how.__dict__
     asked = FitOptions(
         data=data, method=method, prior=prior, out=out, seed=seed, seeds=seeds, side_by_side=side_by_side, **words
     )
-    if resume is not None:
-        return run_resume(resume, asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
     return run_fit(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+
+
+@app.command
+def resume(run: str, /, *, quiet: Quiet = False, json: ResultAsJson = False) -> int:
+    """Continue a run that was stopped or killed, with the data and options it was started with.
+
+    Parameters
+    ----------
+    run
+        The folder of the run, or of the runs of several seeds. A finished run is only shown again.
+    """
+    with quick_start():
+        from splitpu.cli.train import run_resume
+
+    return run_resume(run, quiet=quiet, json=json)
 
 
 @app.command
@@ -491,7 +507,7 @@ def evaluate(
 
 # The help names the commands in the order in which most people need them, not in that of the alphabet.
 IN_ORDER_OF_NEED = {
-    "Train a model and use it": ("demo", "fit", "predict", "hard", "evaluate", "export"),
+    "Train a model and use it": ("demo", "fit", "resume", "predict", "hard", "evaluate", "export"),
     "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
     "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
 }

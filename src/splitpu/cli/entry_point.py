@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 
-from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from splitpu.cli import by_control_c, reader_has_gone
 from splitpu.cli.interruptions import RunStopped, output_refused
@@ -52,7 +52,15 @@ WRONG_INPUT = 2
 INTERRUPTED = 130  # what a shell gives for Ctrl-C
 COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
 TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
-KNOW_OF_SEVERAL_PROCESSES = ("fit", "compare")  # the one shares its work among them, the other says why it does not
+OTHER_WORDS = {  # by which other programs call what ours do
+    **dict.fromkeys(("train", "learn", "run", "start"), "fit"),
+    **dict.fromkeys(("score", "apply", "classify", "inference"), "predict"),
+    **dict.fromkeys(("test", "eval", "score-test", "judge"), "evaluate"),
+    **dict.fromkeys(("continue", "restart"), "resume"),
+    **dict.fromkeys(("download", "datasets", "sets"), "data"),
+    **dict.fromkeys(("version",), "--version"),
+}
+KNOW_OF_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it does not share its work among them
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,11 +114,29 @@ def _in_words(error: CycloptsError) -> str:
     """What is wrong with the words, and where to look the right ones up."""
     sentence = str(error)
     command = " ".join(["splitpu", *(error.command_chain or ())])
+    if isinstance(error, UnknownCommandError):
+        return _about_command((error.unused_tokens or [""])[0], command)
     if isinstance(error, UnusedCliTokensError):
         return _about_words(error.unused_tokens or [], command)
     if isinstance(error, UnknownOptionError):
-        return _about_option(sentence, error.token.keyword or "", command)
+        return _about_option(sentence, error.token.keyword or error.token.value, command)
     return sentence
+
+
+def _about_command(word: str, command: str) -> str:
+    """What was probably meant, or else all there are, in the order in which most people need them."""
+    from splitpu.cli.app import IN_ORDER_OF_NEED, app
+    from splitpu.config.parse import nearest
+
+    known = [name for names in IN_ORDER_OF_NEED.values() for name in names]
+    if command != "splitpu":
+        known = [name for name in app[command.removeprefix("splitpu ")] if not name.startswith("-")]
+    if command == "splitpu reproduce" and not word.startswith("-") and word not in OTHER_WORDS:
+        return f"{word} is not a command of {command}: run an experiment with splitpu reproduce run {word}."
+    plain = word.removeprefix("--").lower()
+    if meant := OTHER_WORDS.get(plain) or nearest(plain, known):
+        return f"{word} is not a command; did you mean {command} {meant}?"
+    return f"{word} is not a command of {command}; there are {', '.join(known)}."
 
 
 def _about_words(unused: Sequence[str], command: str) -> str:
@@ -126,6 +152,8 @@ def _about_words(unused: Sequence[str], command: str) -> str:
 
 def _about_option(sentence: str, option: str, command: str) -> str:
     """Most options that are not there are settings, which have options only where they are needed every day."""
+    if option == "--resume":
+        return "continue a run with: splitpu resume RUN"
     if command in TRAINING_COMMANDS:
         from splitpu.config.parse import VALUE_TYPES
 

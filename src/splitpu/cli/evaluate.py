@@ -95,6 +95,7 @@ def _found_rows(
     folder: RunFolder, model: Model, asked: DataOptions, words: SourceWords, watch: Watch | None
 ) -> EvaluationRows:
     words.refuse(("names", "ignore"), "for training: the model knows which columns it takes.")
+    words.refuse(("labelled",), "for training: a model is judged by the test rows of a named set.")
     others = [option for option in asked.given() if option in ("DATA", "--positives", "--unlabelled", "--labels")]
     if asked.test is not None and others:
         raise InputError(f"--test says what is true of its rows, so leave out {' and '.join(others)}.")

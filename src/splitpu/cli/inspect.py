@@ -98,7 +98,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
     if folder.finished:
         show_result(folder, folder.read_result(), json=False)
     else:
-        print(f"continue with: splitpu fit --resume {in_a_command(folder.path)}")
+        print(f"continue with: splitpu resume {in_a_command(folder.path)}")
     return 0
 
 

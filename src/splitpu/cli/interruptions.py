@@ -18,7 +18,7 @@ def resumable(run: Path) -> Iterator[None]:
     try:
         yield
     except DiskFull as full:
-        advice = f"free some space and continue with: splitpu fit --resume {in_a_command(run)}"
+        advice = f"free some space and continue with: splitpu resume {in_a_command(run)}"
         raise DiskFull(full.wrong, advice) from full
 
 
@@ -42,7 +42,7 @@ class RunStopped(Interrupted):
     """A run was stopped by a signal; the message says how to go on."""
 
     def __init__(self, run: Path, code: int) -> None:
-        super().__init__(f"stopped; continue with: splitpu fit --resume {in_a_command(run)}")
+        super().__init__(f"stopped; continue with: splitpu resume {in_a_command(run)}")
         self.code = code
 
 

@@ -67,12 +67,15 @@ class DataWords:
     ----------
     positives
         The known positives: folders of images (PNG, JPEG, TIFF, WebP), folders of patients (each a folder of DICOM
-        files or one NIfTI file) or .npy files. For a named set: how many of its positives to label, such as 50.
+        files or one NIfTI file) or .npy files.
     unlabelled
         The rows that may be positive or not: folders or .npy files, as for --positives.
     test
         What to test on, with known truth: two folders or two .npy files, positives first, then negatives; or one table
         whose label column is the truth.
+    labelled
+        For named sets, which are fully labelled: how many of the positives are labelled, such as 50. All other labels
+        are hidden.
     labels
         For images, instead of --positives: a CSV file with the columns name and label (1 = labelled positive, 0 or
         empty = unlabelled). Give the folder of all images as DATA.
@@ -96,6 +99,7 @@ class DataWords:
 
     positives: Words = None
     unlabelled: Words = None
+    labelled: WholeOrNone = None
     test: Words = None
     labels: str | None = None
     size: str | None = None
@@ -164,7 +168,8 @@ AS_USUAL = TrainingWords()
 
 
 # Not behind a slash or a dot: there it is part of a file's name.
-_AS_IN_PYTHON = re.compile(r"(?<![\w/\\.-])(prior|scenario|device)=(?:'([^']*)'|([\w.:-]*\w))")
+_AS_IN_PYTHON = re.compile(r"(?<![\w/\\.-])(prior|scenario|device|positives)=(?:'([^']*)'|([\w.:-]*\w))")
+_OPTIONS = {"positives": "labelled"}  # where they have other names
 
 
 def as_options(sentence: str) -> str:
@@ -173,7 +178,7 @@ def as_options(sentence: str) -> str:
     >>> as_options("give the share yourself (prior=0.3, say) or use scenario='case-control'")
     'give the share yourself (--prior 0.3, say) or use --scenario case-control'
     """
-    return _AS_IN_PYTHON.sub(lambda found: f"--{found[1]} {found[2] or found[3]}", sentence)
+    return _AS_IN_PYTHON.sub(lambda found: f"--{_OPTIONS.get(found[1], found[1])} {found[2] or found[3]}", sentence)
 
 
 @dataclass(frozen=True, kw_only=True)

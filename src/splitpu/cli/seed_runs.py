@@ -108,7 +108,7 @@ def _train_and_show(
     with RunFolder(several.path).locked() if loaded else nullcontext():
         _train(several, loaded, display)
         summary = several.summarise()
-    with named_if_unheard(several.path, f"splitpu fit --resume {in_a_command(several.path)}"):
+    with named_if_unheard(several.path, f"splitpu resume {in_a_command(several.path)}"):
         show_summary(several, summary, json=json)
     return 0
 
@@ -117,7 +117,7 @@ def _train(several: SeedsFolder, loaded: dict[int, LoadedData], display: Progres
     device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
     rows = SharedRows()
     units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows, display) for seed, data in loaded.items()]
-    again = f"continue with: splitpu fit --resume {in_a_command(several.path)}"
+    again = f"continue with: splitpu resume {in_a_command(several.path)}"
     try:
         run_grid(
             Grid(units, progress=StageLines(display)),

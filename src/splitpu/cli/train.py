@@ -8,7 +8,7 @@ Settings that were given on the command line and that no method in the command e
 
 Saying early that a run will take long, while it is still cheap to think again.
 
-`splitpu fit` and `splitpu demo`.
+`splitpu fit`, `splitpu resume` and `splitpu demo`.
 """
 
 import dataclasses
@@ -286,7 +286,7 @@ def _in_words(seconds: float) -> str:
     return f"{minutes} minutes" if minutes < 90 else f"{round(seconds / 1800) / 2:g} hours"
 
 
-DEMO_SET, DEMO_POSITIVES = "digits", "50"
+DEMO_SET, DEMO_LABELLED = "digits", 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,7 +303,7 @@ class FitOptions(TrainingWords, DataOptions):
 
 def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
     """The quickest way to see the method at work, through the same code as any other run."""
-    return run_fit(FitOptions(data=DEMO_SET, positives=[DEMO_POSITIVES], out=out), quiet=quiet, json=json)
+    return run_fit(FitOptions(data=DEMO_SET, labelled=DEMO_LABELLED, out=out), quiet=quiet, json=json)
 
 
 def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
@@ -398,14 +398,11 @@ def begin_with(
     return begin_run(path, new, loaded)
 
 
-def run_resume(run: str, asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
+def run_resume(run: str, *, quiet: bool, json: bool) -> int:
     """Continue a run as it was asked for; one that is finished already only says so."""
     world = World.join()
     if not world.writes:
         return help_first_process(world)
-    given = [*asked.given(), *(["--keep-checkpoints"] if keep_checkpoints else [])]
-    if given:
-        raise InputError(f"--resume continues a run as it was asked for; leave out {', '.join(given)}.")
     folder = RunFolder.find(run)
     if SeedsFolder(folder.path).list_file.exists():
         from splitpu.cli.seed_runs import resume_seeds

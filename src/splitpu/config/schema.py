@@ -33,7 +33,8 @@ class OptimiserConfig:
 
 # Of methods; `splitpu.methods.registry.register` adds to them.
 METHOD_NAMES = [
-    *("split-pu", "upu", "nnpu", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive")
+    *("split-pu", "upu", "nnpu", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive"),
+    *("logistic", "forest", "boosting", "bagging", "elkan-noto"),
 ]
 # What can be the first teacher of Split-PU; "risk" is the nnPU or uPU risk that `base.risk` names.
 TeacherName = Literal["risk", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive"]

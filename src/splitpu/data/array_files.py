@@ -198,6 +198,7 @@ class ArraySource(Source):
         _refuse_for_a_table(model, [*unlabelled, *positives])
         words.refuse(FOLDER_OPTIONS, "for folders of images or patients.")
         words.refuse(TABLE_OPTIONS, "for .csv and .parquet tables.")
+        words.refuse_labelled("what lies in --positives")
         if not positives or not unlabelled:
             missing = "--unlabelled" if positives else "--positives"
             raise InputError(f"{missing} is missing: give .npy files of known positives and of unlabelled rows.")
@@ -273,10 +274,7 @@ class NpzSource(Source):
             return None
         _refuse_for_a_table(model, [words.data])
         words.refuse_all_but_data()
-        if words.count is not None:
-            raise InputError(
-                f"--positives is for named sets; in {words.data} the array 's' says which rows are labelled."
-            )
+        words.refuse_labelled(f"in {words.data} the array 's'")
         return cls(path=str(Path(words.data).resolve()), scenario=words.scenario)
 
     @property

@@ -7,7 +7,7 @@ What a prior has to be before anything is reckoned with it.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
 from typing import Any, get_args
@@ -19,7 +19,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data.features import Channels, canonical_features
 from splitpu.data.preprocessing import Kind, kind_of
 from splitpu.errors import InputError
-from splitpu.types import Array, Mask
+from splitpu.types import Array, Floats, Indices, Mask
 from splitpu.utils.arrays import readable_tensor, row_slices
 from splitpu.utils.text import listed, row_name
 
@@ -189,8 +189,6 @@ def missing_prior(name: str) -> InputError:
     )
 
 
-Indices = npt.NDArray[np.int64]
-
 FEWEST_POSITIVES = 2
 
 
@@ -204,6 +202,8 @@ class PUData:
     names: tuple[str, ...] | None = None  # of the rows: file names, say
     truth: Mask | None = None  # true labels of the training rows: reported, learned only by the `supervised` oracle
     aside: Mask | None = None  # rows that are scored like all others but never trained on; P and U do without them
+    sample_weight: Floats | None = None  # how much each row counts; for learners only
+    groups: Array | None = None  # rows of one patient, site or author, which no fold may cut apart; for learners only
 
     @classmethod
     def from_arrays(
@@ -239,6 +239,23 @@ class PUData:
             names = tuple(row_name(name) for name in names)
             _same_length("names", names, "X", features)
         return cls(features, labelled, scenario, names, known)
+
+    def counted(self, sample_weight: npt.ArrayLike | None = None, groups: npt.ArrayLike | None = None) -> "PUData":
+        """The same rows, each with a weight, or in groups that no fold cuts apart.
+
+        >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9]], [0, 0, 1, 1])
+        >>> data.counted(groups=["a", "a", "b", "b"]).groups.tolist()
+        ['a', 'a', 'b', 'b']
+        """
+        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        if weight is not None:
+            _same_length("sample_weight", weight, "X", self.features)
+            if weight.ndim != 1 or not np.isfinite(weight).all() or (weight < 0).any():
+                raise InputError("sample_weight holds negative or missing numbers, or is no list: give one per row")
+        belongs = None if groups is None else np.asarray(groups)
+        if belongs is not None:
+            _same_length("groups", belongs, "X", self.features)
+        return replace(self, sample_weight=weight, groups=belongs)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -286,6 +303,10 @@ class PUData:
     def _fingerprint(self) -> str:
         digest = self._digest_of_features(f"{self.scenario} ")
         digest.update(np.ascontiguousarray(self.labelled).data)
+        if self.sample_weight is not None:
+            digest.update(np.ascontiguousarray(self.sample_weight).data)
+        if self.groups is not None:
+            digest.update(repr(self.groups.tolist()).encode())
         return digest.hexdigest()
 
     def _digest_of_features(self, beginning: str) -> "hashlib._Hash":

@@ -66,7 +66,7 @@ class SourceWords:
     positive_label: str | None = None
     names: str | None = None
     ignore: Sequence[str] | None = None
-    count: int | None = None  # of positives to label, where --positives is a number
+    labelled: int | None = None  # how many positives of a fully labelled set are labelled
     seed: int = 0  # of which positives of a fully labelled set are labelled
     scenario: Scenario = "single-training-set"
 
@@ -87,20 +87,18 @@ class SourceWords:
         """DATA beside --positives is one more place of unlabelled rows."""
         return [*([] if self.data is None else [self.data]), *(self.unlabelled or [])]
 
-    def with_count(self) -> "SourceWords":
-        """With the number in --positives told from folders; `--positives 50 digits` is understood, too."""
-        data, words = self.data, list(self.positives or [])
-        if not words or not _is_number(words[0]) or Path(words[0]).is_dir():
-            return self
-        if len(words) == 2 and data is None:
-            data = words.pop()
-        if len(words) > 1:
-            raise InputError(f"--positives {' '.join(words)} is neither one number nor a list of folders.")
-        return dataclasses.replace(self, data=data, positives=None, count=int(words[0]))
+    def refuse_labelled(self, what_says_it: str) -> None:
+        """For kinds that say themselves which rows are labelled."""
+        self.refuse(("labelled",), f"for named sets; {what_says_it} says which rows are labelled.")
 
-
-def _is_number(word: str) -> bool:
-    return word.removeprefix("-").isascii() and word.removeprefix("-").isdigit()
+    def refuse_number_of_positives(self) -> None:
+        """A number is no folder: say which option it belongs to."""
+        for word in self.positives or []:
+            if word.removeprefix("-").isdecimal() and not Path(word).exists():
+                raise InputError(
+                    f"--positives {word} names no folder or file; how many positives of a named set are labelled is "
+                    f"said with --labelled {word}."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +312,7 @@ def source_from_dict(stored: Mapping[str, Any]) -> Source:
 
 def parse_source(words: SourceWords, model: RowForm | None = None) -> Source:
     """The one source that the words describe together, or a sentence about the one that does not belong."""
-    words = words.with_count()
+    words.refuse_number_of_positives()
     data = words.data
     if data is not None and ends_in(data, *_SPREADSHEETS):
         raise InputError(f"{data} is a spreadsheet: save its sheet as CSV in UTF-8, and give that file.")

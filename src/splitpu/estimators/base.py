@@ -331,11 +331,19 @@ class PUEstimator(FittedClassifier):
 
     # --- fitting ---
 
-    def fit(self, X: Any, y: npt.ArrayLike) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: npt.ArrayLike,
+        sample_weight: npt.ArrayLike | None = None,
+        groups: npt.ArrayLike | None = None,
+    ) -> Self:
         """Learn from X and from y, which says of each row whether it is labelled positive.
 
         X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes.
         y holds 1 for labelled positives and 0 or -1 for unlabelled rows, True and False, or two other values.
+        `sample_weight` says how much each row counts, `groups` which rows belong together (patients, sites): no fold in
+        which learners are judged cuts them apart. Both are for learners on tables.
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
         they tell only of one that says the same of nearly all rows.
         """
@@ -345,6 +353,8 @@ class PUEstimator(FittedClassifier):
         classes, positive = two_classes(labels, self.pos_label)
         labelled = labelled_rows(labels, positive)
         data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
+        if sample_weight is not None or groups is not None:
+            data = data.counted(sample_weight, groups)
         negative = classes[0] if classes[1] == positive else classes[1]
         seed = integer_seed(self.random_state)
         prior = self._resolved_prior(data, seed)
@@ -355,6 +365,7 @@ class PUEstimator(FittedClassifier):
             prior_interval=prior.interval,
             backbone=self.backbone,
             layers=self.layers,
+            learner=self._own_learner(),
             seed=seed,
             classes=(negative, positive),
         )
@@ -393,6 +404,10 @@ class PUEstimator(FittedClassifier):
 
     def _whole_config(self, data: PUData) -> Config:
         return laid_over(preset(self.preset, profile_of(data)), self.config)
+
+    def _own_learner(self) -> Any:
+        """A scikit-learn classifier in place of the learners that the configuration names; only Split-PU takes one."""
+        return None
 
     def _named_in_parameters(self) -> dict[str, Any]:
         """Settings that parameters of their own decide about."""

@@ -39,6 +39,36 @@ class UPUClassifier(PUEstimator):
     method = "upu"
 
 
+class ElkanNotoClassifier(PUEstimator):
+    """The probability of being labelled over that of labelled rows, by learners chosen out of fold; needs no prior."""
+
+    method = "elkan-noto"
+
+
+class PUBaggingClassifier(PUEstimator):
+    """Many trees, each against another draw of the unlabelled rows; for tables with few labels."""
+
+    method = "bagging"
+
+
+class PULogisticClassifier(PUEstimator):
+    """Logistic regression of P against U, cut at the prior: the first thing to try on a table or on texts."""
+
+    method = "logistic"
+
+
+class PUForestClassifier(PUEstimator):
+    """A balanced random forest of P against U, cut at the prior."""
+
+    method = "forest"
+
+
+class PUBoostingClassifier(PUEstimator):
+    """Histogram gradient boosting of P against U, cut at the prior; for large tables."""
+
+    method = "boosting"
+
+
 class PUbNClassifier(PUEstimator):
     """PUbN without biased negatives: the risk on negatives is taken where a first network is sure. Settings: `pubn`."""
 
@@ -128,6 +158,10 @@ class SplitPUClassifier(PUEstimator):
     rounds : int or None
         Rounds of split and student; 0 keeps the base model alone, None takes what the configuration says: 2 unless
         `config` sets another number.
+    learner : str, scikit-learn classifier or None
+        What base and student are: None takes what suits the data (learners for tables, networks for images), "auto"
+        learners chosen out of fold, "network" networks; "logistic", "kernel", "forest", "bagging" or "boosting" one
+        learner; any classifier of scikit-learn, which is cloned.
 
     Attributes
     ----------
@@ -163,6 +197,7 @@ class SplitPUClassifier(PUEstimator):
         preset: str = "default",
         config: Config | Mapping[str, Any] | str | Path | None = None,
         rounds: int | None = None,
+        learner: Any = None,
         warmup: str | None = None,
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
@@ -190,6 +225,14 @@ class SplitPUClassifier(PUEstimator):
             verbose=verbose,
         )
         self.rounds = rounds
+        self.learner = learner
+
+    def _own_learner(self) -> Any:
+        return None if self.learner is None or isinstance(self.learner, str) else self.learner
+
+    def _named_in_parameters(self) -> dict[str, Any]:
+        named = super()._named_in_parameters()
+        return {**named, "learner": self.learner} if isinstance(self.learner, str) else named
 
     def _whole_config(self, data: PUData) -> Config:
         config = super()._whole_config(data)

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from splitpu.data.pudata import FEWEST_POSITIVES, Indices, PUData, check_share
+from splitpu.data.pudata import FEWEST_POSITIVES, PUData, check_share
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import sigmoid
-from splitpu.types import Floats
+from splitpu.types import Floats, Indices
 from splitpu.utils.arrays import checked_scores, checked_seed
 
 

@@ -44,6 +44,10 @@ class PUStratifiedKFold:
         """Row numbers of training and test part, fold by fold."""
         from sklearn.model_selection import StratifiedKFold
 
+        if groups is not None:
+            raise InputError(
+                "groups would be cut apart, so that rows of one group are in both parts: use PUStratifiedGroupKFold"
+            )
         if y is None:
             raise InputError("y is missing: the folds follow the labels, so give them as well, split(X, y)")
         labelled = labelled_mask(y, name="y", positive=self.positive)
@@ -61,6 +65,29 @@ class PUStratifiedKFold:
     def get_n_splits(self, X: object = None, y: object = None, groups: object = None) -> int:
         """How many folds there are, as scikit-learn asks."""
         return self.n_splits
+
+
+class PUStratifiedGroupKFold(PUStratifiedKFold):
+    """Folds that never cut a group apart (a patient, a site, an author), labelled rows spread as evenly as that allows.
+
+    >>> folds = PUStratifiedGroupKFold(2, random_state=0)
+    >>> rows, labels, patients = np.zeros((8, 1)), [1, 1, 0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 2, 2, 3, 3]
+    >>> [len({patients[row] for row in test}) for _, test in folds.split(rows, labels, patients)]
+    [2, 2]
+    """
+
+    def split(self, X: Any, y: npt.ArrayLike | None = None, groups: object = None) -> Iterator[tuple[Rows, Rows]]:
+        """Row numbers of training and test part, fold by fold."""
+        from splitpu.learners.crossfit import fold_numbers
+
+        if y is None or groups is None:
+            raise InputError("y or groups is missing: give both, split(X, y, groups)")
+        labelled = labelled_mask(y, name="y", positive=self.positive)
+        _check_rows(X, labelled, "y")
+        seed = sklearn_seed(self.random_state or 0)
+        folds = fold_numbers(labelled, self.n_splits, seed, np.asarray(groups))
+        for fold in range(self.n_splits):
+            yield np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
 
 
 def pu_train_test_split(

@@ -21,10 +21,8 @@ from splitpu.learners.catalogue import (
     Fitted,
     Learner,
     Logistic,
-    Mask,
     NaiveBayes,
     Rows,
-    Vector,
     fewer_rows,
     is_sparse,
     learner,
@@ -41,6 +39,7 @@ from splitpu.learners.crossfit import (
 )
 from splitpu.learners.learner_networks import AverageNetwork, LearnerNetwork
 from splitpu.learners.split_learner import SplitLearner
+from splitpu.types import Floats, Mask
 
 CHOOSE_ROWS = 6_000  # the choice is made on at most so many rows
 STUDENT_ROWS = 6_000  # a student is tried where the whole table has at most so many
@@ -48,6 +47,7 @@ FOLDS = 5
 STAGES = (20, 40, 80, 160)  # of the boosting, judged together
 WIDE = 300  # columns, beyond which trees are not tried
 TEACHER_TREES = 50
+LEAST_GAIN = 5e-4  # of AUC, for another member to be worth its cost
 MEMBERS = 4  # of a mean, at most
 STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
 
@@ -60,9 +60,9 @@ class FittedAverage:
     slope: Sequence[float]
     offset: Sequence[float]
     share: Sequence[float]
-    out_of_bag: Vector | None = None
+    out_of_bag: Floats | None = None
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Floats:
         total = np.zeros(rows.shape[0])
         for member, slope, offset, share in zip(self.members, self.slope, self.offset, self.share, strict=True):
             total += share * (slope * member.scores(rows) + offset)
@@ -81,7 +81,7 @@ class Candidate:
     learner: Learner
     auc: Auc
     seconds: float
-    scores: Vector = field(repr=False)
+    scores: Floats = field(repr=False)
     chosen: bool = False
     fitted: Fitted | None = field(default=None, repr=False)
     against_base: Difference | None = None  # of a student only
@@ -97,11 +97,11 @@ class Choice:
 
     name: str
     fitted: FittedAverage
-    scores: Vector = field(repr=False)
+    scores: Floats = field(repr=False)
     auc: Auc
     base: Candidate
     base_fitted: FittedAverage  # the best single learner, on the same scale as what is shipped
-    base_scores: Vector = field(repr=False)
+    base_scores: Floats = field(repr=False)
     candidates: list[Candidate]
     rows_for_choice: int
     seconds: float
@@ -129,7 +129,7 @@ def choose(
     seed: int = 0,
     candidates: Sequence[Any] | None = None,
     groups: npt.ArrayLike | None = None,
-    sample_weight: Vector | None = None,
+    sample_weight: Floats | None = None,
     prior: float | None = None,
 ) -> Choice:
     """Judge the candidates (names, scikit-learn classifiers, learners; None: what suits the rows) and ship the best.
@@ -149,16 +149,14 @@ def choose(
         raise InputError(f"{rows.shape[0]} rows but {len(labelled)} labels: give one per row")
     if labelled.sum() < 2 or (~labelled).sum() < 2:
         raise InputError("choosing a learner out of fold needs at least two labelled and two unlabelled rows")
-    wanted = suited(rows, labelled) if candidates is None else [learner(one) for one in candidates]
+    wanted = suited(rows) if candidates is None else [learner(one) for one in candidates]
     task = _Task(rows, labelled, sample_weight, None if groups is None else np.asarray(groups), seed)
     part = task if len(labelled) <= CHOOSE_ROWS else task.fewer(CHOOSE_ROWS)
     judged = [candidate for one in wanted for candidate in _judged(one, part)]
     base = max(judged, key=lambda one: one.auc.value)
     if candidates is None and len(labelled) <= STUDENT_ROWS:
         judged.append(_student(base, part, prior))
-    members = _best_mean(
-        [one for one in judged if one.against_base is None or _pays(one.against_base)], labelled=part.labelled
-    )
+    members = _best_mean([one for one in judged if _pays(one)], part.labelled)
     for one in members:
         one.chosen = True
     refitted = {one.name: _refitted(one, part, task) for one in (base, *members)}
@@ -178,12 +176,12 @@ def choose(
     )
 
 
-def suited(rows: Rows, labelled: Mask) -> list[Learner]:
+def suited(rows: Rows) -> list[Learner]:
     """The candidates that suit the rows: sparse ones get linear models, dense ones trees and smooth borders too."""
     if is_sparse(rows):
         found = [Logistic("logistic", 1.0), Logistic("logistic, strong penalty", 0.1)]
         counts = rows.nnz and rows.data.min() >= 0
-        smoothing = [NaiveBayes("naive bayes", 0.3), NaiveBayes("naive bayes, little smoothing", 0.05)]
+        smoothing = [NaiveBayes("naive bayes", 0.3), NaiveBayes("naive bayes, little smoothing", 0.1)]
         return [*found, *(smoothing if counts else [])]
     names = ["logistic", "logistic, strong penalty", "kernel", "kernel, wide", "bagging, large leaves"]
     if rows.shape[1] <= WIDE:  # of very many columns none matters alone: there trees are the slowest and the worst
@@ -197,7 +195,7 @@ class _Task:
 
     rows: Rows
     labelled: Mask
-    weight: Vector | None
+    weight: Floats | None
     groups: npt.NDArray[Any] | None
     seed: int
 
@@ -211,7 +209,7 @@ class _Task:
         number = max(2, min(number, int(self.labelled.sum())))
         return fold_numbers(self.labelled, number, self.seed, self.groups)
 
-    def out_of_fold(self, one: Learner, number: int) -> tuple[Vector, Fitted | None]:
+    def out_of_fold(self, one: Learner, number: int) -> tuple[Floats, Fitted | None]:
         """Honest scores of all rows, and the learner on all of them where that came with it."""
         if isinstance(one, Bagging) and self.groups is None and self.weight is None:
             fitted = one.fit(self.rows, self.labelled, seed=self.seed)
@@ -239,19 +237,35 @@ def _judged(one: Learner, task: _Task) -> list[Candidate]:
 
 
 def _student(base: Candidate, task: _Task, prior: float | None) -> Candidate:
-    """The best candidate's Split-PU student, its teacher and split made anew in every fold."""
+    """The best candidate's Split-PU student, its teacher and split made anew in every fold.
+
+    Most students do not beat their base, and a student costs more than all other candidates together: one that is
+    behind after the first fold is not followed further, and its figures are those of that fold's rows.
+    """
     started = time.perf_counter()
     teacher = base.learner
     if isinstance(teacher, Bagging):
         teacher = replace(teacher, trees=min(teacher.trees, TEACHER_TREES))  # its labels are soft anyway
     pupil = SplitLearner(teacher, base.learner, prior=prior)
-    scores, _ = task.out_of_fold(pupil, 3)
-    auc, gain = auc_of(scores, task.labelled), compare_auc(scores, base.scores, task.labelled)
+    folds, scores, seen = task.folds(3), np.full(len(task.labelled), np.nan), np.zeros(len(task.labelled), dtype=bool)
+    for fold in np.unique(folds):
+        held = folds == fold
+        weight = None if task.weight is None else task.weight[~held]
+        taught = np.flatnonzero(~held)
+        fitted = pupil.fit(task.rows[taught], task.labelled[taught], sample_weight=weight, seed=task.seed)
+        scores[held] = fitted.scores(task.rows[np.flatnonzero(held)])
+        seen |= held
+        gain = compare_auc(scores[seen], base.scores[seen], task.labelled[seen])
+        if gain.value <= 0:
+            break
+    auc = auc_of(scores[seen], task.labelled[seen])
     return Candidate(pupil.name, pupil, auc, time.perf_counter() - started, scores, against_base=gain)
 
 
-def _pays(gain: Difference) -> bool:
-    return gain.value > STEEP * gain.error
+def _pays(student: Candidate) -> bool:
+    """Whether a student is ahead of its base on all rows by more than chance would make it; others always pay."""
+    gain = student.against_base
+    return gain is None or (gain.value > max(0.0, STEEP * gain.error) and not np.isnan(student.scores).any())
 
 
 def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
@@ -267,19 +281,19 @@ def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
             if place not in chosen
         }
         place = max(tried, key=lambda one: tried[one])
-        if tried[place] <= value:
+        if tried[place] <= value + LEAST_GAIN:
             break
         chosen.append(place)
         value = tried[place]
     return [best_first[place] for place in chosen]
 
 
-def calibrated(scores: Vector, labelled: Mask) -> Vector:
+def calibrated(scores: Floats, labelled: Mask) -> Floats:
     slope, offset = platt(scores, labelled)
     return slope * scores + offset
 
 
-def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Vector]:
+def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Floats]:
     """The candidate on all rows, and its out-of-fold scores of all of them."""
     scores, whole = one.scores, one.fitted
     if part is not task:
@@ -289,7 +303,7 @@ def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Vector]
     return whole, scores
 
 
-def _mean_of(found: Sequence[tuple[Fitted, Vector]], labelled: Mask) -> tuple[FittedAverage, Vector]:
+def _mean_of(found: Sequence[tuple[Fitted, Floats]], labelled: Mask) -> tuple[FittedAverage, Floats]:
     """The mean of calibrated logits of some learners, and its out-of-fold scores."""
     maps = [platt(scores, labelled) for _, scores in found]
     logits = [slope * scores + offset for (_, scores), (slope, offset) in zip(found, maps, strict=True)]

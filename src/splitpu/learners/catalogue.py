@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from splitpu.errors import InputError
 from splitpu.learners.learner_networks import (
@@ -27,10 +26,8 @@ from splitpu.learners.learner_networks import (
     flat_trees,
     network_of,
 )
+from splitpu.types import Floats, Indices, Mask
 
-Vector = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Indices = npt.NDArray[np.int64]
 Rows = Any  # a dense array of numbers or a scipy CSR matrix: scipy ships no types
 
 MOST_ROWS = 200_000
@@ -40,9 +37,9 @@ CHUNK = 65_536  # rows scored at once by the kernel learner, whose memory is row
 class Fitted(Protocol):
     """A fitted learner. `out_of_bag` are scores of the training rows by the parts that never saw them, if there are."""
 
-    out_of_bag: Vector | None
+    out_of_bag: Floats | None
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Floats:
         """Logits of "labelled", one per row."""
         ...
 
@@ -57,20 +54,20 @@ class Learner(Protocol):
     @property
     def name(self) -> str: ...
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> Fitted: ...
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> Fitted: ...
 
 
 @dataclass
 class FittedLinear:
     """`weight . x + bias` on raw columns; `missing` is what a column's being empty adds."""
 
-    weight: Vector
+    weight: Floats
     bias: float
-    missing: Vector
-    centre: Vector
-    out_of_bag: Vector | None = None
+    missing: Floats
+    centre: Floats
+    out_of_bag: Floats | None = None
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Floats:
         if is_sparse(rows):
             return np.asarray(rows @ self.weight).ravel() + self.bias
         gone = np.isnan(rows)
@@ -87,21 +84,21 @@ class FittedLinear:
 class FittedKernel:
     """Gaussian bumps around landmark rows of the standardised columns."""
 
-    centre: Vector
-    scale: Vector
-    landmarks: Vector
-    weight: Vector
+    centre: Floats
+    scale: Floats
+    landmarks: Floats
+    weight: Floats
     bias: float
     width: float
-    out_of_bag: Vector | None = None
+    out_of_bag: Floats | None = None
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Floats:
         parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
         return np.concatenate(
             [bumps(self.standard(part), self.landmarks, self.width) @ self.weight for part in parts]
         ) + (self.bias)
 
-    def standard(self, rows: Vector) -> Vector:
+    def standard(self, rows: Floats) -> Floats:
         return standardised(rows, self.centre, self.scale)
 
     def network(self) -> LearnerNetwork:
@@ -121,9 +118,9 @@ class FittedTrees:
 
     trees: Sequence[Any]
     columns: int
-    out_of_bag: Vector | None = None
+    out_of_bag: Floats | None = None
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Floats:
         rounded = as_float32(rows)
         total = np.zeros(rows.shape[0])
         for tree in self.trees:
@@ -142,12 +139,12 @@ class FittedStages:
     model: Any
     stages: int
     columns: int
-    out_of_bag: Vector | None = None
+    out_of_bag: Floats | None = None
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Floats:
         return self.at_stages(rows, (self.stages,))[self.stages]
 
-    def at_stages(self, rows: Rows, wanted: Sequence[int]) -> dict[int, Vector]:
+    def at_stages(self, rows: Rows, wanted: Sequence[int]) -> dict[int, Floats]:
         """Logits after each of some numbers of stages, in one walk through them."""
         values = np.ascontiguousarray(rows, dtype=np.float64)
         total = np.full(len(values), float(np.ravel(self.model._baseline_prediction)[0]))
@@ -172,9 +169,9 @@ class FittedGiven:
 
     model: Any
     columns: int
-    out_of_bag: Vector | None = None
+    out_of_bag: Floats | None = None
 
-    def scores(self, rows: Rows) -> Vector:
+    def scores(self, rows: Rows) -> Floats:
         if hasattr(self.model, "predict_proba"):
             return logit(np.asarray(self.model.predict_proba(rows), dtype=np.float64)[:, -1])
         return np.asarray(self.model.decision_function(rows), dtype=np.float64).ravel()
@@ -194,7 +191,7 @@ class Logistic:
     name: str = "logistic"
     strength: float = 1.0
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedLinear:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedLinear:
         from sklearn.linear_model import LogisticRegression
 
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed)
@@ -226,7 +223,7 @@ class Kernel:
     strength: float = 1.0
     width: float = 1.0  # times one over the number of columns
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedKernel:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedKernel:
         from sklearn.linear_model import LogisticRegression
 
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed, most=MOST_ROWS // 4)
@@ -259,7 +256,7 @@ class NaiveBayes:
     name: str = "naive bayes"
     strength: float = 0.3
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedLinear:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedLinear:
         target, weight = checked(rows, target, sample_weight)
         if (rows.data if is_sparse(rows) else rows).min(initial=0) < 0:
             raise InputError("naive bayes needs counts or TF-IDF: there are negative numbers among the features")
@@ -284,11 +281,11 @@ class Bagging:
     name: str = "bagging"
     trees: int = 150
     against: float = 1.0  # unlabelled rows for each positive that a tree sees; both kinds weigh the same in the tree
-    most: int = 2_000  # positives that a tree sees, and a fifth of its unlabelled rows
+    most: int = 1_000  # positives that a tree sees, and a fifth of its unlabelled rows
     leaf: int = 1
     columns: str | float = "sqrt"
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedTrees:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedTrees:
         from sklearn.tree import DecisionTreeClassifier
 
         target, weight = checked(rows, target, sample_weight)
@@ -321,10 +318,10 @@ class Forest(Bagging):
     """Larger draws of the unlabelled rows and larger leaves: a balanced random forest."""
 
     name: str = "forest"
-    trees: int = 120
+    trees: int = 80
     against: float = 3.0
     leaf: int = 5
-    columns: str | float = 0.5
+    columns: str | float = 0.35
 
 
 @dataclass(frozen=True)
@@ -341,14 +338,16 @@ class Boosting:
     leaves: int = 8
     penalty: float = 1.0
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedStages:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedStages:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         if is_sparse(rows):
             raise InputError("boosting takes no sparse rows: use logistic, bagging or naive bayes for them")
         plain = sample_weight is None and not is_soft(target)
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed)
-        prepared, label, weight = as_two_classes(rows, target, weight)
+        empty = np.isnan(rows).all(0)
+        filled = np.where(empty, 0.0, rows) if empty.any() else rows  # scikit-learn finds no bins in an empty column
+        prepared, label, weight = as_two_classes(filled, target, weight)
         model = HistGradientBoostingClassifier(
             learning_rate=self.rate,
             max_iter=self.stages,
@@ -375,7 +374,7 @@ class Given:
             raise InputError(f"{self.model!r:.60} is no scikit-learn classifier: it has no fit or no get_params")
         object.__setattr__(self, "name", self.name or type(self.model).__name__)
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> FittedGiven:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedGiven:
         from sklearn.base import clone
         from sklearn.utils.validation import has_fit_parameter
 
@@ -438,7 +437,7 @@ def is_soft(target: Any) -> bool:
     return values.dtype != bool and bool(((values != 0) & (values != 1)).any())
 
 
-def checked(rows: Rows, target: Any, sample_weight: Vector | None) -> tuple[Vector, Vector]:
+def checked(rows: Rows, target: Any, sample_weight: Floats | None) -> tuple[Floats, Floats]:
     """Target and weights as numbers, one per row; without positives or without others nothing can be learnt."""
     soft = np.asarray(target, dtype=np.float64)
     weight = np.ones(len(soft)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
@@ -450,8 +449,8 @@ def checked(rows: Rows, target: Any, sample_weight: Vector | None) -> tuple[Vect
 
 
 def guarded(
-    rows: Rows, target: Any, sample_weight: Vector | None, *, seed: int, most: int = MOST_ROWS
-) -> tuple[Rows, Vector, Vector]:
+    rows: Rows, target: Any, sample_weight: Floats | None, *, seed: int, most: int = MOST_ROWS
+) -> tuple[Rows, Floats, Floats]:
     """At most so many rows: all positives, or as many as fill half, and a random part of the others."""
     soft, weight = checked(rows, target, sample_weight)
     if len(soft) <= most:
@@ -460,7 +459,7 @@ def guarded(
     return rows[kept], soft[kept], weight[kept]
 
 
-def fewer_rows(target: Vector | Mask, most: int, seed: int) -> Indices:
+def fewer_rows(target: Floats | Mask, most: int, seed: int) -> Indices:
     """Which rows to keep of too many, in their order.
 
     >>> kept = fewer_rows(np.arange(1000) < 30, 100, seed=0)
@@ -479,7 +478,7 @@ def fewer_rows(target: Vector | Mask, most: int, seed: int) -> Indices:
     return kept
 
 
-def as_two_classes(rows: Rows, target: Vector, weight: Vector) -> tuple[Rows, Mask, Vector]:
+def as_two_classes(rows: Rows, target: Floats, weight: Floats) -> tuple[Rows, Mask, Floats]:
     """Soft labels as weighted hard ones: a row that is neither stands twice, once on each side.
 
     >>> rows, label, weight = as_two_classes(np.array([[1.0], [2.0]]), np.array([1.0, 0.25]), np.ones(2))
@@ -494,13 +493,13 @@ def as_two_classes(rows: Rows, target: Vector, weight: Vector) -> tuple[Rows, Ma
     return rows[both], label, np.concatenate([(target * weight)[positive], ((1 - target) * weight)[negative]])
 
 
-def balanced(label: Mask, weight: Vector) -> Vector:
+def balanced(label: Mask, weight: Floats) -> Floats:
     """Weights under which both classes weigh the same, with the same mean as before."""
     positive, total = weight[label].sum(), weight.sum()
     return np.asarray(weight * np.where(label, total / (2 * positive), total / (2 * (total - positive))))
 
 
-def drawn(rng: np.random.Generator, chance: Vector, number: int, again: bool = False) -> Indices:
+def drawn(rng: np.random.Generator, chance: Floats, number: int, again: bool = False) -> Indices:
     """So many rows, each with its own chance; equal chances are drawn without the cost of unequal ones."""
     possible = np.flatnonzero(chance > 0)
     weights = chance[possible]
@@ -511,7 +510,7 @@ def drawn(rng: np.random.Generator, chance: Vector, number: int, again: bool = F
     return found
 
 
-def centre_and_scale(rows: Vector) -> tuple[Vector, Vector]:
+def centre_and_scale(rows: Floats) -> tuple[Floats, Floats]:
     """Mean and spread of every column over what is not missing; a constant or empty column gets 0 and 1."""
     with np.errstate(invalid="ignore"):
         there = ~np.isnan(rows)
@@ -521,11 +520,11 @@ def centre_and_scale(rows: Vector) -> tuple[Vector, Vector]:
     return centre, np.where(spread > 1e-9 * np.maximum(np.abs(centre), 1e-9), spread, 1.0)
 
 
-def standardised(rows: Vector, centre: Vector, scale: Vector) -> Vector:
+def standardised(rows: Floats, centre: Floats, scale: Floats) -> Floats:
     return np.nan_to_num((rows - centre) / scale, nan=0.0)
 
 
-def bumps(rows: Vector, landmarks: Vector, width: float) -> Vector:
+def bumps(rows: Floats, landmarks: Floats, width: float) -> Floats:
     """exp(-width * squared distance) of every row to every landmark."""
     apart = (rows * rows).sum(1)[:, None] + (landmarks * landmarks).sum(1) - 2 * rows @ landmarks.T
     return np.asarray(np.exp(-width * np.maximum(apart, 0.0)))
@@ -536,7 +535,7 @@ def as_float32(rows: Rows) -> Rows:
     return rows.astype(np.float32) if is_sparse(rows) else np.ascontiguousarray(rows, dtype=np.float32)
 
 
-def tree_share(tree: Any, rounded: Rows) -> Vector:
+def tree_share(tree: Any, rounded: Rows) -> Floats:
     """The share of positives in the leaf of every row, past scikit-learn's checks, which cost more than the walk."""
     value = tree.tree_.predict(rounded)
     if value.ndim == 3:
@@ -544,7 +543,7 @@ def tree_share(tree: Any, rounded: Rows) -> Vector:
     return np.asarray(value[:, 1] / np.maximum(value.sum(1), 1e-300), dtype=np.float64)
 
 
-def logit(share: Vector) -> Vector:
+def logit(share: Floats) -> Floats:
     inside = np.clip(share, TINIEST_SHARE, 1 - TINIEST_SHARE)
     return np.asarray(np.log(inside) - np.log1p(-inside))
 

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.errors import InputError
-from splitpu.learners.catalogue import Boosting, FittedStages, Indices, Learner, Mask, Rows, Vector
+from splitpu.learners.catalogue import Boosting, FittedStages, Learner, Rows
+from splitpu.types import Floats, Indices, Mask
 
 LEVEL = 0.95
 
@@ -75,8 +76,8 @@ def fold_numbers(labelled: Mask, number: int, seed: int, groups: npt.ArrayLike |
 
 
 def out_of_fold(
-    learner: Learner, rows: Rows, labelled: Mask, folds: Indices, *, sample_weight: Vector | None = None, seed: int = 0
-) -> Vector:
+    learner: Learner, rows: Rows, labelled: Mask, folds: Indices, *, sample_weight: Floats | None = None, seed: int = 0
+) -> Floats:
     """The score of every row by the learner fitted without the row's fold.
 
     >>> from splitpu.learners.catalogue import Logistic
@@ -96,7 +97,7 @@ def out_of_fold(
 
 def stages_out_of_fold(
     learner: Boosting, rows: Rows, labelled: Mask, folds: Indices, stages: Sequence[int], *, seed: int = 0
-) -> dict[int, Vector]:
+) -> dict[int, Floats]:
     """Out-of-fold scores after several numbers of stages, for the price of the largest."""
     scores = {number: np.empty(len(labelled)) for number in stages}
     for fold in np.unique(folds):
@@ -107,7 +108,7 @@ def stages_out_of_fold(
     return scores
 
 
-def auc_of(scores: Vector, labelled: Mask) -> Auc:
+def auc_of(scores: Floats, labelled: Mask) -> Auc:
     """How often a labelled row ranks above an unlabelled one (ties count half), with DeLong's interval.
 
     The interval is made on the logit scale, so that it stays between 0 and 1; a perfect ranking gets one too.
@@ -122,7 +123,7 @@ def auc_of(scores: Vector, labelled: Mask) -> Auc:
     return Auc(value, low, high, error)
 
 
-def compare_auc(first: Vector, second: Vector, labelled: Mask) -> Difference:
+def compare_auc(first: Floats, second: Floats, labelled: Mask) -> Difference:
     """The AUC of the first less that of the second on the same rows (paired DeLong).
 
     >>> same = np.arange(6.0)
@@ -145,7 +146,7 @@ def true_auc(of_unlabelled: float, share: float) -> float:
     return min(1.0, max(0.0, (of_unlabelled - share / 2) / max(1 - share, 1e-9)))
 
 
-def platt(scores: Vector, labelled: Mask) -> tuple[float, float]:
+def platt(scores: Floats, labelled: Mask) -> tuple[float, float]:
     """Slope and offset that make scores the logits of "labelled": a logistic curve through them, never falling.
 
     Learners speak on scales of their own (a forest's shares, a boosting's logits); for a mean of several, and for a
@@ -165,7 +166,7 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf(0.5 + level / 2)
 
 
-def _placements(scores: Vector, labelled: Mask) -> tuple[float, Vector, Vector]:
+def _placements(scores: Floats, labelled: Mask) -> tuple[float, Floats, Floats]:
     """The AUC; for each labelled row the share of others below it, for each other the share of labelled above it."""
     positive, other = np.asarray(scores[labelled], dtype=np.float64), np.asarray(scores[~labelled], dtype=np.float64)
     if not len(positive) or not len(other):
@@ -175,12 +176,12 @@ def _placements(scores: Vector, labelled: Mask) -> tuple[float, Vector, Vector]:
     return float(of_positive.mean()), of_positive, of_other
 
 
-def _share_below(scores: Vector, ordered: Vector) -> Vector:
+def _share_below(scores: Floats, ordered: Floats) -> Floats:
     below = np.searchsorted(ordered, scores, side="left") + np.searchsorted(ordered, scores, side="right")
     return np.asarray(below / (2 * len(ordered)))
 
 
-def _variance(values: Vector) -> float:
+def _variance(values: Floats) -> float:
     return float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.25
 
 

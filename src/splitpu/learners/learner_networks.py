@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from splitpu.errors import InputError, ModelFileError
 from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.types import Floats
 
-Vector = npt.NDArray[np.float64]
 Spec = dict[str, Any]
 
 LEARNER = "learner"  # the network's name in the files of such a model
@@ -26,18 +26,18 @@ MOST_COLUMNS = 10_000_000
 MOST_NODES = 100_000_000
 MOST_DEPTH = 512
 MOST_MEMBERS = 64
-TINIEST_SHARE = 1e-6  # shares are kept this far from 0 and 1 before their logit is taken
+TINIEST_SHARE = 2.0**-20  # shares stay this far from 0 and 1 before the logit; exact in 32 bits, as ONNX writes it
 
 
 class FlatTrees(NamedTuple):
     """Several trees as one list of nodes. A leaf points to itself, so that a fixed number of steps ends in it."""
 
     feature: npt.NDArray[np.int64]
-    threshold: Vector
+    threshold: Floats
     left: npt.NDArray[np.int64]
     right: npt.NDArray[np.int64]
     missing_left: npt.NDArray[np.bool_]
-    value: Vector
+    value: Floats
     roots: npt.NDArray[np.int64]
     depth: int
 
@@ -83,7 +83,7 @@ class LinearNetwork(LearnerNetwork):
         self.register_buffer("bias", torch.zeros((), dtype=torch.float64))
 
     @classmethod
-    def of(cls, weight: Vector, bias: float, *, missing: Vector | None = None, centre: Vector | None = None) -> Any:
+    def of(cls, weight: Floats, bias: float, *, missing: Floats | None = None, centre: Floats | None = None) -> Any:
         network = cls(len(weight))
         network.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
         network.bias.fill_(float(bias))
@@ -398,7 +398,7 @@ def flat_stages(stages: Sequence[Any]) -> FlatTrees:
     return _end_to_end(parts)
 
 
-def _finite(threshold: npt.NDArray[Any]) -> Vector:
+def _finite(threshold: npt.NDArray[Any]) -> Floats:
     """An infinite threshold (whatever is not missing goes left) as the largest number: files hold no infinity."""
     most = np.finfo(np.float64).max
     return np.asarray(np.clip(threshold, -most, most), dtype=np.float64)
@@ -416,6 +416,32 @@ def _end_to_end(parts: Sequence[FlatTrees]) -> FlatTrees:
         starts.astype(np.int64),
         max(part.depth for part in parts),
     )
+
+
+class ForeignNetwork(LearnerNetwork):
+    """A classifier of the user's that answers by itself: it trains and predicts, but its kind is no arrays of ours."""
+
+    kind = "foreign"
+
+    def __init__(self, fitted: Any) -> None:
+        super().__init__()
+        self._fitted = fitted
+
+    def to_spec(self) -> Spec:
+        """Refused: what is not plain arrays could only be pickled, and a pickle executes what it likes."""
+        raise InputError(
+            f"{type(self._fitted).__name__} cannot be saved or exported: linear models, forests, extra trees and "
+            "gradient boosting can be; keep the classifier itself, as scikit-learn advises, or use one of these"
+        )
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """The logit of every row, asked of the classifier on the CPU."""
+        values = rows.detach().cpu().numpy().astype(np.float64)
+        if hasattr(self._fitted, "predict_proba"):
+            share = torch.from_numpy(np.asarray(self._fitted.predict_proba(values), dtype=np.float64)[:, -1].copy())
+            return _logit(share).to(rows.device)
+        told = np.asarray(self._fitted.decision_function(values), dtype=np.float64).ravel()
+        return torch.from_numpy(told.copy()).to(rows.device)
 
 
 def network_of(fitted: Any, columns: int) -> LearnerNetwork:
@@ -440,9 +466,7 @@ def network_of(fitted: Any, columns: int) -> LearnerNetwork:
     if hasattr(fitted, "coef_") and np.shape(fitted.coef_)[0] == 1:
         network: LearnerNetwork = LinearNetwork.of(np.asarray(fitted.coef_, dtype=np.float64)[0], _first(fitted))
         return network
-    raise InputError(
-        f"{kind} cannot be saved or exported: linear models, forests, extra trees and gradient boosting can be"
-    )
+    return ForeignNetwork(fitted)
 
 
 def _first(fitted: Any) -> float:
@@ -464,4 +488,4 @@ class LearnerBackbone(Backbone):
 
     def forward(self, batch: Tensor) -> Outputs:
         """The logit of every row."""
-        return Outputs(batch, batch, self.learner(batch))
+        return Outputs(batch, batch, self.learner(batch.flatten(1)))

@@ -22,18 +22,16 @@ from splitpu.learners.catalogue import (
     Boosting,
     Fitted,
     Forest,
-    Indices,
     Learner,
     Logistic,
-    Mask,
     Rows,
-    Vector,
     checked,
     fewer_rows,
     is_soft,
     is_sparse,
 )
 from splitpu.learners.crossfit import fold_numbers, out_of_fold, platt
+from splitpu.types import Floats, Indices, Mask
 
 SPLIT_ROWS = 20_000  # the temporary model needs no more to find out what is easy
 PENALTY_PATH = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -77,7 +75,7 @@ class SplitLearner:
         pupil = "" if self.student is None or self.student.name == self.base.name else f" to {self.student.name}"
         return f"split, {self.base.name}{pupil}"
 
-    def fit(self, rows: Rows, target: Any, *, sample_weight: Vector | None = None, seed: int = 0) -> Fitted:
+    def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> Fitted:
         if is_soft(target):
             raise InputError("a student makes its own soft labels: give a mask of the labelled rows")
         _, weight = checked(rows, target, sample_weight)
@@ -99,8 +97,8 @@ class SplitLearner:
 
 
 def honest_scores(
-    learner: Learner, rows: Rows, labelled: Mask, taught: tuple[Vector, Vector], *, seed: int, number: int = 3
-) -> Vector:
+    learner: Learner, rows: Rows, labelled: Mask, taught: tuple[Floats, Floats], *, seed: int, number: int = 3
+) -> Floats:
     """Scores of all rows by parts of a learner that never saw them: out of bag where it has that, else out of fold.
 
     `taught` are the targets and weights it learns; a row of weight 0 is scored all the same.
@@ -120,7 +118,7 @@ def honest_scores(
     return scores
 
 
-def posteriors(scores: Vector, labelled: Mask, prior: float | None = None) -> Vector:
+def posteriors(scores: Floats, labelled: Mask, prior: float | None = None) -> Floats:
     """P(positive | x) of every row from scores of "labelled"; labelled rows get 1.
 
     Elkan and Noto: a calibrated p = P(labelled | x) means odds of (1 - c) / c * p / (1 - p) that an unlabelled row is
@@ -140,11 +138,11 @@ def posteriors(scores: Vector, labelled: Mask, prior: float | None = None) -> Ve
     factor = (1 - c) / c
     if prior is not None:
         factor = _factor_for(odds[~labelled], prior)
-    found: Vector = np.where(labelled, 1.0, np.minimum(factor * odds, 1.0))
+    found: Floats = np.where(labelled, 1.0, np.minimum(factor * odds, 1.0))
     return found
 
 
-def split(rows: Rows, labelled: Mask, posterior: Vector, tau: float, *, seed: int = 0) -> Split:
+def split(rows: Rows, labelled: Mask, posterior: Floats, tau: float, *, seed: int = 0) -> Split:
     """Easy and hard unlabelled rows, by the first stage of a small model that agrees with the teacher enough."""
     unlabelled = np.flatnonzero(~labelled)
     decision = posterior > 0.5
@@ -164,7 +162,7 @@ def split(rows: Rows, labelled: Mask, posterior: Vector, tau: float, *, seed: in
     return Split(easy, share, stages)
 
 
-def _stages(rows: Rows, seen: Indices, decision: Mask, asked: Indices, *, seed: int) -> Iterator[tuple[int, Vector]]:
+def _stages(rows: Rows, seen: Indices, decision: Mask, asked: Indices, *, seed: int) -> Iterator[tuple[int, Floats]]:
     """The small model's logits of the asked rows after each of its stages."""
     if is_sparse(rows):
         # The logistic gives both classes the same weight: moved back, or rare positives would never agree.
@@ -180,7 +178,7 @@ def _stages(rows: Rows, seen: Indices, decision: Mask, asked: Indices, *, seed: 
         yield number, scores
 
 
-def _factor_for(odds: Vector, prior: float) -> float:
+def _factor_for(odds: Floats, prior: float) -> float:
     """The factor under which the capped odds have the prior as their mean (a bisection: the mean only grows)."""
     low, high = -60.0, 60.0
     for _ in range(80):

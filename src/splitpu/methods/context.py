@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from splitpu.config.parse import config_to_dict
 from splitpu.config.schema import Config, Criterion, SelectionConfig
 from splitpu.data.preprocessing import Preprocessing
-from splitpu.data.pudata import Indices, PUData, missing_prior
+from splitpu.data.pudata import PUData, missing_prior
 from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.stage import EpochRecord, Stage, StageOutcome, kind_of
@@ -24,7 +24,7 @@ from splitpu.evaluation.held_out import nnpu_value, pu_criterion, set_aside, var
 from splitpu.methods import thresholds
 from splitpu.networks.backbones import Backbone
 from splitpu.networks.build import NetworkRecipe, refuse_frozen
-from splitpu.types import Floats
+from splitpu.types import Floats, Indices
 from splitpu.utils.torch_state import derive_seed, seeded
 
 TERM = "held_out"  # the name of the figure among the terms of an epoch

@@ -173,6 +173,55 @@ _ALL = (
         needs_prior=False,
         needs_truth=True,
     ),
+    *(
+        Method(
+            name=name,
+            title=title,
+            summary=summary,
+            assumes="labelled positives drawn at random from all positives: then P against U ranks as the classes do",
+            citation=citation,
+            home="table_learners:train_learner",
+            sections=("threshold",),
+            needs_prior=False,
+        )
+        for name, title, summary, citation in (
+            (
+                "logistic",
+                "logistic",
+                "A table in a second: P against U by logistic regression, cut at the prior.",
+                "Elkan and Noto, Learning Classifiers from Only Positive and Unlabeled Data, KDD 2008",
+            ),
+            (
+                "forest",
+                "forest",
+                "A table whose columns act together: P against U by a balanced random forest, cut at the prior.",
+                "Breiman, Random Forests, Machine Learning 2001",
+            ),
+            (
+                "boosting",
+                "boosting",
+                "A large table: P against U by histogram gradient boosting, cut at the prior.",
+                "Friedman, Greedy Function Approximation: A Gradient Boosting Machine, Annals of Statistics 2001",
+            ),
+            (
+                "bagging",
+                "PU bagging",
+                "A table with few labels: many trees, each against another draw of the unlabelled rows.",
+                "Mordelet and Vert, A Bagging SVM to Learn from Positive and Unlabeled Examples, Pattern Recognition "
+                "Letters 2014",
+            ),
+        )
+    ),
+    Method(
+        name="elkan-noto",
+        title="Elkan-Noto",
+        summary="A table without a known prior: the probability of being labelled, divided by that of labelled rows.",
+        assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
+        citation="Elkan and Noto, Learning Classifiers from Only Positive and Unlabeled Data, KDD 2008",
+        home="table_learners:train_elkan_noto",
+        sections=("threshold",),
+        needs_prior=False,
+    ),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 

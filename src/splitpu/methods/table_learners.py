@@ -18,9 +18,10 @@ from splitpu.data.pudata import PUData
 from splitpu.learners.auto import Choice, choose
 from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork
 from splitpu.learners.split_learner import posteriors, split
-from splitpu.methods.context import Context, Student, Teacher
+from splitpu.methods.context import Context, OwnThreshold, Student, Teacher
 from splitpu.methods.split import MethodResult, Round, SplitResult
 from splitpu.types import Floats, Mask
+from splitpu.utils.arrays import sklearn_seed
 from splitpu.views import Views
 
 AUTO = "auto"
@@ -40,7 +41,7 @@ class Rows:
         preprocessing = Preprocessing.fit(data.features)
         raw = torch.from_numpy(np.ascontiguousarray(data.features[data.taught]))
         plain = Views(preprocessing, ViewsConfig(), torch.device("cpu")).plain(raw).numpy()
-        return cls(plain.astype(np.float64), data.labelled[data.taught], data.taught)
+        return cls(plain.reshape(len(plain), -1).astype(np.float64), data.labelled[data.taught], data.taught)
 
 
 class _Latest:
@@ -55,7 +56,16 @@ def choice_of(data: PUData, seed: int, candidates: Sequence[Any] | None = None) 
     key = (data.fingerprint(), seed, None if candidates is None else tuple(map(repr, candidates)))
     if _Latest.key != key or _Latest.found is None:
         rows = Rows.of(data)
-        found = rows, choose(rows.features, rows.labelled, seed=seed, candidates=candidates)
+        weight, groups = (None if one is None else one[data.taught] for one in (data.sample_weight, data.groups))
+        choice = choose(
+            rows.features,
+            rows.labelled,
+            seed=sklearn_seed(seed),
+            candidates=candidates,
+            sample_weight=weight,
+            groups=groups,
+        )
+        found = rows, choice
         _Latest.key, _Latest.found = key, found
     return _Latest.found
 
@@ -80,16 +90,31 @@ def train_learner(context: Context) -> Teacher:
     return _teacher(context, rows, choice.fitted.network(), choice.scores)
 
 
+def train_elkan_noto(context: Context) -> Teacher:
+    """The learners' probability of being labelled, divided by its mean over the labelled rows: no prior is needed."""
+    rows, choice = _chosen(context, None)
+    labelled = 1 / (1 + np.exp(-choice.scores[rows.labelled]))
+    half = float(np.clip(labelled.mean() / 2, 1e-6, 1 - 1e-6))  # where the quotient is one half
+    cut = float(np.log(half) - np.log1p(-half))
+    return _teacher(context, rows, choice.fitted.network(), choice.scores, own_threshold=lambda _: cut)
+
+
 def _chosen(context: Context, candidates: Sequence[Any] | None) -> tuple[Rows, Choice]:
     return choice_of(context.data, context.engine.seed, candidates if context.learner is None else [context.learner])
 
 
-def _teacher(context: Context, rows: Rows, learner: LearnerNetwork, out_of_fold: Floats) -> Teacher:
+def _teacher(
+    context: Context,
+    rows: Rows,
+    learner: LearnerNetwork,
+    out_of_fold: Floats,
+    own_threshold: OwnThreshold | None = None,
+) -> Teacher:
     """The learner with its logits: of rows that it was taught those that were found out of fold."""
     network = LearnerBackbone(learner).to(context.engine.hardware.device).eval()
     logits = context.logits_of(network).double()
     logits[context.rows(rows.numbers)] = torch.as_tensor(out_of_fold, dtype=torch.float64, device=logits.device)
-    return Teacher(network, context.threshold_for(logits), logits, key="")
+    return Teacher(network, context.threshold_for(logits, own_threshold), logits, key="")
 
 
 def _split(context: Context, rows: Rows, base: Teacher, choice: Choice) -> SplitResult:
@@ -97,7 +122,7 @@ def _split(context: Context, rows: Rows, base: Teacher, choice: Choice) -> Split
     data, tau = context.data, context.config.split.tau
     share = None if context.prior is None else _among_unlabelled(data, context.prior)
     posterior = posteriors(choice.base_scores, rows.labelled, share)
-    found = split(rows.features, rows.labelled, posterior, tau, seed=context.engine.seed)
+    found = split(rows.features, rows.labelled, posterior, tau, seed=sklearn_seed(context.engine.seed))
     unlabelled = ~rows.labelled
     easy = found.easy[unlabelled]
     return SplitResult(

@@ -174,6 +174,7 @@ def _by_order(data: PUData, seed: int) -> PriorEstimate:
     rows, choice = choice_of(data, checked_seed(seed))
     found = PUScores(rows.labelled, choice.scores, choice.scores, rows.numbers, OF_LEARNERS)
     _must_separate(found)
+    _must_overlap(found)
     told = prior_from_scores(choice.scores, rows.labelled, scenario=data.scenario)
     # Something has to be left to find, or there would be nothing to train: where all seem to be labelled, half a row.
     value = max(told.value, population_share(data, 0.51 / len(data.unlabelled)))

@@ -258,8 +258,8 @@ def _sentence(found: ScoredPrior, positives: int) -> str:
     low, high = found.interval
     if found.all_labelled:
         return (
-            f"practically every positive is labelled already: the {positives} labelled rows are {low:.2g} of all rows, "
-            f"and at most {high:.2g} are positive, so the unlabelled rows may be taken for negatives"
+            "practically every positive is labelled already, or the labelled ones are not typical of the positives: "
+            f"the {positives} labelled rows are {low:.2g} of all rows, and at most {high:.2g} look positive"
         )
     if found.at_most:
         return (

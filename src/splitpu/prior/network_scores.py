@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, softplus
 
 from splitpu.config.schema import Config, EngineConfig, OptimiserConfig
-from splitpu.data.pudata import Indices, PUData
+from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import joined
 from splitpu.engine.stage import AfterEpoch, Batch, EpochRecord, Observer, Pool, Stage
@@ -21,7 +21,7 @@ from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.prior.algorithms import bbe
 from splitpu.prior.scores import APART, CROSS_FITTINGS, CrossFitted, mean_scores, without_likely_positives
 from splitpu.training import Runtime, TrainSpec, open_context
-from splitpu.types import Floats, Rows
+from splitpu.types import Floats, Indices, Rows
 from splitpu.utils.arrays import sklearn_seed
 from splitpu.utils.torch_state import usual_torch
 from splitpu.views import Views

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from splitpu.data.pudata import Indices, PUData
+from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
 from splitpu.prior.algorithms import bbe
-from splitpu.types import Flags, Floats, Rows
+from splitpu.types import Flags, Floats, Indices, Rows
 from splitpu.utils.arrays import checked_seed, sklearn_seed
 
 if TYPE_CHECKING:

@@ -257,7 +257,7 @@ HOW_TO_READ = (
     "device named beside them, stages taken from the cache included; where several runs were made at once (shared), "
     "the time divided by their number. Where a row is the recipe itself, the others are compared with it seed by seed, "
     "as mean difference ± its standard error (none for two seeds). Every figure is read from the lines in results/ by "
-    "`splitpu reproduce --render`; what has no line yet says 'not run'."
+    "`splitpu reproduce render`; what has no line yet says 'not run'."
 )
 
 
@@ -374,7 +374,7 @@ def _over_the_recipe(experiment: Experiment, found: Sequence[Cell]) -> dict[str,
 
 
 def _not_run(experiment: Experiment, recipe: Recipe) -> Paragraph:
-    return Paragraph(f"Not run yet: `splitpu reproduce {experiment.name} --recipe {recipe.name}` runs it.")
+    return Paragraph(f"Not run yet: `splitpu reproduce run {experiment.name} --recipe {recipe.name}` runs it.")
 
 
 def _published(rows: Sequence[Row]) -> Grid:
@@ -478,7 +478,7 @@ def _sweep_drawing(experiment: Experiment, size: int, series: list[Series]) -> M
 
 MARKDOWN, PAGE = "RESULTS.md", "results.html"
 TITLE = "Results of splitpu"
-_GENERATED = "<!-- Written by `splitpu reproduce --render` from the lines in results/; changes here are lost. -->"
+_GENERATED = "<!-- Written by `splitpu reproduce render` from the lines in results/; changes here are lost. -->"
 
 
 def render(store: ResultStore, folder: Path, *, smoke: bool = False) -> tuple[Path, Path]:

@@ -89,8 +89,7 @@ class RunFolder:
         folder = cls.find_one(name)
         if folder.state == "unfinished":
             raise InputError(
-                f"{folder.path} holds an unfinished run; finish it with: splitpu fit --resume "
-                f"{in_a_command(folder.path)}"
+                f"{folder.path} holds an unfinished run; finish it with: splitpu resume {in_a_command(folder.path)}"
             )
         return folder
 
@@ -106,7 +105,8 @@ class RunFolder:
             raise InputError(f"{out} holds a finished run, which is never overwritten; choose another --out.")
         if folder.request_file.exists():
             raise InputError(
-                f"{out} holds an unfinished run; continue it with --resume {in_a_command(out)} or choose another --out."
+                f"{out} holds an unfinished run; choose another --out, or continue it with: splitpu resume "
+                f"{in_a_command(out)}"
             )
         check_free(out, "--out")
         check_place(out)
@@ -168,9 +168,7 @@ class RunFolder:
         try:
             stored: dict[str, Any] = json.loads(self.result.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            message = (
-                f"{self.path} holds no finished run; continue it with: splitpu fit --resume {in_a_command(self.path)}"
-            )
+            message = f"{self.path} holds no finished run; continue it with: splitpu resume {in_a_command(self.path)}"
             raise InputError(message) from None
         except (OSError, ValueError) as error:
             raise InputError(f"{self.result} cannot be read ({error}); copy the run folder again.") from error

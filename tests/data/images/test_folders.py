@@ -371,10 +371,10 @@ def test_a_resumed_run_reads_the_folders_again(tmp_path: Path, capsys: Capture) 
     words = ["fit", *small_folders(tmp_path), "--prior", 0.6, "--out", tmp_path / "run", "--quiet", *TINY]
     assert run_cli(capsys, *words, "--size", "8x6")[0] == 0
     (tmp_path / "run" / "result.json").unlink()
-    assert run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")[0] == 0
+    assert run_cli(capsys, "resume", tmp_path / "run", "--quiet")[0] == 0
     (tmp_path / "run" / "result.json").unlink()
     (tmp_path / "unl" / "image0003.png").unlink()
-    code, _, err = run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")
+    code, _, err = run_cli(capsys, "resume", tmp_path / "run", "--quiet")
     assert code == 2 and "changed since" in err
 
 
@@ -392,11 +392,14 @@ def test_a_resumed_run_reads_the_folders_again(tmp_path: Path, capsys: Capture) 
         (["--positives", "pos", "--unlabelled", "unl", "--size", "1"], "out of range"),
         (["--positives", "pos", "--unlabelled", "unl", "--label", "s"], "for tables"),
         (["--positives", "pos", "--unlabelled", "unl", "--labels", "none.csv"], r"none\.csv"),
-        (["digits", "--positives", "50", "--size", "8"], "for folders"),
-        (["digits", "--positives", "pos"], "digits is a named set, but --positives pos is not a number"),
+        (["digits", "--labelled", "50", "--size", "8"], "for folders"),
+        (
+            ["digits", "--positives", "pos"],
+            "digits is a named set, which --positives does not go with: say with --labelled 50",
+        ),
         (["rows.npz", "--positives", "pos"], "rows.npz is a file, and --positives names folders"),
         (["rows.npz", "--unlabelled", "unl"], "rows.npz is a file, and --unlabelled names folders"),
-        (["digits", "--positives", "1.5"], "1.5"),
+        (["digits", "--labelled", "1.5"], "1.5"),
     ],
 )
 def test_wrong_words(
@@ -425,10 +428,10 @@ def test_a_bar_that_is_broken_off_gives_the_cursor_back(capsys: Capture) -> None
 # ------------------------------------------------------------------------------------------------------ names and sizes
 
 
-@pytest.mark.parametrize("words", [["digits", "--positives", "5000"], ["--positives", "5000", "digits"]])
-def test_a_number_of_positives_is_still_understood(capsys: Capture, words: list[str]) -> None:
+@pytest.mark.parametrize("words", [["digits", "--positives", "50"], ["--positives", "50", "digits"]])
+def test_a_number_is_not_taken_for_a_folder(capsys: Capture, words: list[str]) -> None:
     code, _, err = run_cli(capsys, "fit", *words, "--quiet")
-    assert code == 2 and "positives=5000 is too many" in err
+    assert code == 2 and "--positives 50 names no folder or file" in err and "with --labelled 50." in err
 
 
 def test_a_folder_may_be_called_like_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

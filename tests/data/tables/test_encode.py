@@ -205,11 +205,11 @@ def test_what_is_no_feature_is_remembered(tmp_path: Path, capsys: Capture) -> No
     assert run_cli(capsys, *words, "--out", tmp_path / "run", *TINY)[0] == 0
     with (tmp_path / "run" / "scores.csv").open(encoding="utf-8") as file:
         assert [row["name"] for row in csv.DictReader(file)][:3] == ["0", "1", "2"]
-    assert run_cli(capsys, "fit", "--resume", tmp_path / "run", "--quiet")[0] == 0
+    assert run_cli(capsys, "resume", tmp_path / "run", "--quiet")[0] == 0
     assert run_cli(capsys, "evaluate", tmp_path / "run", table)[0] == 0
     code, _, err = run_cli(capsys, "evaluate", tmp_path / "run", table, "--ignore", "id")
     assert code == 2 and "--ignore is for training" in err
-    code, _, err = run_cli(capsys, "fit", "digits", "--positives", "50", "--names", "nr")
+    code, _, err = run_cli(capsys, "fit", "digits", "--labelled", "50", "--names", "nr")
     assert code == 2 and "--names is for .csv and .parquet tables" in err
 
 
@@ -310,9 +310,9 @@ def test_wrong_words(trained: Path, capsys: Capture) -> None:
     for words, saying in (
         ([table], "--label"),
         ([table, "--label", "t"], "no column 't'"),
-        ([table, "--label", "s", "--positives", 5], "--positives is for named sets"),
+        ([table, "--label", "s", "--labelled", 5], "--labelled is for named sets; in .*the column"),
         ([table, "--label", "s", "--size", 5], "for folders"),
-        (["digits", "--positives", 50, "--label", "s"], "tables"),
+        (["digits", "--labelled", 50, "--label", "s"], "tables"),
     ):
         code, _, err = run_cli(capsys, "fit", *words, "--prior", 0.5)
         assert code == 2 and saying in err and err.count("\n") == 1

@@ -120,17 +120,6 @@ def test_true_and_false_are_the_same_from_csv_and_parquet(tmp_path: Path) -> Non
         assert labelled.tolist() == [number < 3 for number in range(12)]
 
 
-def test_true_and_false_that_are_categories_of_an_earlier_model(tmp_path: Path) -> None:
-    column = {"name": "flag", "categories": ["False", "True"], "fill": 0.0, "flag_missing": False}
-    recipe = TableRecipe.from_dict({"columns": [column], "names": None})
-    write_parquet(tmp_path / "a.parquet", {"flag": [True, False, None]})
-    (tmp_path / "a.csv").write_text("flag\nTRUE\nFalse\n?\n")
-    for name in ("a.parquet", "a.csv"):
-        table = read_table(tmp_path / name)
-        assert recipe.encode(table).tolist() == [[0, 1], [1, 0], [0, 0]]
-        assert recipe.notes_on(table) == []
-
-
 def test_a_run_is_evaluated_as_its_columns_were_once_understood(tmp_path: Path, capsys: Capture) -> None:
     """Columns of a training table may be understood in another way by now, of which its run must not know."""
     table = write_table(tmp_path / "a.csv", "1", "0")

@@ -210,13 +210,14 @@ class FolderSource(Source):
         data, positives = words.data, list(words.positives or [])
         if not (positives or words.unlabelled or (data is not None and Path(data).is_dir())):
             return None
-        nothing_labelled = not positives and words.count is None and words.labels is None
+        nothing_labelled = not positives and words.labels is None
         if model is not None and data is not None and Path(data).is_dir() and nothing_labelled:
             raise InputError(
                 f"nothing says which images in {data} are positive: give --test POSITIVES NEGATIVES if it is known, "
                 "else --positives and --unlabelled."
             )
         words.refuse(TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
+        words.refuse_labelled("what lies in --positives")
         _refuse_data_beside_folders(words)
         unlabelled, test = words.unlabelled_side, list(words.test or [])
         for folder in [*positives, *unlabelled, *test]:
@@ -348,8 +349,10 @@ def _refuse_data_beside_folders(words: SourceWords) -> None:
         return
     option = "--positives" if words.positives else "--unlabelled"
     if data in NAMED_SETS:
-        said = " ".join(words.positives or words.unlabelled or [])
-        raise InputError(f"{data} is a named set, but {option} {said} is not a number: give one, as --positives 50.")
+        raise InputError(
+            f"{data} is a named set, which {option} does not go with: say with --labelled 50, for example, how many of "
+            "its positives are labelled."
+        )
     if Path(data).is_file():
         raise InputError(
             f"{data} is a file, and {option} names folders, which do not go together: give either the file alone, or "

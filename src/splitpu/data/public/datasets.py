@@ -222,15 +222,13 @@ class NamedSource(Source):
 
     @classmethod
     def parse(cls, words: SourceWords, model: RowForm | None) -> "NamedSource | None":
-        """A name as DATA, and a number as --positives."""
+        """A name as DATA, and how many of its positives are labelled."""
         if words.data not in NAMED_SETS or words.positives or words.unlabelled:
             return None
         words.refuse_all_but_data()
-        if words.count is None:
-            raise InputError(
-                f"{words.data} is fully labelled; say how many of its positives to label with --positives 50."
-            )
-        return cls(name=words.data, positives=words.count, draw_seed=words.seed, scenario=words.scenario)
+        if words.labelled is None:
+            raise InputError(f"{words.data} is fully labelled; say how many positives to label, as with --labelled 50.")
+        return cls(name=words.data, positives=words.labelled, draw_seed=words.seed, scenario=words.scenario)
 
     @classmethod
     def advice(cls, word: str) -> str:

@@ -304,8 +304,7 @@ class TableSource(Source):
         if data is None or not ends_in(data, *SUFFIXES):
             return None
         words.refuse(FOLDER_OPTIONS, "for folders of images or patients.")
-        if words.count is not None:
-            raise InputError(f"--positives is for named sets and folders; in {data} name the column with --label.")
+        words.refuse_labelled(f"in {data} the column that --label names")
         if not Path(data).exists():
             raise InputError(f"{data} does not exist: check the path.")
         if words.label is None:

@@ -1,0 +1,93 @@
+"""The choice is made out of fold, and what is shipped is what was judged."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from sklearn.metrics import roc_auc_score
+from sklearn.naive_bayes import GaussianNB
+
+from splitpu.errors import InputError
+from splitpu.learners import auto
+from splitpu.learners.auto import choose
+from splitpu.learners.catalogue import Bagging, Boosting, Kernel, Logistic
+
+
+def rings(rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positives in the middle: no straight border tells them apart."""
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(rows, 2))
+    truth = (table**2).sum(1) < 1
+    return table, truth, truth & (rng.random(rows) < 0.5)
+
+
+FEW = [Logistic(), Kernel(landmarks=60), Bagging(trees=30), Boosting()]
+
+
+def test_the_best_out_of_fold_is_shipped() -> None:
+    rows, _, labelled = rings()
+    choice = choose(rows, labelled, candidates=FEW)
+    assert "logistic" not in choice.name
+    assert choice.table()[0]["auc"] >= choice.table()[-1]["auc"]
+    assert choice.auc.low < choice.auc.value < choice.auc.high
+    fresh, truth, _ = rings(seed=1)
+    scores = choice.fitted.scores(fresh)
+    assert roc_auc_score(truth, scores) > 0.9
+    with torch.inference_mode():
+        np.testing.assert_allclose(choice.fitted.network()(torch.from_numpy(fresh)), scores, atol=1e-5)
+    # Calibrated: the mean probability of "labelled" out of fold is the share of labelled rows.
+    assert (1 / (1 + np.exp(-choice.scores))).mean() == pytest.approx(labelled.mean(), abs=0.03)
+
+
+def test_labels_that_mean_nothing_are_seen_through() -> None:
+    rng = np.random.default_rng(0)
+    choice = choose(rng.normal(size=(200, 3)), rng.random(200) < 0.3, candidates=FEW)
+    assert choice.auc.value < 0.68
+
+
+def test_a_student_is_taken_only_if_it_beats_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, _, labelled = rings(200)
+    monkeypatch.setattr(auto, "suited", lambda *_: [Kernel(landmarks=40)])
+    choice = choose(rows, labelled)
+    student = next(one for one in choice.candidates if one.against_base is not None)
+    assert student.name == "split, kernel" and not np.isnan(student.auc.value)
+    if student.chosen:
+        assert student.against_base.value > student.against_base.error
+    monkeypatch.setattr(auto, "STEEP", 1e9)
+    assert choose(rows, labelled).name == "kernel"
+
+
+def test_many_rows_are_chosen_on_a_part_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "CHOOSE_ROWS", 150)
+    rows, _, labelled = rings(400)
+    choice = choose(rows, labelled, candidates=FEW[1:3])
+    assert choice.rows_for_choice == 150 and choice.scores.shape == (400,)
+    assert roc_auc_score(labelled, choice.scores) > 0.7
+
+
+def test_groups_weights_and_sparse_rows() -> None:
+    rows, _, labelled = rings(200)
+    groups = np.arange(200) % 40
+    choice = choose(rows, labelled, candidates=["kernel", Bagging(trees=20)], groups=groups, sample_weight=np.ones(200))
+    assert choice.scores.shape == (200,)
+    words = sparse.csr_matrix(np.maximum(rows, 0))
+    assert {row["learner"] for row in choose(words, labelled).table()} >= {"logistic", "naive bayes"}
+    assert choose(rows, labelled, candidates=[GaussianNB()]).name == "GaussianNB"
+
+
+def test_groups_that_leak_are_not_believed() -> None:
+    """Every patient has a mark of their own: rows of one patient tell each other's labels, unless kept together."""
+    rng = np.random.default_rng(1)
+    groups = np.repeat(np.arange(40), 8)
+    labelled = np.repeat(rng.random(40) < 0.4, 8)
+    rows = np.repeat(rng.normal(size=(40, 3)), 8, axis=0) + 0.01 * rng.normal(size=(320, 3))
+    assert choose(rows, labelled, candidates=[Bagging(trees=30)]).auc.value > 0.95
+    assert choose(rows, labelled, candidates=[Bagging(trees=30)], groups=groups).auc.value < 0.75
+
+
+def test_what_cannot_be_chosen_is_said() -> None:
+    rows, _, labelled = rings(60)
+    with pytest.raises(InputError, match="one per row"):
+        choose(rows, labelled[:-1])
+    with pytest.raises(InputError, match="two labelled"):
+        choose(rows, np.arange(60) == 0)

@@ -1,0 +1,152 @@
+"""Every learner ranks positives above others, dense, sparse and with soft labels."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.metrics import roc_auc_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import LinearSVC
+
+from splitpu.errors import InputError
+from splitpu.learners.catalogue import (
+    LEARNERS,
+    Bagging,
+    Boosting,
+    Forest,
+    Given,
+    Kernel,
+    Logistic,
+    NaiveBayes,
+    fewer_rows,
+    guarded,
+    learner,
+)
+from splitpu.learners.crossfit import auc_of
+
+QUICK = [
+    Logistic(),
+    Kernel(landmarks=60),
+    Bagging(trees=30),
+    Forest(trees=30),
+    Boosting(stages=30),
+    Given(GaussianNB()),
+]
+
+
+def a_table(rows: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, truth (40 % positive), and labels for a third of the positives."""
+    rng = np.random.default_rng(seed)
+    truth = np.arange(rows) < 0.4 * rows
+    table = rng.normal(size=(rows, 4)) * [1, 100, 1, 1] + np.outer(truth, [2.0, 150.0, 0, 0])
+    return table, truth, truth & (rng.random(rows) < 0.33)
+
+
+@pytest.mark.parametrize("one", QUICK, ids=lambda one: one.name)
+def test_learners_rank_hidden_positives_high(one: Any) -> None:
+    rows, _, labelled = a_table()
+    fitted = one.fit(rows, labelled, seed=1)
+    fresh, truth, _ = a_table(seed=1)
+    assert roc_auc_score(truth, fitted.scores(fresh)) > 0.88
+    np.testing.assert_array_equal(one.fit(rows, labelled, seed=1).scores(fresh), fitted.scores(fresh))
+
+
+@pytest.mark.parametrize("one", QUICK, ids=lambda one: one.name)
+def test_soft_labels_and_weights_are_learnt(one: Any) -> None:
+    rows, truth, _ = a_table()
+    soft = np.where(truth, 0.8, 0.1)
+    weight = np.where(np.arange(len(rows)) % 2 == 0, 1.0, 0.0)
+    fitted = one.fit(rows[weight > 0], soft[weight > 0], sample_weight=np.ones(200), seed=1)
+    fresh, truth, _ = a_table(seed=1)
+    assert roc_auc_score(truth, fitted.scores(fresh)) > 0.9
+
+
+@pytest.mark.parametrize("one", [*QUICK[:5]], ids=lambda one: one.name)
+def test_missing_values_need_no_care(one: Any) -> None:
+    rows, _, labelled = a_table()
+    rows[::5, 0] = np.nan
+    rows[:, 3] = np.nan
+    scores = one.fit(rows, labelled).scores(rows)
+    assert np.isfinite(scores).all()
+
+
+def test_a_missing_value_can_speak_for_itself() -> None:
+    rng = np.random.default_rng(0)
+    labelled = np.arange(200) < 60
+    rows = rng.normal(size=(200, 2))
+    rows[labelled, 1] = np.nan
+    assert roc_auc_score(labelled, Logistic().fit(rows, labelled).scores(rows)) == 1
+
+
+def test_sparse_rows_stay_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dense(*_: Any, **__: Any) -> None:
+        raise AssertionError("made dense")
+
+    for kind in (sparse.csr_matrix, sparse.csr_array):
+        monkeypatch.setattr(kind, "toarray", dense)
+        monkeypatch.setattr(kind, "todense", dense)
+    rows = sparse.random(300, 5000, 0.001, format="csr", random_state=0) + sparse.csr_matrix(
+        (np.full(100, 5.0), (np.arange(100), np.arange(100) % 3)), shape=(300, 5000)
+    )
+    labelled = np.arange(300) < 50
+    for one in (Logistic(), NaiveBayes(), Bagging(trees=20)):
+        scores = one.fit(rows, labelled).scores(rows)
+        assert auc_of(scores, np.arange(300) < 100).value > 0.85
+    soft = np.where(labelled, 1.0, 0.2)
+    assert Logistic().fit(rows, soft).scores(rows).shape == (300,)
+
+
+def test_out_of_bag_scores_are_honest() -> None:
+    """Labels that mean nothing: the fit knows them by heart, the out-of-bag scores do not."""
+    rng = np.random.default_rng(0)
+    rows, labelled = rng.normal(size=(300, 4)), rng.random(300) < 0.3
+    fitted = Bagging(trees=80).fit(rows, labelled)
+    assert fitted.out_of_bag is not None
+    assert roc_auc_score(labelled, fitted.scores(rows)) > 0.95
+    assert abs(roc_auc_score(labelled, fitted.out_of_bag) - 0.5) < 0.12
+
+
+def test_boosting_tells_its_stages() -> None:
+    rows, _, labelled = a_table()
+    fitted = Boosting(stages=20).fit(rows, labelled)
+    stages = fitted.at_stages(rows, (5, 20, 99))
+    np.testing.assert_array_equal(stages[20], fitted.scores(rows))
+    np.testing.assert_array_equal(stages[20], stages[99])
+    np.testing.assert_allclose(fitted.model.decision_function(rows), stages[20], atol=1e-9)
+    assert not np.array_equal(stages[5], stages[20])
+
+
+def test_a_classifier_of_the_users_is_cloned() -> None:
+    rows, _, labelled = a_table()
+    mine = KNeighborsClassifier(5)
+    assert roc_auc_score(labelled, learner(mine).fit(rows, labelled).scores(rows)) > 0.7
+    assert not hasattr(mine, "classes_")
+    assert learner(LinearSVC()).fit(rows, labelled).scores(rows).shape == (400,)
+    with pytest.raises(InputError, match="sample_weight"):
+        learner(mine).fit(rows, np.where(labelled, 1.0, 0.3))
+
+
+def test_large_tables_are_cut_down_but_keep_their_positives() -> None:
+    target = np.arange(1000) < 40
+    rows, soft, weight = guarded(np.arange(1000.0)[:, None], target, None, seed=0, most=200)
+    assert rows.shape == (200, 1) and soft.sum() == 40 and len(weight) == 200
+    kept = fewer_rows(np.arange(1000) < 900, 200, seed=0)
+    assert len(kept) == 200 and (kept < 900).sum() == 100
+
+
+def test_what_cannot_be_learnt_is_said() -> None:
+    rows, _, labelled = a_table()
+    for wrong in ("nothing", 3, object()):
+        with pytest.raises(InputError):
+            learner(wrong)
+    with pytest.raises(InputError, match="sparse"):
+        Boosting().fit(sparse.csr_matrix(rows), labelled)
+    with pytest.raises(InputError, match="negative"):
+        NaiveBayes().fit(sparse.csr_matrix(rows - 1), labelled)
+    with pytest.raises(InputError, match="one per row"):
+        Logistic().fit(rows, labelled[:-1])
+    with pytest.raises(InputError, match="missing"):
+        Logistic().fit(rows, np.zeros(400, dtype=bool))
+    assert {learner(name).name for name in LEARNERS} == set(LEARNERS)
