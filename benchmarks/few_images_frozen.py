@@ -35,7 +35,7 @@ LABELLED = 40
 # Side that pictures are enlarged to; a volume of 64 pixels has no more to show, and takes a quarter of the time.
 SIDES = {"busi": 224, "breastmnist": 112, "adrenal": 112}
 WEAK = {"busi": 3, "breastmnist": 3, "adrenal": 1}
-EVERY_SLICE = 2  # of the 32 of a volume
+EVERY_SLICE = 4  # of the 32 of a volume
 NNPU = {"rate": 1e-2, "epochs": 100, "decay": 1e-2}  # the best of three that were tried, by test labels: in its favour
 Result = dict[str, Any]
 Scored = tuple[np.ndarray, np.ndarray, Result]  # training rows, test rows, remarks
