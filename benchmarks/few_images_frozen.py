@@ -23,12 +23,12 @@ import torch
 from machine import machine
 from sklearn.metrics import roc_auc_score
 
-from splitpu.data import medical
-from splitpu.data.embeddings import ViewPlan, embed
-from splitpu.data.npz import read_arrays
+from splitpu.data.array_files import read_arrays
+from splitpu.data.public import medical
 from splitpu.losses import nnpu_risk
 from splitpu.methods.frozen_features import FrozenSettings, averaged_views, fit_frozen, frozen_scores
 from splitpu.methods.thresholds import matched_threshold
+from splitpu.networks.embeddings import ViewPlan, embed
 from splitpu.networks.encoders import Encoder, encoder
 
 LABELLED = 40

@@ -28,10 +28,8 @@ from sklearn.metrics import roc_auc_score
 
 from splitpu.errors import InputError
 from splitpu.methods.thresholds import matched_threshold
+from splitpu.types import Floats, Mask, Rows, Vectors
 
-Floats = npt.NDArray[np.float64]
-Vectors = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
 Taken = Literal["base", "student"]
 
 _BASE: Taken = "base"
@@ -262,7 +260,7 @@ def _unit(rows: Floats) -> Floats:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _TINY), np.float64)
 
 
-def _parts(labelled: Mask, folds: int, seed: int) -> npt.NDArray[np.int64]:
+def _parts(labelled: Mask, folds: int, seed: int) -> Rows:
     """The fold of each row, with the same share of P in each; no more folds than there are labelled rows."""
     draw = np.random.default_rng(seed)
     folds = min(folds, int(labelled.sum()))

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -29,9 +28,8 @@ from torch.nn import functional
 from splitpu.errors import InputError
 from splitpu.networks.efficientnet_lite import MEAN, SIZES, STD, EfficientNetLite
 from splitpu.networks.pretrained import read_pretrained
+from splitpu.types import Bytes, Vectors
 
-Bytes = npt.NDArray[np.uint8]
-Vectors = npt.NDArray[np.float32]
 Channels = tuple[float, float, float]
 
 KINDS = "efficientnet-lite0, -lite1 or -lite2, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER"

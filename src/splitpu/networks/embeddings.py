@@ -22,21 +22,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from splitpu.config.schema import ViewsConfig
-from splitpu.data.cache import cache_errors_in_words, cache_folder
-from splitpu.data.preprocess import Preprocessing
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.public.download import cache_errors_in_words, cache_folder
 from splitpu.errors import InputError
-from splitpu.files import replacing
 from splitpu.networks.encoders import Encoder
+from splitpu.types import Bytes, Vectors
+from splitpu.utils.files import replacing
 from splitpu.views import Views
-
-Bytes = npt.NDArray[np.uint8]
-Vectors = npt.NDArray[np.float32]
-Watch = Callable[[int], None]  # is told how many pictures are done
 
 FORMAT = 1  # raise it whenever embeddings of the same picture change
 STORE = "embeddings"
@@ -88,7 +84,7 @@ def embed(
     *,
     folder: str | Path | None = None,
     processes: int = 1,
-    watch: Watch | None = None,
+    watch: Callable[[int], None] | None = None,
 ) -> Vectors:
     """Embeddings (n, views, width) of images (n, H, W, C) or volumes (n, S, H, W, C) of bytes, from the cache if there.
 
