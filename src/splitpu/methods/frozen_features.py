@@ -14,20 +14,33 @@ others (benchmarks/few_images_frozen.py):
    on rows that neither has seen.
 
 Everything is chosen by the AUC of P against U out of fold, which orders models as the true AUC does and needs neither
-negatives nor the prior. The prior decides the threshold alone.
+negatives nor the prior. The prior decides the threshold alone, and can itself be told from the same scores.
+
+`run_frozen` is Split-PU of that kind: what it says of its own rows is said out of fold. `FrozenNetwork` is the model,
+encoder and head together, so that everything that asks a network can ask it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
 
+from splitpu.config.schema import ViewsConfig
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
+from splitpu.learners.crossfit import platt
+from splitpu.methods.context import Context, Student, Teacher
+from splitpu.methods.split import MethodResult, Round
 from splitpu.methods.thresholds import matched_threshold
+from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk
+from splitpu.networks.encoders import Encoder, encoder, rebuilt
 from splitpu.types import Floats, Mask, Rows, Vectors
 
 Taken = Literal["base", "student"]
@@ -37,6 +50,8 @@ _STUDENT: Taken = "student"
 
 _TINY = 1e-6  # what varies less than that is taken not to vary
 FEWEST_LABELLED = 2
+MOST_IN_GRAPH = 5_000  # rows: a graph of more takes gigabytes, and so many labels hardly need neighbours
+ENCODER = "encoder"  # the part of a model's tensors that base and student share
 
 
 @dataclass(frozen=True)
@@ -102,14 +117,21 @@ class FrozenFit:
     student_scores: Floats | None
     base_head: FrozenHead
     student_head: FrozenHead | None
+    base_out_of_fold: Floats  # standardised, as those of the student
+    student_out_of_fold: Floats
 
 
 def fit_frozen(
-    views: npt.ArrayLike, labelled: npt.ArrayLike, prior: float, seed: int, settings: FrozenSettings | None = None
+    views: npt.ArrayLike,
+    labelled: npt.ArrayLike,
+    prior: float | None,
+    seed: int,
+    settings: FrozenSettings | None = None,
 ) -> FrozenFit:
     """Fit base and student on embeddings (n, views, d) or (n, d), and take the student if it is the better one.
 
-    `prior` is the share of positives among all rows; the threshold lets as many pass. `seed` draws the folds.
+    `prior` is the share of positives among all rows; the threshold lets as many pass (without it there is none: NaN).
+    `seed` draws the folds.
 
     >>> draw = np.random.default_rng(0)
     >>> truth = np.arange(200) < 80
@@ -120,15 +142,18 @@ def fit_frozen(
     """
     settings = settings or FrozenSettings()
     rows, mask = averaged_views(views), np.asarray(labelled, dtype=np.bool_)
+    if len(rows) > MOST_IN_GRAPH:
+        settings = replace(settings, student=False)
     _check(rows, mask, prior, settings)
     base, student = _both_heads(rows, mask, settings)
     base_scores = frozen_scores(base, rows)
-    base_auc, student_auc = out_of_fold_aucs(rows, mask, seed, settings)
+    apart = out_of_fold_scores(rows, mask, seed, settings)
+    base_auc, student_auc = _auc(mask, apart[0]), _auc(mask, apart[1]) if settings.student else float("nan")
     student_scores = None if student is None else _student_on_training(student, base_scores)
     head, scores, taken = base, base_scores, _BASE
     if student is not None and student_scores is not None and student_auc > base_auc:
         head, scores, taken = student, student_scores, _STUDENT
-    threshold = matched_threshold(torch.from_numpy(scores), prior)
+    threshold = float("nan") if prior is None else matched_threshold(torch.from_numpy(scores), prior)
     return FrozenFit(
         scores=scores,
         threshold=threshold,
@@ -140,6 +165,8 @@ def fit_frozen(
         student_scores=student_scores,
         base_head=base,
         student_head=student,
+        base_out_of_fold=apart[0],
+        student_out_of_fold=apart[1],
     )
 
 
@@ -166,8 +193,8 @@ def averaged_views(views: npt.ArrayLike) -> Floats:
     return rows if rows.ndim == 2 else rows.mean(axis=1)
 
 
-def out_of_fold_aucs(rows: Floats, labelled: Mask, seed: int, settings: FrozenSettings) -> tuple[float, float]:
-    """AUC of P against U of base and student on rows that took no part in their fit; NaN for no student."""
+def out_of_fold_scores(rows: Floats, labelled: Mask, seed: int, settings: FrozenSettings) -> tuple[Floats, Floats]:
+    """Scores of base and student of rows that took no part in their fit; noughts for no student."""
     part = _parts(labelled, settings.folds, seed)
     base, student = np.zeros(len(rows)), np.zeros(len(rows))
     for number in range(part.max() + 1):
@@ -177,18 +204,25 @@ def out_of_fold_aucs(rows: Floats, labelled: Mask, seed: int, settings: FrozenSe
         base[out] = (frozen_scores(base_head, rows[out]) - base_head.base_mean) / base_head.base_std
         if student_head is not None:
             student[out] = frozen_scores(student_head, rows[out])
-    student_auc = float(roc_auc_score(labelled, student)) if settings.student else float("nan")
-    return float(roc_auc_score(labelled, base)), student_auc
+    return base, student
+
+
+def _auc(labelled: Mask, scores: Floats) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(labelled, scores))
 
 
 def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats, float]:
     """Weight and bias of least squares of P (+1) against U (-1), each side with half of the weight.
 
-    Solved among the rows, which are fewer than the features.
+    Solved among the rows where they are fewer than the features, else among the features: the same solution.
     """
     count, width = rows.shape
     share = labelled.mean()
     weight = np.where(labelled, 0.5 / share, 0.5 / (1 - share))
+    if count > 2 * width:
+        return _among_features(rows, np.where(labelled, weight, -weight), weight, penalty * width)
     system = np.ones((count + 1, count + 1))
     system[:count, :count] = rows @ rows.T / width
     system[np.arange(count), np.arange(count)] += penalty / weight
@@ -196,6 +230,18 @@ def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats,
     target = np.append(np.where(labelled, 1.0, -1.0), 0.0)
     solved = np.linalg.solve(system, target)
     return rows.T @ solved[:count] / width, float(solved[count])
+
+
+def _among_features(rows: Floats, weighed_target: Floats, weight: Floats, penalty: float) -> tuple[Floats, float]:
+    width = rows.shape[1]
+    system = np.empty((width + 1, width + 1))
+    weighed = rows * weight[:, None]
+    system[:width, :width] = weighed.T @ rows
+    system[np.arange(width), np.arange(width)] += penalty
+    system[:width, width] = system[width, :width] = weighed.sum(axis=0)
+    system[width, width] = weight.sum()
+    solved = np.linalg.solve(system, np.append(rows.T @ weighed_target, weighed_target.sum()))
+    return solved[:width], float(solved[width])
 
 
 def spread_labels(near: Floats, labelled: Mask, neighbours: int, reach: float) -> Floats:
@@ -270,15 +316,172 @@ def _parts(labelled: Mask, folds: int, seed: int) -> Rows:
     return part
 
 
-def _check(rows: Floats, labelled: Mask, prior: float, settings: FrozenSettings) -> None:
+def _check(rows: Floats, labelled: Mask, prior: float | None, settings: FrozenSettings) -> None:
     if labelled.shape != (len(rows),):
         raise InputError(f"labelled has the shape {labelled.shape} for {len(rows)} rows: give one entry per row.")
     known = int(labelled.sum())
     if known < FEWEST_LABELLED or len(rows) - known < FEWEST_LABELLED:
         raise InputError(f"{known} of {len(rows)} rows are labelled: two of them and two others are the least.")
-    if not 0 < prior < 1:
+    if prior is not None and not 0 < prior < 1:
         raise InputError(f"prior={prior} is not a share between 0 and 1.")
     if not np.isfinite(rows).all():
         raise InputError("the embeddings hold numbers that are not finite: compute them anew.")
     if settings.folds < 2 or settings.neighbours < 1 or settings.penalty <= 0 or not 0 <= settings.reach < 1:
         raise InputError("settings need folds >= 2, neighbours >= 1, penalty > 0 and 0 <= reach < 1.")
+
+
+class FrozenNetwork(Backbone):
+    """Encoder and head as one network: plain views of pictures in, the logit of their views' mean embedding out.
+
+    Views are made inside, from the bytes that a plain view stands for, exactly as for the embeddings it was fitted on.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        plan: ViewPlan,
+        head: FrozenHead,
+        line: tuple[float, float],
+        preprocessing: Preprocessing,
+    ) -> None:
+        """`line`: slope and offset that make the head's scores logits."""
+        super().__init__()
+        self.add_module(ENCODER, encoder.module)
+        self._encoder, self._plan, self._volumes = encoder, plan, preprocessing.kind == "volumes"
+        self._mean = torch.tensor(preprocessing.mean, dtype=torch.float64)
+        self._std = torch.tensor(preprocessing.std, dtype=torch.float64)
+        self.head = nn.Module()
+        for name, tensor in head.tensors().items():
+            self.head.register_buffer(name, tensor)
+        self.head.register_buffer("line", torch.tensor(line, dtype=torch.float64))
+        self.feature_dim = encoder.width
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the mean embedding, twice, and the logit of every picture."""
+        found = embed_chunk(list(self._bytes(batch)), self._encoder, self._plan)
+        features = averaged_views(found)
+        head = {name: tensor.cpu() for name, tensor in self.head.named_buffers()}
+        slope, offset = head.pop("line").tolist()
+        logit = slope * frozen_scores(FrozenHead.from_tensors(head), features) + offset
+        vectors = torch.from_numpy(features).float().to(batch.device)
+        return Outputs(vectors, vectors, torch.from_numpy(logit).to(batch.device))
+
+    def spec(self) -> dict[str, Any]:
+        """What `rebuilt` needs beside the tensors, as JSON."""
+        return {"encoder": self._encoder.spec(), "views": asdict(self._plan)}
+
+    @classmethod
+    def rebuilt(cls, spec: Any, preprocessing: Preprocessing, tensors: Mapping[str, Tensor]) -> "FrozenNetwork":
+        """The network of a saved model, from what `spec` said and its tensors."""
+        parts: dict[str, dict[str, Tensor]] = {ENCODER: {}, "head": {}}
+        for name, tensor in tensors.items():
+            part, _, inner = name.partition(".")
+            parts[part][inner] = tensor
+        slope, offset = parts["head"].pop("line").tolist()
+        views = dict(spec["views"])
+        plan = ViewPlan(**{**views, "how": ViewsConfig(**views["how"])})
+        head = FrozenHead.from_tensors(parts["head"])
+        return cls(rebuilt(spec["encoder"], parts[ENCODER]), plan, head, (slope, offset), preprocessing)
+
+    def _bytes(self, batch: Tensor) -> npt.NDArray[np.uint8]:
+        """The pictures that plain views were made of; slices that are not there are empty again."""
+        values = batch.detach().cpu().double().movedim(-3, -1)
+        there: Tensor | float = 1.0
+        if self._volumes:
+            values, there = values[..., :-1], values[..., -1:]
+        return np.asarray(((values * self._std + self._mean) * 255 * there).round().clamp(0, 255).byte().numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenChoice:
+    """Base and student on the embeddings of some data, and what they say of the rows that may be taught."""
+
+    encoder: Encoder
+    plan: ViewPlan
+    features: Floats  # (taught rows, d)
+    labelled: Mask
+    numbers: Rows  # which rows of the data they are
+    fit: FrozenFit
+
+    @property
+    def out_of_fold(self) -> Floats:
+        """Scores of the model that was taken, of rows that it had not seen."""
+        return self.fit.student_out_of_fold if self.fit.taken == _STUDENT else self.fit.base_out_of_fold
+
+
+class _Latest:
+    """The last choice that was made: the prior is estimated from the very scores that the model is chosen by."""
+
+    key: tuple[Any, ...] = ()
+    found: FrozenChoice | None = None
+
+
+def frozen_choice(data: PUData, name: str, seed: int, watch: Callable[[int], None] | None = None) -> FrozenChoice:
+    """Base and student on the embeddings of the data, which are computed or read; the same question is answered once.
+
+    `watch` is told how many pictures are embedded.
+    """
+    key = (data.fingerprint(), name, seed)
+    found = _Latest.found  # held here: other threads may ask other questions meanwhile
+    if _Latest.key != key or found is None:
+        shape = data.features.shape[1:]
+        if data.kind == "vectors" or shape[-1] not in (1, 3):
+            raise InputError(f"rows of shape {shape} are no pictures for {name}: give images with one channel or three")
+        asked, plan = _encoder(name), ViewPlan()
+        preprocessing = Preprocessing.fit(data.features)
+        pictures = (_picture(row, preprocessing) for row in data.features)
+        features = averaged_views(embed(pictures, asked, plan, watch=watch))[data.taught]
+        labelled = data.labelled[data.taught]
+        fit = fit_frozen(features, labelled, None, seed)
+        found = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
+        _Latest.key, _Latest.found = key, found
+    return found
+
+
+def run_frozen(context: Context) -> MethodResult:
+    """Split-PU on frozen features: a base, the rows that are hard for it, and the student, taken if it ranks better."""
+    from splitpu.methods.table_learners import Rows as TaughtRows
+    from splitpu.methods.table_learners import split_rows
+
+    found = frozen_choice(context.data, context.recipe.name, context.engine.seed)
+    fit = found.fit
+    head = fit.base_head
+    base = _teacher(context, found, head, fit.base_out_of_fold, (1 / head.base_std, -head.base_mean / head.base_std))
+    rounds = []
+    if context.config.rounds and fit.student_head is not None:
+        rows = TaughtRows(found.features, found.labelled, found.numbers)
+        split = split_rows(context, rows, fit.base_out_of_fold)
+        student = _teacher(context, found, fit.student_head, fit.student_out_of_fold, (1.0, 0.0))
+        rounds = [Round(1, base, split, Student(**vars(student), sound=fit.taken == _STUDENT))]
+    aucs = {_BASE: fit.base_auc, _STUDENT: fit.student_auc} if rounds else {_BASE: fit.base_auc}
+    table = [{"learner": name, "auc": auc, "chosen": name == fit.taken} for name, auc in aucs.items()]
+    return MethodResult(base, tuple(rounds), tuple(context.engine.history), learners=table)
+
+
+def _teacher(
+    context: Context, found: FrozenChoice, head: FrozenHead, out_of_fold: Floats, standard: tuple[float, float]
+) -> Teacher:
+    """The head with its logits, out of fold; `standard` is what makes its scores those of the folds."""
+    slope, offset = platt(out_of_fold, found.labelled)
+    line = slope * standard[0], slope * standard[1] + offset
+    network = FrozenNetwork(found.encoder, found.plan, head, line, context.preprocessing).eval()
+    device = context.engine.hardware.device
+    logits = torch.zeros(len(context.data), dtype=torch.float64, device=device)
+    if len(found.numbers) < len(context.data):  # rows set aside, which no head has seen
+        logits = context.logits_of(network).double()
+    told = torch.as_tensor(slope * out_of_fold + offset, dtype=torch.float64, device=device)
+    logits[context.rows(found.numbers)] = told
+    return Teacher(network.to(device), context.threshold_for(logits), logits, key="")
+
+
+@lru_cache(maxsize=1)
+def _encoder(name: str) -> Encoder:
+    return encoder(name)
+
+
+def _picture(row: npt.NDArray[Any], preprocessing: Preprocessing) -> npt.NDArray[np.uint8]:
+    """A row as bytes, as `FrozenNetwork` will see it."""
+    if row.dtype == np.uint8:
+        return np.asarray(row)
+    unit = (row.astype(np.float64) - preprocessing.offset) * preprocessing.scale
+    return np.asarray((unit * 255).round().clip(0, 255).astype(np.uint8))

