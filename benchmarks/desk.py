@@ -1,13 +1,13 @@
-"""At the user's desk: `auto` on tables, texts and rare positives, beside pulearn, pu-toolbox and naive learners.
+"""At the user's desk: our default on tables, texts and rare positives, beside pulearn, pu-toolbox and naive learners.
 
-    python benchmarks/desk.py --cache CACHE --out desk.jsonl [--draws 3] [--sets magic,churn] [--methods ours,naive]
+    python benchmarks/desk.py --cache CACHE --out desk.jsonl [--draws 3] [--sets "magic;churn"] [--methods "naive"]
 
 What to put into CACHE is said in desk_sets.py. pulearn and pu-toolbox are taken if they can be imported (for example
 from a folder of their own on PYTHONPATH). Every run is one JSON line (set, draw, method, figures on 30 % test rows, CPU
 seconds, machine, commit); a line that is there already is not made again. The markdown table at the end has the means.
 
-Everybody gets defaults and no true prior: those who want one are given the same estimate as ours. Peers get what they
-can digest: missing values replaced by medians, columns standardised, texts dense. The naive learners are cut at the
+Everybody gets defaults and no true prior: those who want one are given the same estimate as ours. All get missing
+values replaced by medians and standardised columns, peers also dense texts. The naive learners are cut at the
 same prior as ours. "all labels" is `auto` with four candidates and the true labels of all training rows.
 """
 
@@ -26,56 +26,36 @@ from desk_sets import SETS, DeskSet, Draw, draw
 from machine import machine
 
 Answer = tuple[np.ndarray, np.ndarray]  # scores and decisions of the test rows
-OURS, BASE, ALL = "splitpu auto", "splitpu base", "all labels"
-
-
-def estimated_prior(scores: np.ndarray, labelled: np.ndarray) -> float:
-    """The share of positives among the unlabelled rows from out-of-fold scores: the one place to put a better one."""
-    from splitpu.prior.algorithms import bbe
-
-    return float(np.clip(bbe(scores[labelled], scores[~labelled]), 1 / len(labelled), 0.98))
-
-
-def threshold(scores: np.ndarray, labelled: np.ndarray, prior: float) -> float:
-    """The cut with the highest F1 that P and U let one estimate: 2 * pi * recall / (pi + share called).
-
-    Recall is read off the out-of-fold scores of P, the share called off those of all rows; only a cut that calls at
-    least half of the prior and at most three times as many is looked at, beyond that the estimate is mostly noise.
-    """
-    share = (labelled.sum() + prior * (~labelled).sum()) / len(labelled)
-    cuts = np.unique(np.quantile(scores, 1 - np.clip(share * np.geomspace(0.5, 3, 60), 0, 1)))
-    recall = 1 - np.searchsorted(np.sort(scores[labelled]), cuts) / labelled.sum()
-    called = 1 - np.searchsorted(np.sort(scores), cuts) / len(scores)
-    return float(cuts[np.argmax(2 * share * recall / (share + called))])
+OURS, BASE, ALL = "splitpu", "splitpu base", "all labels"
 
 
 class Ours:
-    """One choice for a draw, shared by the lines that need it."""
+    """The classifier as it is shipped, fitted once for a draw and shared by the lines that need it."""
 
-    def __init__(self, given: Draw, seed: int) -> None:
-        from splitpu.learners.auto import choose
+    def __init__(self, given: Draw, seed: int, plain: "Plain") -> None:
+        from splitpu import SplitPUClassifier
 
         started = time.process_time()
-        self.choice = choose(given.rows, given.labelled, seed=seed)
-        self.prior = estimated_prior(self.choice.scores, given.labelled)
+        sparse = hasattr(given.rows, "toarray")
+        rows, self.test_rows = (given.rows, given.test_rows) if sparse else (plain.rows, plain.test_rows)
+        self.model = SplitPUClassifier(random_state=seed).fit(rows, plain.labels)
         self.seconds = time.process_time() - started
-        self.given, self.seed = given, seed
+        labelled, total = int(given.labelled.sum()), len(given.labelled)
+        self.share = float(self.model.prior_)
+        self.prior = min(
+            max((self.share * total - labelled) / (total - labelled), 1 / total), 0.98
+        )  # among the unlabelled
 
     def answer(self) -> Answer:
-        scores = self.choice.fitted.scores(self.given.test_rows)
-        return scores, scores >= threshold(self.choice.scores, self.given.labelled, self.prior)
+        return _answer(self.model, self.test_rows)
 
     def base(self) -> Answer:
-        base, given = self.choice.base, self.given
-        fitted = base.fitted or base.learner.fit(given.rows, given.labelled, seed=self.seed)
-        scores = fitted.scores(given.test_rows)
-        if len(base.scores) != len(given.labelled):
-            return scores, top(scores, self.share())
-        return scores, scores >= threshold(base.scores, given.labelled, self.prior)
+        return _answer(self.model.base_, self.test_rows)
 
-    def share(self) -> float:
-        """The estimated share of positives among all rows."""
-        return float((self.given.labelled.sum() + self.prior * (~self.given.labelled).sum()) / len(self.given.labelled))
+
+def _answer(model: Any, rows: Any) -> Answer:
+    scores = np.asarray(model.decision_function(rows), dtype=float).ravel()
+    return scores, scores > 0
 
 
 def top(scores: np.ndarray, share: float) -> np.ndarray:
@@ -85,10 +65,11 @@ def top(scores: np.ndarray, share: float) -> np.ndarray:
 def answers(given: Draw, seed: int) -> tuple[dict[str, Callable[[], Answer]], Callable[[], Ours]]:
     """Every method by name, each run when it is called, and our choice, made when it is first asked for."""
     kept: dict[str, Ours] = {}
+    plain = Plain(given)
 
     def ours() -> Ours:
         if not kept:
-            kept["ours"] = Ours(given, seed)
+            kept["ours"] = Ours(given, seed, plain)
         return kept["ours"]
 
     def all_labels() -> Answer:
@@ -101,19 +82,17 @@ def answers(given: Draw, seed: int) -> tuple[dict[str, Callable[[], Answer]], Ca
         )
         choice = choose(given.rows, given.truth, seed=seed, candidates=few)
         scores = choice.fitted.scores(given.test_rows)
-        return scores, scores >= threshold(choice.scores, given.truth, 1 / len(given.truth))
+        return scores, top(scores, float(given.truth.mean()))
 
     found: dict[str, Callable[[], Answer]] = {
         OURS: lambda: ours().answer(),
         BASE: lambda: ours().base(),
         ALL: all_labels,
     }
-    plain = Plain(given)
     for name, make in naive(seed).items():
-        found[f"naive {name}"] = lambda make=make: plain.naive(make(), ours().share())
+        found[f"naive {name}"] = lambda make=make: plain.naive(make(), ours().share)
     for name, make in peers(plain.labels, seed, lambda: ours().prior).items():
         found[name] = lambda make=make: plain.peer(make())
-    found["splitpu default"] = lambda: present_default(plain, seed)
     return found, ours
 
 
@@ -204,14 +183,6 @@ def peers(labels: np.ndarray, seed: int, prior: Callable[[], float]) -> dict[str
     return found
 
 
-def present_default(plain: Plain, seed: int) -> Answer:
-    from splitpu import SplitPUClassifier
-
-    model = SplitPUClassifier(random_state=seed).fit(plain.rows, plain.labels)
-    scores = np.asarray(model.decision_function(plain.test_rows), dtype=float).ravel()
-    return scores, np.asarray(model.predict(plain.test_rows)) == 1
-
-
 def figures(answer: Answer, truth: np.ndarray) -> dict[str, float]:
     from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
@@ -243,9 +214,7 @@ def lines(chosen: DeskSet, cache: Path, seed: int, wanted: Callable[[str], bool]
         line["seconds"] = time.process_time() - started
         if name == OURS:
             line["seconds"] = max(line["seconds"], ours().seconds)
-            choice = ours().choice
-            line |= {"chosen": choice.name, "prior": ours().prior, "oof_auc": choice.auc.value}
-            line |= {"oof_low": choice.auc.low, "oof_high": choice.auc.high, "candidates": choice.table()}
+            line |= {"prior": ours().share, "prior_interval": ours().model.prior_interval_}
         yield line
 
 
@@ -285,9 +254,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--sets", default="", help="names, with commas; all without")
-    parser.add_argument("--methods", default="", help="beginnings of names, with commas; all without")
-    parser.add_argument("--with-mlp", action="store_true", help="the present default of splitpu too (slow)")
+    parser.add_argument("--first-draw", type=int, default=0)
+    parser.add_argument("--sets", default="", help="names, with semicolons; all without")
+    parser.add_argument("--methods", default="", help="beginnings of names, with semicolons; all without")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     there = set()
@@ -296,16 +265,15 @@ def main() -> None:
             line = json.loads(text)
             there.add((line["set"], line["draw"], line["method"]))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    begun = tuple(name.strip() for name in given.methods.split(",")) if given.methods else ("",)
+    begun = tuple(name.strip() for name in given.methods.split(";")) if given.methods else ("",)
     names = [name.strip() for name in given.sets.split(";")] if given.sets else []
-    for seed in range(given.draws):
+    for seed in range(given.first_draw, given.first_draw + given.draws):
         for chosen in SETS:
             if names and chosen.name not in names:
                 continue
 
             def wanted(name: str, chosen: DeskSet = chosen, seed: int = seed) -> bool:
-                asked = name.startswith(begun) and (given.with_mlp or name != "splitpu default")
-                return asked and (chosen.name, seed, name) not in there
+                return name.startswith(begun) and (chosen.name, seed, name) not in there
 
             for line in lines(chosen, given.cache, seed, wanted):
                 with given.out.open("a", encoding="utf-8") as file:

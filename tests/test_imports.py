@@ -2,13 +2,17 @@
 
 import ast
 import importlib
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
+import typing
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,7 +105,54 @@ def test_type_checkers_are_told_of_the_same_names_from_the_same_places() -> None
         alias.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     assert told == splitpu._HOMES
-    assert sorted([*told, "__version__"]) == sorted(splitpu.__all__)
+    assert sorted([*told, "__version__"]) == splitpu.__all__
+
+
+def test_what_public_signatures_mention_is_public() -> None:
+    ours = {name: value for name in splitpu.__all__ if callable(value := getattr(splitpu, name))}
+    lacking = {f"{word} of {name}" for name, value in ours.items() for word in mentioned_by(value) - ours.keys()}
+    assert lacking == set()
+    assert {"Config", "PUData", "Runtime", "TrainSpec", "Training"} <= mentioned_by(splitpu.train) | mentioned_by(
+        splitpu.TrainSpec
+    )
+
+
+def mentioned_by(value: Any) -> set[str]:
+    """Classes of the package in the annotations of a function, or of a class's fields, methods and properties."""
+    parts = [value]
+    if inspect.isclass(value):
+        inside = [inspect.getattr_static(value, name) for name in dir(value) if not name.startswith("_")]
+        inside.append(inspect.getattr_static(value, "__init__"))
+        parts += [getattr(one, "fget", None) or getattr(one, "__func__", one) for one in inside]
+    found = set[str]()
+    for part in parts:
+        if getattr(part, "__module__", "").startswith("splitpu."):
+            for name, annotation in inspect.get_annotations(part).items():
+                found |= set() if name.startswith("_") else classes_in(annotation)
+    return found
+
+
+def classes_in(annotation: Any) -> set[str]:
+    """Those of the package, by name; one in quotes may be known to type checkers only."""
+    if isinstance(annotation, str):
+        words = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
+        return words & our_classes()
+    if inspect.isclass(annotation) and annotation.__module__.startswith("splitpu."):
+        return {annotation.__name__}
+    parts = typing.get_args(annotation)
+    return set().union(*(classes_in(one) for part in parts for one in (part if isinstance(part, list) else [part])))
+
+
+@cache
+def our_classes() -> frozenset[str]:
+    files = Path(splitpu.__file__).parent.rglob("*.py")
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    return frozenset(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+
+
+def test_methods_can_be_added_by_users() -> None:
+    code = "import sys; from splitpu import Method, register; print('torch' in sys.modules)"
+    assert run_python("-c", code).strip() == "False"
 
 
 def test_version_is_that_of_the_package():

@@ -8,143 +8,159 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from splitpu.config.presets import preset
-    from splitpu.config.schema import Config
-    from splitpu.data.public.datasets import load_named
-    from splitpu.data.public.named_set import NamedSet, make_pu
-    from splitpu.data.pudata import HeldOut, PUData
-    from splitpu.engine.stage import Observer
-    from splitpu.errors import InputError, ModelFileError, SplitPUError, SplitPUWarning
+if TYPE_CHECKING:  # the same names once more; `as` says that they are public
+    # ruff: noqa: I001
+    from splitpu.config.presets import DataProfile as DataProfile, preset as preset
+    from splitpu.config.schema import (
+        BaseConfig as BaseConfig,
+        Config as Config,
+        DANConfig as DANConfig,
+        DistPUConfig as DistPUConfig,
+        EngineConfig as EngineConfig,
+        OptimiserConfig as OptimiserConfig,
+        P3MixConfig as P3MixConfig,
+        PUUPLConfig as PUUPLConfig,
+        PUbNConfig as PUbNConfig,
+        SelectionConfig as SelectionConfig,
+        SelfPUConfig as SelfPUConfig,
+        SplitConfig as SplitConfig,
+        StudentConfig as StudentConfig,
+        VPUConfig as VPUConfig,
+        ViewsConfig as ViewsConfig,
+        WarmupConfig as WarmupConfig,
+    )
+    from splitpu.data.preprocessing import Preprocessing as Preprocessing
+    from splitpu.data.public.datasets import load_named as load_named
+    from splitpu.data.public.named_set import NamedSet as NamedSet, make_pu as make_pu
+    from splitpu.data.pudata import HeldOut as HeldOut, PUData as PUData
+    from splitpu.engine.checkpoint import CheckpointStore as CheckpointStore, StageState as StageState
+    from splitpu.engine.distributed import World as World
+    from splitpu.engine.hardware import Hardware as Hardware
+    from splitpu.engine.loop import Engine as Engine
+    from splitpu.engine.parallel_runs import SharedRows as SharedRows
+    from splitpu.engine.rows import RowStore as RowStore
+    from splitpu.engine.stage import (
+        Batch as Batch,
+        EpochRecord as EpochRecord,
+        Observer as Observer,
+        Pool as Pool,
+        Stage as Stage,
+        StageOutcome as StageOutcome,
+        Task as Task,
+    )
+    from splitpu.errors import (
+        InputError as InputError,
+        ModelFileError as ModelFileError,
+        SplitPUError as SplitPUError,
+        SplitPUWarning as SplitPUWarning,
+    )
+    from splitpu.estimators.base import PerRow as PerRow
     from splitpu.estimators.classifiers import (
-        DANClassifier,
-        DistPUClassifier,
-        ElkanNotoClassifier,
-        NaivePUClassifier,
-        NNPUClassifier,
-        P3MixClassifier,
-        PUBaggingClassifier,
-        PUbNClassifier,
-        PUBoostingClassifier,
-        PUForestClassifier,
-        PULogisticClassifier,
-        PUUPLClassifier,
-        SelfPUClassifier,
-        SplitPUClassifier,
-        UPUClassifier,
-        VPUClassifier,
+        DANClassifier as DANClassifier,
+        DistPUClassifier as DistPUClassifier,
+        ElkanNotoClassifier as ElkanNotoClassifier,
+        NNPUClassifier as NNPUClassifier,
+        NaivePUClassifier as NaivePUClassifier,
+        P3MixClassifier as P3MixClassifier,
+        PUBaggingClassifier as PUBaggingClassifier,
+        PUBoostingClassifier as PUBoostingClassifier,
+        PUForestClassifier as PUForestClassifier,
+        PULogisticClassifier as PULogisticClassifier,
+        PUUPLClassifier as PUUPLClassifier,
+        PUbNClassifier as PUbNClassifier,
+        SelfPUClassifier as SelfPUClassifier,
+        SplitPUClassifier as SplitPUClassifier,
+        UPUClassifier as UPUClassifier,
+        VPUClassifier as VPUClassifier,
     )
-    from splitpu.evaluation.metrics import PUEvaluation, evaluate_pu
+    from splitpu.evaluation.calibration import PUCalibrator as PUCalibrator
+    from splitpu.evaluation.metrics import (
+        PUEvaluation as PUEvaluation,
+        PUFigure as PUFigure,
+        evaluate_pu as evaluate_pu,
+    )
     from splitpu.evaluation.scikit_learn import (
-        PUStratifiedGroupKFold,
-        PUStratifiedKFold,
-        make_pu_scorer,
-        pu_train_test_split,
+        PUScorer as PUScorer,
+        PUStratifiedGroupKFold as PUStratifiedGroupKFold,
+        PUStratifiedKFold as PUStratifiedKFold,
+        make_pu_scorer as make_pu_scorer,
+        pu_train_test_split as pu_train_test_split,
     )
-    from splitpu.model import Model
-    from splitpu.networks.backbones import Backbone
-    from splitpu.networks.custom import as_backbone
-    from splitpu.prior.estimate import PriorEstimate, estimate_prior
-    from splitpu.runs.grid import train_side_by_side
-    from splitpu.training import Runtime, Training, TrainSpec, train
+    from splitpu.methods.context import (
+        Context as Context,
+        KeptWeights as KeptWeights,
+        RowsAside as RowsAside,
+        Student as Student,
+        Teacher as Teacher,
+        WarmStart as WarmStart,
+    )
+    from splitpu.methods.registry import Method as Method, register as register
+    from splitpu.methods.split import MethodResult as MethodResult, Round as Round, SplitResult as SplitResult
+    from splitpu.model import Model as Model, Predictor as Predictor, ScoringNetwork as ScoringNetwork
+    from splitpu.networks.backbones import Backbone as Backbone
+    from splitpu.networks.build import NetworkRecipe as NetworkRecipe
+    from splitpu.networks.custom import as_backbone as as_backbone
+    from splitpu.networks.pretrained import PretrainedWeights as PretrainedWeights
+    from splitpu.prior.estimate import (
+        EstimatorRow as EstimatorRow,
+        PriorEstimate as PriorEstimate,
+        estimate_prior as estimate_prior,
+    )
+    from splitpu.prior.scores import PUScores as PUScores
+    from splitpu.runs.grid import train_side_by_side as train_side_by_side
+    from splitpu.training import Runtime as Runtime, TrainSpec as TrainSpec, Training as Training, train as train
+    from splitpu.views import Views as Views
 
     __version__: str
 
-# Where each name lives. It is imported when first asked for, so that `import splitpu` itself costs nothing.
-_HOMES = {
-    "Backbone": "splitpu.networks.backbones",
-    "Config": "splitpu.config.schema",
-    "DANClassifier": "splitpu.estimators.classifiers",
-    "DistPUClassifier": "splitpu.estimators.classifiers",
-    "ElkanNotoClassifier": "splitpu.estimators.classifiers",
-    "HeldOut": "splitpu.data.pudata",
-    "InputError": "splitpu.errors",
-    "Model": "splitpu.model",
-    "ModelFileError": "splitpu.errors",
-    "NNPUClassifier": "splitpu.estimators.classifiers",
-    "NaivePUClassifier": "splitpu.estimators.classifiers",
-    "NamedSet": "splitpu.data.public.named_set",
-    "Observer": "splitpu.engine.stage",
-    "P3MixClassifier": "splitpu.estimators.classifiers",
-    "PUBaggingClassifier": "splitpu.estimators.classifiers",
-    "PUBoostingClassifier": "splitpu.estimators.classifiers",
-    "PUData": "splitpu.data.pudata",
-    "PUEvaluation": "splitpu.evaluation.metrics",
-    "PUForestClassifier": "splitpu.estimators.classifiers",
-    "PULogisticClassifier": "splitpu.estimators.classifiers",
-    "PUStratifiedGroupKFold": "splitpu.evaluation.scikit_learn",
-    "PUStratifiedKFold": "splitpu.evaluation.scikit_learn",
-    "PUUPLClassifier": "splitpu.estimators.classifiers",
-    "PUbNClassifier": "splitpu.estimators.classifiers",
-    "PriorEstimate": "splitpu.prior.estimate",
-    "Runtime": "splitpu.training",
-    "SelfPUClassifier": "splitpu.estimators.classifiers",
-    "SplitPUClassifier": "splitpu.estimators.classifiers",
-    "SplitPUError": "splitpu.errors",
-    "SplitPUWarning": "splitpu.errors",
-    "TrainSpec": "splitpu.training",
-    "Training": "splitpu.training",
-    "UPUClassifier": "splitpu.estimators.classifiers",
-    "VPUClassifier": "splitpu.estimators.classifiers",
-    "as_backbone": "splitpu.networks.custom",
-    "estimate_prior": "splitpu.prior.estimate",
-    "evaluate_pu": "splitpu.evaluation.metrics",
-    "load_named": "splitpu.data.public.datasets",
-    "make_pu": "splitpu.data.public.named_set",
-    "make_pu_scorer": "splitpu.evaluation.scikit_learn",
-    "preset": "splitpu.config.presets",
-    "pu_train_test_split": "splitpu.evaluation.scikit_learn",
-    "train": "splitpu.training",
-    "train_side_by_side": "splitpu.runs.grid",
+# Everything that is public, by the module it lives in: what users call, and what the signatures of that mention. It is
+# imported when first asked for, so that `import splitpu` itself costs nothing.
+_PUBLIC = {
+    "splitpu.config.presets": "DataProfile preset",
+    "splitpu.config.schema": (
+        "BaseConfig Config DANConfig DistPUConfig EngineConfig OptimiserConfig P3MixConfig PUUPLConfig PUbNConfig "
+        "SelectionConfig SelfPUConfig SplitConfig StudentConfig VPUConfig ViewsConfig WarmupConfig"
+    ),
+    "splitpu.data.preprocessing": "Preprocessing",
+    "splitpu.data.public.datasets": "load_named",
+    "splitpu.data.public.named_set": "NamedSet make_pu",
+    "splitpu.data.pudata": "HeldOut PUData",
+    "splitpu.engine.checkpoint": "CheckpointStore StageState",
+    "splitpu.engine.distributed": "World",
+    "splitpu.engine.hardware": "Hardware",
+    "splitpu.engine.loop": "Engine",
+    "splitpu.engine.parallel_runs": "SharedRows",
+    "splitpu.engine.rows": "RowStore",
+    "splitpu.engine.stage": "Batch EpochRecord Observer Pool Stage StageOutcome Task",
+    "splitpu.errors": "InputError ModelFileError SplitPUError SplitPUWarning",
+    "splitpu.estimators.base": "PerRow",
+    "splitpu.estimators.classifiers": (
+        "DANClassifier DistPUClassifier ElkanNotoClassifier NNPUClassifier NaivePUClassifier P3MixClassifier "
+        "PUBaggingClassifier PUBoostingClassifier PUForestClassifier PULogisticClassifier PUUPLClassifier "
+        "PUbNClassifier SelfPUClassifier SplitPUClassifier UPUClassifier VPUClassifier"
+    ),
+    "splitpu.evaluation.calibration": "PUCalibrator",
+    "splitpu.evaluation.metrics": "PUEvaluation PUFigure evaluate_pu",
+    "splitpu.evaluation.scikit_learn": (
+        "PUScorer PUStratifiedGroupKFold PUStratifiedKFold make_pu_scorer pu_train_test_split"
+    ),
+    "splitpu.methods.context": "Context KeptWeights RowsAside Student Teacher WarmStart",
+    "splitpu.methods.registry": "Method register",
+    "splitpu.methods.split": "MethodResult Round SplitResult",
+    "splitpu.model": "Model Predictor ScoringNetwork",
+    "splitpu.networks.backbones": "Backbone",
+    "splitpu.networks.build": "NetworkRecipe",
+    "splitpu.networks.custom": "as_backbone",
+    "splitpu.networks.pretrained": "PretrainedWeights",
+    "splitpu.prior.estimate": "EstimatorRow PriorEstimate estimate_prior",
+    "splitpu.prior.scores": "PUScores",
+    "splitpu.runs.grid": "train_side_by_side",
+    "splitpu.training": "Runtime TrainSpec Training train",
+    "splitpu.views": "Views",
 }
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
 
-__all__ = [
-    "Backbone",
-    "Config",
-    "DANClassifier",
-    "DistPUClassifier",
-    "ElkanNotoClassifier",
-    "HeldOut",
-    "InputError",
-    "Model",
-    "ModelFileError",
-    "NNPUClassifier",
-    "NaivePUClassifier",
-    "NamedSet",
-    "Observer",
-    "P3MixClassifier",
-    "PUBaggingClassifier",
-    "PUBoostingClassifier",
-    "PUData",
-    "PUEvaluation",
-    "PUForestClassifier",
-    "PULogisticClassifier",
-    "PUStratifiedGroupKFold",
-    "PUStratifiedKFold",
-    "PUUPLClassifier",
-    "PUbNClassifier",
-    "PriorEstimate",
-    "Runtime",
-    "SelfPUClassifier",
-    "SplitPUClassifier",
-    "SplitPUError",
-    "SplitPUWarning",
-    "TrainSpec",
-    "Training",
-    "UPUClassifier",
-    "VPUClassifier",
-    "__version__",
-    "as_backbone",
-    "estimate_prior",
-    "evaluate_pu",
-    "load_named",
-    "make_pu",
-    "make_pu_scorer",
-    "preset",
-    "pu_train_test_split",
-    "train",
-    "train_side_by_side",
-]
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

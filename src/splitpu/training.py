@@ -62,6 +62,14 @@ class Training:
     warm_start: WarmStart | None = None  # what the networks started from, for trainings that can start from the same
     aside: RowsAside | None = None  # the rows that were not trained on
 
+    @property
+    def out_of_fold(self) -> Floats | None:
+        """Of learners for tables, two numbers for every training row, found by learners that had not seen it: the final
+        model's decision, and the naive one's, which is the base's logit of being labelled. None of networks."""
+        if self.model.network_name != LEARNER:
+            return None
+        return np.stack([row_decisions(self, self.result.final), self.result.base.logits.double().cpu().numpy()])
+
     def decisions(self, teacher: Teacher, logits: Floats) -> Floats:
         """What one of the run's models says of rows with these logits; only the final one may be calibrated."""
         decision: Floats = logits - teacher.threshold
@@ -115,7 +123,9 @@ class TrainSpec:
 
     def _check_weights(self, data: PUData) -> None:
         """Networks draw their batches at random from all rows: neither weights nor groups would have any effect."""
-        if (data.sample_weight is None and data.groups is None) or self.learner is not None or self._learns_tables:
+        if (data.sample_weight is None and data.groups is None) or self.learner is not None:
+            return
+        if learns_tables(self.config):
             return
         given = "sample_weight" if data.sample_weight is not None else "groups"
         raise InputError(f"{given} is for learners, and {self.config.method} trains networks here: leave it out")
@@ -131,13 +141,6 @@ class TrainSpec:
                 f"{self.backbone} is used with frozen features, which {wrong} cannot be: leave that out, or choose a "
                 "network that is trained"
             )
-
-    @property
-    def _learns_tables(self) -> bool:
-        config = self.config
-        return find_method(config.method).home.startswith("table_learners") or (
-            config.method == "split-pu" and config.learner != "network"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,6 +254,13 @@ def calibrated_on(
     )
 
 
+def learns_tables(config: Config) -> bool:
+    """Whether the configured method makes its models of learners for tables rather than of networks."""
+    return find_method(config.method).home.startswith("table_learners") or (
+        config.method == "split-pu" and config.learner != "network"
+    )
+
+
 def check_config(config: object) -> None:
     """Refuse what classifiers take for settings and nothing else does: a dict, a path, nothing at all."""
     if not isinstance(config, Config):
@@ -283,6 +293,11 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
 def check_method(config: Config, data: PUData) -> None:
     """The part of it that can be told before the prior, whose estimation may take minutes."""
     method = find_method(config.method)
+    if data.is_sparse and not learns_tables(config):
+        raise InputError(
+            f"X is sparse, and {method.title} trains networks here, which take no sparse rows: choose learners "
+            "(split-pu with learner=auto, logistic, bagging, forest or elkan-noto), or give X.toarray()"
+        )
     names = {method.name} | ({config.base.method} - {"risk"} if method.name == "split-pu" else set())
     asking = [one.name for one in map(find_method, names) if one.needs_truth]
     if asking and data.truth is None:
@@ -306,13 +321,18 @@ def _check_selection(config: Config) -> None:
             f"selection.calibration={selection.calibration} needs rows that were not trained on: set "
             "selection.held_out, for example to 0.2"
         )
-    if selection.held_out and "selection" not in sections_in_use(config):
-        calibrated = selection.calibration != "none"  # then the rows may be held out for it alone, unasked
+    calibrated = selection.calibration != "none"
+    for_judging = selection.criterion == "none" and not calibrated  # rows can be kept from any method for that
+    if selection.held_out and not for_judging and "selection" not in _read_without_rows_aside(config):
         from_them = f", by which probabilities are calibrated ({selection.calibration})" if calibrated else ""
         raise InputError(
             f"method '{config.method}' does not use held-out rows{from_them}: leave out "
             f"{'calibration' if calibrated else 'selection.held_out'}, or choose split-pu, nnpu, upu, vpu or naive"
         )
+
+
+def _read_without_rows_aside(config: Config) -> tuple[str, ...]:
+    return sections_in_use(replace(config, selection=replace(config.selection, held_out=0.0)))
 
 
 def with_calibration(config: Config, method: str | None) -> Config:
@@ -418,6 +438,12 @@ def models_of(training: Training) -> list[tuple[str, Teacher]]:
     config = training.model.config
     if config.method != "split-pu":
         return [(find_method(config.method).title, training.result.base)]
+    if training.result.learners is not None:  # what is not shipped is in the table of learners, and not a model
+        base, shipped = training.result.learner_names
+        taken: list[tuple[str, Teacher]] = [
+            (f"shipped: {shipped}", found.student) for found in training.result.rounds if found.taken
+        ]
+        return [(f"base: {base}", training.result.base), *taken]
     students: list[tuple[str, Teacher]] = [
         (f"round {r.number} student{'' if r.taken else ', not taken'}", r.student) for r in training.result.rounds
     ]

@@ -65,6 +65,7 @@ class Views:
         With `kernels`, views that there is a kernel for are made by it on a GPU, from the same draws.
         """
         self._config, self._kernels = config, kernels
+        self.keeps_rows = preprocessing.sparse  # whether plain rows are the raw ones
         self._is_image = preprocessing.kind != "vectors"
         self._is_volume = preprocessing.kind == "volumes"
         self._slices = preprocessing.shape[0] if self._is_volume else 1  # images that share their draws

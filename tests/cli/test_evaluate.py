@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import TINY, must_do, run_cli, tiny_arrays
+from cli_tools import TINY, must_do, run_cli, tiny_arrays, write_npz
 from image_tools import small_folders, write_pictures
 from PIL import Image
 
@@ -101,6 +101,25 @@ def test_positives_and_negatives_are_not_mixed_up(place: Path, capsys: Capture) 
     assert one == pytest.approx(1 - other) and one > 0.9
 
 
+def test_swapped_truth_is_noticed(place: Path, tmp_path: Path, capsys: Capture) -> None:
+    for first, second, noticed in (("tp.npy", "tn.npy", False), ("tn.npy", "tp.npy", True)):
+        _, _, err = run_cli(capsys, "evaluate", place / "arrays-run", "--test", place / first, place / second)
+        assert ("are the labels swapped? --test takes the positives first" in err) == noticed
+    swapped = write_npz(tmp_path / "swapped.npz", y_test=1 - tiny_arrays()["y_test"])
+    words = ["fit", swapped, "--prior", 0.5, "--rounds", 0, "--json", "--quiet", "--out", tmp_path / "run", *TINY]
+    _, out, err = run_cli(capsys, *words)
+    assert "are the labels swapped?" in err and any("swapped" in one for one in json.loads(out)["warnings"])
+
+
+def test_how_a_table_is_read_is_said(place: Path, capsys: Capture) -> None:
+    """Its label column may be the truth, which nothing in it tells."""
+    _, _, err = run_cli(capsys, "evaluate", place / "table-run", place / "test.csv")
+    assert "test.csv is read as labelled and unlabelled rows: by its column 'state', 20 are labelled positive" in err
+    assert "give the table as --test" in err
+    _, _, err = run_cli(capsys, "evaluate", place / "table-run", "--test", place / "test.csv")
+    assert "is read as" not in err
+
+
 def test_test_images_of_another_size_are_brought_into_the_form_of_the_model(
     place: Path, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -177,11 +196,16 @@ def test_estimates_from_labelled_and_unlabelled_rows(place: Path, capsys: Captur
     sides = ["--positives", place / "test-pos", "--unlabelled", place / "test-neg"]
     images = evaluated(capsys, place / "images-run", *sides)
     arrays = evaluated(capsys, place / "arrays-run", "--positives", place / "tp.npy", "--unlabelled", place / "u.npy")
-    table = evaluated(capsys, place / "table-run", place / "t.csv")  # the label column is that of the run
-    assert (images["rows"], arrays["rows"], table["rows"]) == (16, 86, 80)
-    assert all("truth" in found["note"] for found in (images, arrays, table))
-    assert ["trained on" in found["note"] for found in (images, arrays, table)] == [False, False, True]
-    assert "trained on" in evaluated(capsys, place / "arrays-run")["note"]
+    assert (images["rows"], arrays["rows"]) == (16, 86)
+    assert all("truth" in found["note"] for found in (images, arrays))
+    assert list(arrays["figures"])[:5] == ["roc_auc", "accuracy", "f1", "precision", "recall"]
+    assert arrays["figures"]["accuracy"]["always_negative"] == 0.5 and arrays["figures"]["accuracy"]["naive"] is None
+
+
+def test_rows_that_a_network_was_trained_on_give_no_figures(place: Path, capsys: Capture) -> None:
+    for words in (["table-run", "t.csv"], ["table-run"], ["arrays-run"], ["images-run"]):
+        said = refused(capsys, "evaluate", *(place / word for word in words))
+        assert "trained on all labelled rows" in said and "--set selection.held_out=0.2" in said
 
 
 def test_prior_from_folders_arrays_and_tables(place: Path, tmp_path: Path, capsys: Capture) -> None:

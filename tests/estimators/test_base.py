@@ -51,7 +51,7 @@ def single_training_set_checks():
         yield pytest.param(quick(prior=prior), check, id=f"{name}-{check.keywords}")
 
 
-@pytest.mark.parametrize(("estimator", "check"), single_training_set_checks())
+@pytest.mark.parametrize(("estimator", "check"), list(single_training_set_checks()))
 @pytest.mark.filterwarnings("ignore::splitpu.errors.SplitPUWarning")
 def test_scikit_learn_checks_in_a_single_training_set(estimator, check):
     check(estimator)
@@ -75,6 +75,16 @@ def test_every_label_convention_gives_the_same_model(vectors, values, positive):
     column = own.classes_.tolist().index(values[1])
     assert np.array_equal(own.predict_proba(X)[:, column], expected)
     assert set(own.predict(X).tolist()) <= set(values)
+
+
+@pytest.mark.parametrize("words", [("unl", "pos"), ("Unlabelled", "ill"), ("u", "p"), ("unlabeled", "Positive")])
+def test_usual_words_need_no_pos_label(vectors, words):
+    X, s, _ = vectors
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SplitPUWarning)
+        found = tiny().fit(X, np.array(words)[s])
+    assert found.pos_label_ == words[1]
+    assert np.array_equal(found.predict(X) == words[1], tiny().fit(X, s).predict(X) == 1)
 
 
 def test_other_labels_without_pos_label_take_the_later_one_and_say_so(vectors):

@@ -143,14 +143,14 @@ def test_fused_norm_in_the_interpreter() -> None:
 
 
 @needs_interpreter
-@pytest.mark.parametrize("cases", ["fused_cases_triton", "optimiser_cases_triton"])
+@pytest.mark.parametrize("cases", ["fused_cases_triton"])
 def test_every_kernel_in_the_interpreter(cases: str) -> None:
     run_interpreted(f"import {cases}; {cases}.compare_all('cpu')")
 
 
 @needs_cuda
 @needs_triton
-@pytest.mark.parametrize("cases", ["fused_cases_triton", "optimiser_cases_triton"])
+@pytest.mark.parametrize("cases", ["fused_cases_triton"])
 def test_every_kernel_on_cuda(cases: str) -> None:
     importlib.import_module(cases).compare_all("cuda")
 

@@ -174,5 +174,5 @@ def test_infinite_weights_and_scales_of_nought_are_refused() -> None:
 def test_what_cannot_be_written_is_said() -> None:
     rows, label = some_rows(missing=False)
     with pytest.raises(InputError, match="GaussianNB cannot be saved"):
-        network_of(GaussianNB().fit(rows, label), 5)
+        network_of(GaussianNB().fit(rows, label), 5).to_spec()
     assert isinstance(network_of(RandomForestClassifier(2).fit(rows, label), 5), TreeNetwork)

@@ -57,6 +57,15 @@ def _saved(model: Model, folder: Path) -> Path:
     return folder
 
 
+def test_few_rows_try_networks_too(table: Any) -> None:
+    data, _ = table
+    training = train(data, TrainSpec(config=preset("default", profile_of(data)), prior=0.373))
+    names = [one["learner"] for one in training.result.learners or []]
+    assert "network, split" in names
+    off = TrainSpec(config=preset("default", profile_of(data)), prior=0.373, learner=GaussianNB())
+    assert "network, split" not in [one["learner"] for one in train(data, off).result.learners or []]
+
+
 def test_a_classifier_of_the_users_is_base_and_student(table: Any, tmp_path: Path) -> None:
     data, test = table
     own = HistGradientBoostingClassifier(max_iter=40)

@@ -214,7 +214,34 @@ def must_stay_text(page: str) -> None:
     page.encode("utf-8")
 
 
+JUDGED = {
+    name: {"value": value, "low": value - 0.1, "high": value + 0.1, "always_negative": 0.5, "naive": None}
+    for name, value in (("roc_auc", 0.9), ("lift@1000", 7.0))
+}
+LEARNERS = [
+    {
+        "learner": "forest",
+        "auc": 0.87,
+        "auc_low": 0.83,
+        "auc_high": 0.9,
+        "seconds": 4.4,
+        "chosen": True,
+        "gain_over_base": None,
+    },
+    {
+        "learner": "split, forest",
+        "auc": 0.85,
+        "auc_low": 0.8,
+        "auc_high": 0.9,
+        "seconds": 13.1,
+        "chosen": False,
+        "gain_over_base": -0.02,
+    },
+]
 FULL = fake_report(
+    judged=JUDGED,
+    judged_notes=["Out of fold."],
+    learners=LEARNERS,
     easiest=(*vector_samples(1, 30), *fake_report().easiest),
     prior_table=[{"name": "km2", "value": 0.3, "low": 0.2, "high": 0.4}],
     reliability=[{"share": 1.0, "promised": 0.2, "estimated": 0.3}],
@@ -317,11 +344,31 @@ def test_the_page_says_what_to_do_next() -> None:
 
 
 def test_without_a_prior_no_estimate_is_promised() -> None:
-    promised = "estimates accuracy, F1 and AUC"
+    promised = "from which they can be estimated"
     assert promised in next_steps(fake_report(figures=[])) and promised not in (
         steps := next_steps(fake_report(figures=[], prior=math.nan))
     )
-    assert "splitpu evaluate RUN --test" in steps
+    assert "splitpu evaluate RUN --test" in steps and promised not in next_steps(fake_report(figures=[], judged=JUDGED))
+
+
+def test_figures_stand_beside_what_simpler_models_get() -> None:
+    page = plain(section_of(fake_report(judged=JUDGED, judged_notes=["Out of fold."]), "outcome"))
+    assert "ROC AUC 0.900 0.800 to 1.000 0.500" in page and "Lift in the top 1,000 7.000" in page
+    assert "Out of fold." in page and "Naive: the best single learner" not in page
+
+
+def test_learners_are_listed_and_no_empty_chart_is_left() -> None:
+    rounds = (RoundReport(1, 0.9, (0.95,), 14, True, 9, 1, taken=False),)
+    report = fake_report(learners=LEARNERS, final="base: forest", rounds=rounds, history=[])
+    page = plain(section_of(report, "learners"))
+    assert (
+        "forest 0.8700 0.8300 to 0.9000 4.4 yes" in page
+        and "split, forest 0.8500 0.8000 to 0.9000 13.1 not taken" in page
+    )
+    assert "The model (forest), chosen out of fold, calls" in plain(headline(report))
+    whole = render(report)
+    assert 'id="curves"' not in whole and "temporary network" not in section_of(report, "split")
+    assert "No student was taken" in section_of(report, "split") and 'id="learners"' not in render(fake_report())
 
 
 @pytest.mark.parametrize(("expected", "met"), [(0.4, True), (0.3, False)])

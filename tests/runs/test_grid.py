@@ -149,8 +149,11 @@ def test_without_truth_figures_are_what_evaluate_gives(tmp_path: Path, capsys: C
     words = ["compare", data, "--method", "nnpu,naive", "--seeds", "0,1", "--out", tmp_path / "all", *ASKED]
     code, out, _ = run_cli(capsys, *words)
     said = " ".join(out.split())
-    assert code == 0 and "estimated from P, U and the prior" in said and "which flatters it" in said
+    assert code == 0 and "estimated from P, U and the prior" in said and "(always negative)" in said
+    assert "estimated from the rows that were kept out of the training" in said and "flatter" not in said
     assert "less nnpu" not in said
+    config = (tmp_path / "all/nnpu/seed1/config.toml").read_text()
+    assert "held_out = 0.2" in config and 'criterion = "none"' in config
     code, out, _ = run_cli(capsys, "evaluate", tmp_path / "all/nnpu/seed1", "--json")
     assert code == 0 and lines_of(tmp_path / "all")["nnpu", 1]["estimates"]["figures"] == json.loads(out)["figures"]
     code, out, _ = run_cli(capsys, *words, "--json")
@@ -158,15 +161,20 @@ def test_without_truth_figures_are_what_evaluate_gives(tmp_path: Path, capsys: C
     assert found["low"] <= found["mean"] <= found["high"] and found["sd"] is not None
 
 
-def test_the_advice_for_fairer_figures_can_be_followed(tmp_path: Path, capsys: Capture) -> None:
-    data = write_npz(tmp_path / "pu.npz", X_test=None, y_test=None, truth=None)
-    words = ["compare", data, "--seeds", 0, *ASKED]
-    _, out, _ = run_cli(capsys, *words, "--method", "nnpu,dist-pu,naive", "--out", tmp_path / "all", "--json")
-    said = json.loads(out)["notes"]["estimates"]
-    assert "X_test and y_test in a .npz file" in said and "or, without dist-pu, keep rows out" in said
-    aside = said.partition("keep rows out of the training with ")[2].split()
-    code, out, _ = run_cli(capsys, *words, "--method", "nnpu,naive", "--out", tmp_path / "two", "--json", *aside)
-    assert code == 0 and "kept out of the training" in json.loads(out)["notes"]["estimates"]
+def test_rows_are_kept_from_any_network_that_is_to_be_judged_by_them(tmp_path: Path, capsys: Capture) -> None:
+    data = write_npz(tmp_path / "pu.npz", **tiny_arrays(rows=200) | {"X_test": None, "y_test": None, "truth": None})
+    words = ["compare", data, "--seeds", 0, "--prior", 0.5, "--quiet", "--out", tmp_path / "all"]
+    quick = ["--set", "engine.threads=1", "--set", "dist_pu.epochs=2", "--set", "dist_pu.warmup_epochs=2"]
+    code, out, _ = run_cli(capsys, *words, "--method", "split-pu,dist-pu", *quick, "--json")
+    assert code == 0
+    answer = json.loads(out)
+    said = answer["notes"]["estimates"]
+    assert "split-pu: estimated out of fold" in said and "dist-pu: estimated from the rows that were kept out" in said
+    assert "X_test and y_test in a .npz file" in answer["notes"]["rows kept out"]
+    assert answer["always_negative"] == {"accuracy": 0.5, "f1": 0.0, "roc_auc": 0.5, "average_precision": 0.5}
+    figures = lines_of(tmp_path / "all")["split-pu", 0]["estimates"]["figures"]
+    assert figures["roc_auc"]["low"] <= figures["roc_auc"]["value"] <= figures["roc_auc"]["high"]
+    assert {name.partition("@")[0] for name in figures} >= {"average_precision", "precision", "lift", "enrichment"}
 
 
 def test_estimates_that_are_not_to_be_believed_are_marked(tmp_path: Path, capsys: Capture) -> None:

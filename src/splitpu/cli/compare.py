@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from splitpu.cli.display import print_facts, print_json, print_note, print_table
+from splitpu.cli.display import print_facts, print_json, print_note, print_table, title_of
 from splitpu.cli.interruptions import ComparisonStopped
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.seed_runs import RunUnit, StageLines, parse_seeds, refuse_several_processes, run_grid
@@ -26,7 +26,7 @@ from splitpu.cli.train import (
     source_to_fit,
     tell_of_data,
 )
-from splitpu.config.parse import config_hash
+from splitpu.config.parse import apply_overrides, config_hash
 from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData, Source, load_draws
 from splitpu.engine.distributed import World
@@ -34,21 +34,24 @@ from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.parallel_runs import SharedRows
 from splitpu.engine.stage import Observer
 from splitpu.errors import InputError
-from splitpu.methods.registry import find_method
+from splitpu.evaluation.ranking import RARE, always_negative, in_telling_order
+from splitpu.methods.registry import find_method, uses_learners
 from splitpu.networks.build import weights_file
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
-from splitpu.runs.folder import RUNS, kept_until_settled
+from splitpu.runs.folder import KEEPING_ROWS, RUNS, kept_until_settled
 from splitpu.runs.grid import Grid, InTurn, Results
 from splitpu.runs.grid_folders import (
+    COMPARED,
     DOUBTFUL,
     ComparisonFolder,
     Line,
     line_of,
     method_rows,
     seeds_in_words,
+    share_of_positives,
     summary_of_methods,
 )
-from splitpu.runs.results import FLATTERED, KNOWN_ROWS
+from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import check_network
 from splitpu.training import check_method, check_needs
 from splitpu.utils.statistics import by_chance
@@ -68,20 +71,25 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
         for warning in line["warnings"]
         if UNRELIABLE in warning
     ]
+    share = share_of_positives(lines.values())
+    negative = {figure: always_negative(figure, share, 1) for figure in COMPARED}
     if json:
         places = {"comparison": str(folder.path), "runs": str(folder.lines_file)}
-        print_json({**places, "seeds": list(seeds), "methods": summary, "notes": notes, "unreliable": unreliable})
+        content = {"seeds": list(seeds), "methods": summary, "always_negative": negative, "notes": notes}
+        print_json({**places, **content, "unreliable": unreliable})
         return
     tested = lines[methods[0], seeds[0]]["test_rows"]
     judged = f"on {tested:,} test rows by which nothing was chosen" if tested else "estimated from P, U and the prior"
-    rows = method_rows(summary)
-    compared = f"accuracy less {methods[0]}"
-    columns = ["method", "seeds", "accuracy", "f1", "roc_auc", "seconds"]
+    leading = "average_precision" if share < RARE else "accuracy"
+    rows = method_rows(summary, leading)
+    rows.append({"method": "(always negative)", **{name: f"{100 * (one or 0):.1f}" for name, one in negative.items()}})
+    compared = f"{title_of(leading)} less {methods[0]}"
+    columns = ["method", "seeds", *in_telling_order(COMPARED, share), "seconds"]
     if any(method["difference"] for method in summary):
         columns.append(compared)
     spread = "mean±standard deviation over the seeds" if len(seeds) > 1 else "one seed"
     title = f"percent, {spread}, {judged}"
-    print_table([{**row, compared: row["difference"]} for row in rows], columns, title=title)
+    print_table([{**row, compared: row.get("difference")} for row in rows], columns, title=title)
     print_facts({**notes, "folder": folder.path, "lines": folder.lines_file})
     for warning in [*unreliable, *_doubts(summary)]:
         print_note(warning)
@@ -107,7 +115,8 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     notes = {"network": first["network"]}
     if seeds == 1:
         notes["spread"] = "a single seed has none, so differences may be chance; give --seeds 0,1,2,3,4"
-    compared = {one["method"]: one["difference"]["accuracy"] for one in summary if "accuracy" in one["difference"]}
+    leading = "average_precision" if share_of_positives(lines.values()) < RARE else "accuracy"
+    compared = {one["method"]: one["difference"][leading] for one in summary if leading in one["difference"]}
     if compared:
         chance = [method for method, difference in compared.items() if by_chance(difference)]
         here = f" (here {', '.join(chance)})" if chance else ""
@@ -117,9 +126,15 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
         )
     if "estimates_note" in first:
         notes["intervals"] = "95 %, for one run, averaged over the seeds; deviations are only those between seeds"
-        notes["estimates"] = first["estimates_note"]
-        if FLATTERED in first["estimates_note"]:
-            notes["estimates"] = f"{FLATTERED}, and some methods more than others; {_fairer(summary)}"
+        by_note: dict[str, list[str]] = {}
+        for line in lines.values():
+            by_note.setdefault(line["estimates_note"], []).append(line["method"])
+        notes["estimates"] = ". ".join(
+            f"{', '.join(dict.fromkeys(methods))}: {note}" if len(by_note) > 1 else note
+            for note, methods in by_note.items()
+        )
+        if any(ON_ROWS_ASIDE in note for note in by_note):
+            notes["rows kept out"] = f"so that there are rows to judge by ({KEEPING_ROWS}); with {KNOWN_ROWS} none are"
     doubtful = [one["method"] for one in summary if one["degenerate"]]
     if doubtful:
         notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
@@ -130,14 +145,6 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     if mixed:
         notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
     return notes
-
-
-def _fairer(summary: Sequence[Line]) -> str:
-    """How to get figures that do not flatter, as this command would take it."""
-    unable = [one["method"] for one in summary if "selection" not in find_method(one["method"]).sections]
-    without = f", without {', '.join(unable)}," if unable else ""
-    aside = "--set selection.held_out=0.2 --set selection.criterion=none"
-    return f"give {KNOWN_ROWS}, or{without} keep rows out of the training with {aside}"
 
 
 def _prior(lines: Mapping[tuple[str, int], Line]) -> str:
@@ -267,7 +274,21 @@ def _configs(
     asked: FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int | None = None
 ) -> dict[str, Config]:
     """The configuration of every method."""
-    return {method: resolved_config(dataclasses.replace(asked, method=method), loaded, threads) for method in methods}
+    configs = {
+        method: resolved_config(dataclasses.replace(asked, method=method), loaded, threads) for method in methods
+    }
+    if loaded.held_out is not None:
+        return configs
+    network_given = asked.backbone not in (None, "auto") or asked.weights is not None
+    return {method: _judgeable(config, network_given=network_given) for method, config in configs.items()}
+
+
+def _judgeable(config: Config, *, network_given: bool) -> Config:
+    """The configuration with rows kept out for judging, where nothing else shows the model rows that are new to it."""
+    by_learners = uses_learners(config) and not network_given
+    if by_learners or config.selection.held_out:
+        return config
+    return apply_overrides(config, ["selection.held_out=0.2", "selection.criterion=none"])
 
 
 def _most_in_need(configs: Mapping[str, Config]) -> Config:
@@ -291,7 +312,7 @@ def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str
         "content of the training rows": data.features_fingerprint() if source.draws_labels else data.fingerprint(),
         "content of the test rows": loaded.held_out and loaded.held_out.fingerprint(),
         "truth of the training rows": truth,
-        "set of settings": config_hash(resolved_config(dataclasses.replace(asked, method="split-pu"), loaded)),
+        "set of settings": config_hash(_configs(asked, ["split-pu"], loaded)["split-pu"]),
         "backbone": asked.backbone or "auto",
         "device": asked.device or "auto",
     }

@@ -21,7 +21,7 @@ from splitpu.cli.options import as_options
 from splitpu.data.tables.read import write_parquet
 from splitpu.errors import InputError
 from splitpu.prior.estimate import prior_in_words
-from splitpu.runs.folder import RunFolder, belongs_to_a_run
+from splitpu.runs.folder import NOT_JUDGED, RunFolder, belongs_to_a_run
 from splitpu.utils.files import ends_in, in_a_command, replacing
 from splitpu.utils.warnings import worth_repeating
 
@@ -65,10 +65,11 @@ _WHOLE_NAMES = 30  # characters; longer names in the first column are paths, whi
 def title_of(figure: str) -> str:
     """What a figure is called, the same in every table.
 
-    >>> title_of("roc_auc"), title_of("recall")
-    ('ROC AUC', 'recall')
+    >>> title_of("roc_auc"), title_of("recall"), title_of("recall@50")
+    ('ROC AUC', 'recall', 'recall in the top 50')
     """
-    return _TITLES.get(figure, figure.replace("_", " "))
+    kind, _, length = figure.partition("@")
+    return f"{kind} in the top {int(length):,}" if length else _TITLES.get(figure, figure.replace("_", " "))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title: str | None = None) -> None:
@@ -121,6 +122,37 @@ def _is_wordy(cell: str) -> bool:
     return sum(map(str.isalpha, cell)) > sum(map(str.isdigit, cell))
 
 
+def print_figures(figures: Mapping[str, Mapping[str, float | None]]) -> None:
+    """The figures of one model, each with its interval and with what simpler models get."""
+
+    def written(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f}"
+
+    rows = [
+        {
+            "figure": title_of(name),
+            "value": written(one["value"]),
+            "95 % interval": f"{written(one['low'])} to {written(one['high'])}",
+            "always negative": written(one["always_negative"]),
+            "naive": written(one["naive"]),
+        }
+        for name, one in figures.items()
+    ]
+    with_naive = any(one["naive"] is not None for one in figures.values())
+    print_table(rows, ["figure", "value", "95 % interval", "always negative", *(["naive"] if with_naive else [])])
+
+
+def shortest_list(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures without those of several lengths of a list: one length does for a first look.
+
+    >>> list(shortest_list(dict.fromkeys(["roc_auc", "lift@5", "lift@10", "lift@20"], 1.0)))
+    ['roc_auc', 'lift@10']
+    """
+    lengths = sorted({int(name.partition("@")[2]) for name in figures if "@" in name})
+    middle = lengths[len(lengths) // 2] if lengths else None
+    return {name: one for name, one in figures.items() if "@" not in name or name.endswith(f"@{middle}")}
+
+
 def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values in two columns; plain text, so that long paths are neither cut nor broken."""
     width = max(len(name) for name in facts)
@@ -159,9 +191,15 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
     if json:
         print_json({"run": str(folder.path), "report": str(folder.report), **result})
         return
+    from splitpu.evaluation.ranking import in_telling_order
+
     rows = [{**model, **(model["test"] or {})} for model in result["models"]]
     tested = ["accuracy", "f1", "roc_auc", "average_precision"] if result["test_rows"] else []
-    print_table(rows, ["model", *tested, "positive_rate_unlabelled"])
+    print_table(rows, ["model", *in_telling_order(tested, result["prior"] or 1.0), "positive_rate_unlabelled"])
+    if "figures" in result:
+        print_figures(shortest_list(result["figures"]))
+    if "learners" in result:
+        _print_learners(result["learners"])
     if result["rounds"]:
         print_table(
             [{**r, "round": str(r["round"]), "noise": _noise(r["noise"])} for r in result["rounds"]],
@@ -180,9 +218,27 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             **notes_in_report(result["warnings"]),
         }
     )
+    unjudged = [NOT_JUDGED] if result["prior"] is not None and not result["test_rows"] else []
+    for sentence in result.get("figures_notes", unjudged)[1 if result["test_rows"] else 0 :]:
+        print_note(sentence)
     for warning in result["warnings"]:
         if worth_repeating(warning):
             print_note(warning)
+
+
+def _print_learners(learners: Sequence[Mapping[str, Any]]) -> None:
+    """Which learners were judged, and what came of each; a student is taken only if it beats its base."""
+    rows = [
+        {
+            "learner": one["learner"],
+            "AUC": f"{one['auc']:.3f}",
+            "95 % interval": f"{one['auc_low']:.3f} to {one['auc_high']:.3f}",
+            "seconds": f"{one['seconds']:.1f}",
+            "shipped": "yes" if one["chosen"] else "no" if one["gain_over_base"] is None else "not taken",
+        }
+        for one in learners
+    ]
+    print_table(rows, list(rows[0]), title="learners, by their AUC of P against U out of fold")
 
 
 def _final_model(result: dict[str, Any]) -> dict[str, str]:

@@ -5,7 +5,7 @@ The rows are the run's own, or those of other files, folders and tables; what wa
 
 from dataclasses import replace
 
-from splitpu.cli.display import print_facts, print_json, print_note, print_table, title_of
+from splitpu.cli.display import print_facts, print_figures, print_json, print_note, print_table
 from splitpu.cli.options import DataOptions
 from splitpu.cli.progress import choose_display
 from splitpu.config.schema import EngineConfig, Scenario
@@ -13,13 +13,15 @@ from splitpu.data.pudata import HeldOut, PUData
 from splitpu.data.sources import EvaluationRows, SourceWords, parse_source, read_rows_with_truth
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import DataGone, InputError
-from splitpu.evaluation.metrics import evaluate_scores
+from splitpu.evaluation.metrics import evaluate_scores, if_truth_is_swapped
+from splitpu.evaluation.ranking import in_telling_order
+from splitpu.learners.learner_networks import LEARNER
 from splitpu.methods.registry import find_method
 from splitpu.model import Model
 from splitpu.prior.estimate import NOT_USED, prior_in_words
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.request import load_request
-from splitpu.runs.results import estimates_of, prior_source
+from splitpu.runs.results import estimates_of, judged_by_truth, naive_decision, prior_source
 from splitpu.types import Watch
 
 
@@ -34,23 +36,14 @@ def show_estimates(
     json: bool,
 ) -> int:
     """Estimates with their intervals, and what is wrong with the model if something is."""
-    estimates = estimates_of(folder, model, rows, hardware, trained_on=trained_on)
-    found, wrong, note = estimates.found, estimates.wrong, estimates.note
+    judged = estimates_of(folder, model, rows, hardware, trained_on=trained_on)
+    found, wrong = judged.found, judged.wrong
+    assert found is not None  # as they are estimates
     if json:
-        content = {"run": str(folder.path), "data": where, "rows": len(rows), "note": note}
+        content = {"run": str(folder.path), "data": where, "rows": len(rows), "note": ". ".join(judged.notes)}
         print_json({**content, **found.to_dict(), "degenerate": [one.__dict__ for one in wrong]})
         return 0
-    print_table(
-        [
-            {
-                "figure": title_of(name),
-                "estimate": figure.value,
-                "95 % interval": f"{figure.low:.4f} to {figure.high:.4f}",
-            }
-            for name, figure in found.figures.items()
-        ],
-        ("figure", "estimate", "95 % interval"),
-    )
+    print_figures(judged.to_dict()["figures"])
     print_facts(
         {
             "data": f"{where}, {found.positives:,} labelled and {found.unlabelled:,} unlabelled rows",
@@ -58,12 +51,18 @@ def show_estimates(
             "scenario": rows.scenario,
             "called positive": f"{100 * found.positive_rate_unlabelled:.1f} % of the unlabelled",
             "nnPU value": f"{found.nnpu:.4f} (the estimated risk with the sigmoid loss; lower is better)",
+            **about_naive(model),
         }
     )
-    print_note(note)
-    for one in wrong:
-        print_note(one.sentence)
+    for sentence in [*judged.notes, *(one.sentence for one in wrong)]:
+        print_note(sentence)
     return 0
+
+
+def about_naive(model: Model) -> dict[str, str]:
+    """What stands beside the figures as the naive model, where there is one."""
+    words = "the best single learner of labelled against unlabelled rows, cut where being labelled is as likely as not"
+    return {"naive": words} if model.network_name == LEARNER else {}
 
 
 def rows_to_judge_by(
@@ -125,7 +124,7 @@ def _rows_of_run(folder: RunFolder, model: Model, watch: Watch | None) -> Evalua
     return EvaluationRows(where=where, tested=loaded.held_out, warnings=loaded.warnings)
 
 
-_COLUMNS = ("model", "accuracy", "f1", "roc_auc", "average_precision", "positive_rate")
+_COLUMNS = ("accuracy", "f1", "roc_auc", "average_precision")
 
 
 def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = None, device: str, json: bool) -> int:
@@ -147,32 +146,39 @@ def _show_figures(
     folder: RunFolder, model: Model, held_out: HeldOut, source: str, hardware: Hardware, *, json: bool
 ) -> int:
     model.preprocessing.check(held_out.features, "X_test")
-    rows = [
-        {
-            "model": name,
-            **evaluate_scores(
-                held_out.truth, model.decision(held_out.features, hardware, which=which), prior=model.prior
-            ),
-        }
-        for name, which in _models(model)
-    ]
+    decisions = {
+        name: model.decision(held_out.features, hardware, which=which) for name, which in _models(folder, model)
+    }
+    rows = [{"model": name, **evaluate_scores(held_out.truth, one, model.prior)} for name, one in decisions.items()]
+    final = list(decisions.values())[-1]
+    judged = judged_by_truth(held_out, final, naive_decision(model, held_out.features, hardware))
     true_rate = float(held_out.truth.mean())
+    for sentence in if_truth_is_swapped(rows[-1], len(held_out)):
+        print_note(sentence)
     if json:
         content = {"run": str(folder.path), "data": source, "rows": len(held_out), "prior": model.prior}
-        print_json({**content, "models": rows})
+        print_json({**content, "models": rows, **({} if judged is None else judged.to_dict())})
         return 0
-    print_table(rows, _COLUMNS)
+    print_table(rows, ["model", *in_telling_order(_COLUMNS, true_rate), "positive_rate"])
+    if judged is not None:
+        print_figures(judged.to_dict()["figures"])
     print_facts(
         {
             "data": f"{source}, {len(held_out):,} test rows",
             "prior": f"{_prior(folder, model)}; {100 * true_rate:.1f} % of the test rows are positive",
+            **about_naive(model),
         }
     )
+    for sentence in [] if judged is None else judged.notes[1:]:
+        print_note(sentence)
     return 0
 
 
-def _models(model: Model) -> list[tuple[str, str]]:
+def _models(folder: RunFolder, model: Model) -> list[tuple[str, str]]:
     """What to call each model of the run, and which one it is."""
+    if model.network_name == LEARNER and folder.finished:
+        names = [one["model"] for one in folder.read_result()["models"]]
+        return list(zip(names, ("base", "final"), strict=False))
     if model.config.method == "split-pu":
         return [("base", "base"), ("final", "final")]
     return [(find_method(model.config.method).title, "final")]

@@ -30,7 +30,7 @@ from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
 from splitpu.prior.estimate import PriorEstimate, being_estimated, estimate_prior
 from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
-from splitpu.runs.folder import RunFolder, kept_until_settled
+from splitpu.runs.folder import NOT_JUDGED, RunFolder, kept_until_settled
 from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
 from splitpu.runs.run import spec_of
@@ -66,7 +66,11 @@ def run_sensitivity(
     hardware = Hardware.choose(device, EngineConfig())
     own = _decisions(model, loaded, hardware)
     plain = own if model.calibration is None else _decisions(replace(model, calibration=None), loaded, hardware)
+    found = folder.read_out_of_fold(len(loaded.data))
+    if found is not None and model.calibration is None:  # as in scores.csv
+        own = plain = {**own, "training": found[0]}
     taught, aside = without_rows_aside(loaded.data, folder.config(), request.seed)
+    judged = loaded.data if found is not None else aside  # never rows that the model was trained on
     rows, start = [], None
     for prior in priors:
         if refit:
@@ -75,22 +79,26 @@ def run_sensitivity(
                 training = _trained_with(prior, folder, request, loaded, device, start)
             start = training.warm_start  # a warm-up knows no prior, so the first one does for all
             scores = _decisions(training.model, loaded, hardware)
+            if training.out_of_fold is not None:
+                scores["training"] = training.out_of_fold[0]
         else:
             scores = own if prior == request.prior else _moved(plain, taught, aside, prior, model.calibration)
-        rows.append(_row(prior, scores, own, loaded, aside))
+        rows.append(_row(prior, scores, own, loaded, judged))
     about_own = _about_own_row(model, request, refit=refit)
     if json:
         content = {"run": str(folder.path), "prior": model.prior, "refit": refit, "note": about_own}
         print_json({**content, "rows": rows})
         return 0
-    columns = _COLUMNS if loaded.held_out else _COLUMNS[:-1]
+    left_out = {*(() if loaded.held_out else ("test_accuracy",)), *(() if judged else ("estimated_accuracy",))}
+    columns = [column for column in _COLUMNS if column not in left_out]
     print_table([{**row, "prior": f"{row['prior']:.4g}"} for row in rows], columns)
     how = "trained anew" if refit else _HOW_CALIBRATED if _is_cut_by_calibration(model.calibration) else _HOW
     print_facts({"run": folder.path, "its prior": f"{model.prior:.4g}", "each row": how})
     if about_own is not None:
         print_note(about_own)
-    judged = "training rows" if aside is None else "rows that were kept out of the training"
-    print_note(f"the estimated accuracy rests on the {judged} and on the prior of its row being right.")
+    words = "decisions out of fold" if found is not None else "rows that were kept out of the training"
+    resting = f"the estimated accuracy rests on the {words} and on the prior of its row being right."
+    print_note(resting if judged else f"{NOT_JUDGED}.")
     for doubt in _doubts(rows, request.prior):
         print_note(doubt)
     return 0
@@ -198,18 +206,23 @@ def _trained_with(
 
 
 def _row(
-    prior: float, scores: dict[str, Floats], own: dict[str, Floats], loaded: LoadedData, aside: RowsAside | None
+    prior: float,
+    scores: dict[str, Floats],
+    own: dict[str, Floats],
+    loaded: LoadedData,
+    judged: PUData | RowsAside | None,
 ) -> dict[str, Any]:
     data, training = loaded.data, scores["training"]
-    unlabelled, judged = training[data.unlabelled], data if aside is None else aside
-    decisions = training[judged.positives], training[judged.unlabelled]
-    estimated = evaluate_pu(*decisions, prior, scenario=data.scenario, intervals=False)
-    wrong = find_degeneracies(*decisions, prior, scenario=data.scenario)
+    unlabelled, estimated, wrong = training[data.unlabelled], None, []
+    if judged is not None:
+        decisions = training[judged.positives], training[judged.unlabelled]
+        estimated = evaluate_pu(*decisions, prior, scenario=data.scenario, intervals=False)["accuracy"].value
+        wrong = find_degeneracies(*decisions, prior, scenario=data.scenario)
     row: dict[str, Any] = {
         "prior": prior,
         "positive_rate_unlabelled": float((unlabelled > 0).mean()),
         "changed_decisions": int(((unlabelled > 0) != (own["training"][data.unlabelled] > 0)).sum()),
-        "estimated_accuracy": estimated["accuracy"].value,
+        "estimated_accuracy": estimated,
         "degenerate": [one.__dict__ for one in wrong],
     }
     if loaded.held_out is not None:

@@ -41,7 +41,7 @@ SECTIONS = frozenset(key for key, annotation in _ANNOTATIONS.items() if _is_sect
 VALUE_TYPES: dict[str, Any] = {key: annotation for key, annotation in _ANNOTATIONS.items() if key not in SECTIONS}
 
 
-def nearest(word: str, choices: Iterable[str]) -> str | None:
+def nearest(word: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
     """Find the choice that was probably meant, so that an error can offer it; None when nothing is close.
 
     >>> nearest("NNPU", ["nnpu", "upu"])
@@ -50,7 +50,7 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     True
     """
     by_lower_case = {choice.lower(): choice for choice in choices}
-    close = difflib.get_close_matches(word.lower(), by_lower_case, n=1)
+    close = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=alike)
     return by_lower_case[close[0]] if close else None
 
 

@@ -31,6 +31,7 @@ from splitpu.data.sources import (
     SourceWords,
     absolute,
 )
+from splitpu.data.sparse_rows import PARTS, from_parts, is_sparse, stacked
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.arrays import row_slices
@@ -42,19 +43,25 @@ OPTIONAL = ("X_test", "y_test", "names", "truth")
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """The training arrays `X` and `s` of a file, with `X_test` and `y_test`, `names` and `truth` where it has them."""
+    """The training arrays `X` and `s` of a file, with `X_test` and `y_test`, `names` and `truth` where it has them.
+
+    Rows may be sparse: see `_names_in`.
+    """
     path = Path(path)
     with _open_npz(path) as archive:
-        missing = [name for name in NEEDED if name not in archive.files]
+        there = _names_in(archive)
+        missing = [name for name in NEEDED if name not in there]
         if missing:
+            sides = "; or save sparse rows in two files, and give them with --positives and --unlabelled"
+            sparse = "" if _is_sparse_alone(archive) is None else sides
             raise InputError(
                 f"{path} has no array {' and no array '.join(repr(name) for name in missing)} (it holds "
-                f"{_listed(archive.files)}): save it with np.savez(path, X=features, s=labels)"
+                f"{_listed(archive.files)}): save it with np.savez(path, X=features, s=labels){sparse}"
             )
-        if ("X_test" in archive.files) != ("y_test" in archive.files):
-            there, absent = ("X_test", "y_test") if "X_test" in archive.files else ("y_test", "X_test")
-            raise InputError(f"{path} holds {there!r} without {absent!r}: save both or neither")
-        return {name: _read_array(archive, name, path) for name in NEEDED + OPTIONAL if name in archive.files}
+        if ("X_test" in there) != ("y_test" in there):
+            one, absent = ("X_test", "y_test") if "X_test" in there else ("y_test", "X_test")
+            raise InputError(f"{path} holds {one!r} without {absent!r}: save both or neither")
+        return {name: _read_array(archive, name, path) for name in NEEDED + OPTIONAL if name in there}
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
@@ -72,10 +79,11 @@ def read_features(path: str | Path) -> Array:
     if ends_in(path, ".npy"):
         return _read_npy(path)
     with _open_npz(path) as archive:
-        names = archive.files
+        names = _names_in(archive)
         if "X" not in names and len(names) != 1:
             raise InputError(f"{path} has no array 'X' (it holds {_listed(names)}): name the features 'X'")
-        return _read_array(archive, "X" if "X" in names else names[0], path)
+        found: Array = _read_array(archive, "X" if "X" in names else names[0], path)
+        return found
 
 
 def read_names(path: str | Path) -> list[str] | None:
@@ -96,8 +104,9 @@ def read_labelled(path: str | Path) -> tuple[Array, Array]:
     """Rows with their true labels, to evaluate a model on: `X_test` and `y_test`, or else `X` and `y`."""
     path = Path(path)
     with _open_npz(path) as archive:
+        there = _names_in(archive)
         for features, truth in (("X_test", "y_test"), ("X", "y")):
-            if features in archive.files and truth in archive.files:
+            if features in there and truth in there:
                 return _read_array(archive, features, path), _read_array(archive, truth, path)
         raise InputError(
             f"{path} holds no rows with true labels (it holds {_listed(archive.files)}): "
@@ -108,7 +117,7 @@ def read_labelled(path: str | Path) -> tuple[Array, Array]:
 def has_only_pu_labels(path: str | Path) -> bool:
     """Whether a file says which rows are labelled (`X` and `s`) but not what any row truly is."""
     with _open_npz(Path(path)) as archive:
-        names = set(archive.files)
+        names = set(_names_in(archive))
     return {"X", "s"} <= names and not ({"X_test", "y_test"} <= names or "y" in names)
 
 
@@ -124,7 +133,52 @@ def _open_npz(path: Path) -> Any:
         raise InputError(f"{path} cannot be read as a .npz file ({error}): save it again with np.savez") from error
 
 
-def _read_array(archive: Any, name: str, path: Path) -> Array:
+def _names_in(archive: Any) -> list[str]:
+    """The arrays of a file, those among them that are sparse by one name each.
+
+    A sparse X is either what scipy.sparse.save_npz writes, to which `s` may have been added, or lies in the arrays
+    X_data, X_indices, X_indptr and X_shape, which are the parts of a CSR matrix; so do the parts of X_test.
+    """
+    names = list(archive.files)
+    own = _is_sparse_alone(archive)
+    if own is not None:
+        names = ["X", *(name for name in names if name not in own)]
+    for name in ("X", "X_test"):
+        parts = [f"{name}_{part}" for part in PARTS]
+        if name not in names and all(part in names for part in parts):
+            names = [name, *(one for one in names if one not in parts)]
+    return names
+
+
+def _is_sparse_alone(archive: Any) -> set[str] | None:
+    """The names of what scipy.sparse.save_npz has written into the file, if it has."""
+    names = set(archive.files)
+    placed = {"indices", "indptr"} <= names or {"row", "col"} <= names
+    if "X" in names or not {"data", "shape"} <= names or not placed:
+        return None
+    return names & {*PARTS, "row", "col", "format", "_is_array"}
+
+
+def _sparse_parts(archive: Any, name: str) -> dict[str, str] | None:
+    """Which arrays of the file are the parts of a sparse one of this name, by what scipy calls them."""
+    if name in archive.files:
+        return None
+    own = _is_sparse_alone(archive) if name == "X" else None
+    if own is not None:
+        return {part: part for part in own}
+    parts = {part: f"{name}_{part}" for part in PARTS}
+    return parts if set(parts.values()) <= set(archive.files) else None
+
+
+def _read_array(archive: Any, name: str, path: Path) -> Any:
+    """An array of the file by its name, or the sparse matrix that its parts make."""
+    parts = _sparse_parts(archive, name)
+    if parts is not None:
+        return from_parts({part: _read_one(archive, own, path) for part, own in parts.items()}, str(path))
+    return _read_one(archive, name, path)
+
+
+def _read_one(archive: Any, name: str, path: Path) -> Array:
     try:
         array: Any = archive[name]
     except MemoryError as error:
@@ -396,6 +450,8 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
     if any(part.dtype == np.float64 for part in parts):  # numbers that float32 cannot tell apart in one of them
         parts = _canonical(files, double=True)
     for path, part in zip(files, parts, strict=True):
+        if is_sparse(part) != is_sparse(parts[0]):
+            raise InputError(f"{path} and {files[0]} are not both sparse: make all files in the same way.")
         if part.shape[1:] != parts[0].shape[1:] or part.dtype != parts[0].dtype:
             raise InputError(
                 f"{path} holds rows of shape {part.shape[1:]} and type {part.dtype}, but {files[0]} of "
@@ -419,6 +475,8 @@ def _refuse_twice(files: Sequence[str]) -> None:
 
 def _together(files: Sequence[str], parts: Sequence[Array]) -> Array:
     """One array: in memory, or where that is too small in a file of its own."""
+    if is_sparse(parts[0]):
+        return stacked(list(parts))
     if sum(part.nbytes for part in parts) <= MOST_IN_MEMORY:
         try:
             return np.concatenate(parts)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from splitpu.data.sparse_rows import SparseRows, as_array, is_sparse, is_sparse_matrix
 from splitpu.data.tables.read import is_nested
 from splitpu.errors import InputError
 from splitpu.types import Array
@@ -91,11 +92,16 @@ def canonical_features(
     Five axes are volumes, stacks of S slices. A volume with fewer slices than others is filled up with slices of zeros:
     a slice in which every value is 0 is not there, neither for statistics nor for networks.
 
-    Arrays that already have this form, memory-mapped ones among them, are passed on without a copy.
+    Arrays that already have this form, memory-mapped ones among them, are passed on without a copy. A sparse matrix
+    stays sparse (`SparseRows`), float32.
 
     >>> canonical_features(np.zeros((5, 3, 8, 8), np.uint8)).shape
     (5, 8, 8, 3)
     """
+    if is_sparse(X):
+        return as_array(X)
+    if is_sparse_matrix(X):
+        return as_array(SparseRows.checked(X, name))
     array = _plain_array(X, name)
     if channels == "auto" and trained_on is not None:
         channels = _channels_as(trained_on, array.shape[1:])
@@ -117,7 +123,7 @@ def refuse_masked_entries(X: Any, name: str) -> None:
 
 def _plain_array(X: Any, name: str) -> Array:
     if hasattr(X, "toarray"):
-        raise InputError(f"{name} is a sparse matrix, which is not supported: pass {name}.toarray()")
+        raise InputError(f"{name} is a sparse matrix of a kind that is not known: pass {name}.toarray()")
     refuse_masked_entries(X, name)
     X = frame_as_numbers(readable_tensor(X), name)
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.types import Array, Mask
 from splitpu.utils.arrays import row_slices
 
@@ -57,7 +58,7 @@ def rows_seen(training: Array, given: Array) -> Mask:
     [False, False]
     """
     nothing = np.zeros(len(given), dtype=np.bool_)
-    if training.shape[1:] != given.shape[1:] or training.dtype != given.dtype:
+    if training.shape[1:] != given.shape[1:] or training.dtype != given.dtype or type(training) is not type(given):
         return nothing
     wanted = set(_digests(given))
     if wanted.isdisjoint(_digests(training)):  # as it should be, and found out without keeping all of many rows in mind
@@ -81,6 +82,9 @@ def seen_in_words(counts: Sequence[tuple[int, int, str]]) -> list[str]:
 
 
 def _digests(features: Array) -> Iterator[bytes]:
+    if is_sparse(features):
+        yield from map(_digest, features.row_bytes())
+        return
     for rows in row_slices(features):
         for row in np.ascontiguousarray(features[rows]):
             yield _digest(row.tobytes())

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from splitpu.data.sparse_rows import MOST_COLUMNS, is_sparse
 from splitpu.errors import InputError, ModelFileError, SplitPUWarning
 from splitpu.types import Array, Floats
 from splitpu.utils.arrays import row_slices
@@ -37,7 +38,8 @@ class Preprocessing:
 
     Images: unit = (raw - offset) * scale lies in [0, 1] (where colours are augmented), then (unit - mean) / std per
     channel. Vectors: (raw - mean) / std per feature; offset and scale stay 0 and 1. Volumes are treated as the images
-    they are stacks of; slices that are not there (all 0, see docs/ARCHITECTURE.md) have no say in the numbers.
+    they are stacks of; slices that are not there (all 0, see docs/ARCHITECTURE.md) have no say in the numbers. Sparse
+    rows stay as they are, and the numbers 0 and 1 that say so are not written down.
     """
 
     kind: Kind
@@ -47,6 +49,7 @@ class Preprocessing:
     mean: tuple[float, ...]
     std: tuple[float, ...]  # 1 where a feature never varies
     double: bool = False  # whether the rows were float64, because float32 would have lost what tells them apart
+    sparse: bool = False  # whether the rows were those of a sparse matrix, of which nothing is taken off
     floats: bool = False  # whether images on the scale of bytes were none, but numbers between them, too
 
     @classmethod
@@ -57,6 +60,8 @@ class Preprocessing:
         (2.0, 5.0)
         """
         kind, shape = kind_of(features), tuple(int(side) for side in features.shape[1:])
+        if is_sparse(features):
+            return cls._of_sparse(shape)
         if features.dtype == np.uint8:
             mean, std = _of_bytes(features)
             offset, scale = 0.0, 1.0 if kind == "vectors" else BYTE_SCALE
@@ -68,6 +73,10 @@ class Preprocessing:
         double = features.dtype == np.float64
         floats = features.dtype != np.uint8 and kind != "vectors" and is_scale_of_bytes(offset, scale)
         return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread), double, floats)
+
+    @classmethod
+    def _of_sparse(cls, shape: tuple[int, ...]) -> "Preprocessing":
+        return cls("vectors", shape, 0.0, 1.0, (0.0,) * shape[0], (1.0,) * shape[0], sparse=True)
 
     def check(self, features: Array, name: str = "X") -> None:
         """Refuse features that the fitted model cannot have been made for, before the network gives nonsense."""
@@ -135,15 +144,19 @@ class Preprocessing:
     def to_dict(self) -> dict[str, Any]:
         """Only lists, numbers and strings, ready for JSON."""
         plain = asdict(self)
-        for exception in ("double", "floats"):
+        for exception in ("double", "floats", "sparse"):
             if not plain[exception]:
                 del plain[exception]  # the rule, which goes without saying
+        if self.sparse:
+            plain |= {"mean": [], "std": []}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Preprocessing":
         """The inverse of `to_dict`; nonsense is refused here, so that nothing later needs to doubt it."""
         try:
+            if stored.get("sparse", False) is True:
+                return cls._from_sparse(stored)
             made = cls(
                 kind=stored["kind"],
                 shape=tuple(stored["shape"]),
@@ -160,6 +173,14 @@ class Preprocessing:
             ) from error
         made._refuse_nonsense()
         return made
+
+    @classmethod
+    def _from_sparse(cls, stored: Mapping[str, Any]) -> "Preprocessing":
+        """Of which only the number of columns was written; it is refused before so many numbers are made of it."""
+        (columns,) = stored["shape"]
+        if type(columns) is not int or not 0 < columns <= MOST_COLUMNS or stored["kind"] != "vectors":
+            raise ValueError(f"sparse {stored['kind']!r:.40} of {columns!r:.40} columns")
+        return cls._of_sparse((columns,))
 
     def _refuse_nonsense(self) -> None:
         axes = {"vectors": 1, "images": 3, "volumes": 4}

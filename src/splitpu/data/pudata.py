@@ -18,6 +18,7 @@ import numpy.typing as npt
 from splitpu.config.schema import Scenario
 from splitpu.data.features import Channels, canonical_features
 from splitpu.data.preprocessing import Kind, kind_of
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.errors import InputError
 from splitpu.types import Array, Floats, Indices, Mask
 from splitpu.utils.arrays import readable_tensor, row_slices
@@ -196,7 +197,7 @@ FEWEST_POSITIVES = 2
 class PUData:
     """Checked training data; make one with `PUData.from_arrays`."""
 
-    features: Array  # canonical, see canonical_features
+    features: Array  # canonical, see canonical_features; sparse rows go by this type, too
     labelled: Mask
     scenario: Scenario
     names: tuple[str, ...] | None = None  # of the rows: file names, say
@@ -252,6 +253,8 @@ class PUData:
             _same_length("sample_weight", weight, "X", self.features)
             if weight.ndim != 1 or not np.isfinite(weight).all() or (weight < 0).any():
                 raise InputError("sample_weight holds negative or missing numbers, or is no list: give one per row")
+            if not (weight[self.labelled].any() and weight[~self.labelled].any()):
+                raise InputError("sample_weight is 0 for all labelled or for all unlabelled rows: give some a weight")
         belongs = None if groups is None else np.asarray(groups)
         if belongs is not None:
             _same_length("groups", belongs, "X", self.features)
@@ -264,6 +267,11 @@ class PUData:
     def kind(self) -> Kind:
         """Vectors, images or volumes."""
         return kind_of(self.features)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are those of a sparse matrix."""
+        return is_sparse(self.features)
 
     @cached_property
     def positives(self) -> Indices:
@@ -343,6 +351,10 @@ class HeldOut:
 
 def _digest_of_rows(features: Array, beginning: str) -> "hashlib._Hash":
     digest = hashlib.sha256(f"{beginning}{features.dtype.str} {features.shape}".encode())
+    if is_sparse(features):
+        for part in features.buffers():
+            digest.update(part.data)
+        return digest
     for rows in row_slices(features):
         digest.update(np.ascontiguousarray(features[rows]).data)
     return digest

@@ -124,7 +124,8 @@ class LoadedData:
         units = {"vectors": "features", "images": "pixels and channels", "volumes": "slices, pixels and channels"}
         rows = f"{len(data.positives):,} labelled and {len(data.unlabelled):,} unlabelled rows"
         tested = f", {len(self.held_out):,} to test on" if self.held_out else ""
-        return f"{rows}{tested}; {sides} {units[data.kind]}{self.made_from}"
+        kept = ", kept sparse" if data.is_sparse else ""
+        return f"{rows}{tested}; {sides} {units[data.kind]}{kept}{self.made_from}"
 
     def with_leakage_warning(self) -> "LoadedData":
         """With a warning about test rows that are trained on; of folders, their reader knows equal pictures."""

@@ -10,8 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import RowStore, shared_tensor
+from splitpu.learners.learner_networks import LearnerBackbone
 from splitpu.networks.backbones import MLP, Ensemble, folded
 from splitpu.utils.arrays import let_go
 from splitpu.views import Views
@@ -25,6 +27,8 @@ def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: 
     Several processes share the work, and all of them have all logits in the end.
     """
     device, world = hardware.device, hardware.world
+    if rows.sparse is not None and isinstance(network, LearnerBackbone):
+        return torch.from_numpy(network.learner.sparse_logits(rows.sparse)).to(device)
     own_first, own_end = world.share(len(rows))
     logits = torch.empty(own_end - own_first, device=device)  # filled in place: joining parts takes twice the memory
     done = 0
@@ -52,7 +56,10 @@ def _read_ahead(rows: RowStore, first: int, end: int) -> Iterator[Tensor]:
 def predict_logits(
     network: nn.Module, features: npt.NDArray[Any], views: Views, hardware: Hardware
 ) -> npt.NDArray[np.float64]:
-    """Logits of any rows; the array may be memory-mapped and larger than memory."""
+    """Logits of any rows; the array may be memory-mapped and larger than memory, or sparse rows."""
+    sparse = features if is_sparse(features) else None
+    if sparse is not None and views.keeps_rows and isinstance(network, LearnerBackbone):
+        return network.learner.sparse_logits(sparse)
     exact = _runs_in_double(network, hardware)
     if exact:
         network = copy.deepcopy(network).double()
@@ -62,7 +69,8 @@ def predict_logits(
     size = _chunk_size(len(features), int(np.prod(features.shape[1:])), hardware.device)
     for start in range(0, len(features), size):
         stop = min(start + size, len(features))
-        raw = shared_tensor(np.ascontiguousarray(features[start:stop])).to(hardware.device)
+        some = features[start:stop] if sparse is None else sparse.dense(slice(start, stop))
+        raw = shared_tensor(np.ascontiguousarray(some)).to(hardware.device)
         with hardware.current_gpu():
             inputs = views.plain(raw)
             logit = _forward(network, inputs.double() if exact else inputs, hardware)

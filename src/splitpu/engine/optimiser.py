@@ -1,6 +1,6 @@
-"""Adam, AdamW and SGD in one pass over all weights: by a kernel of our own where it runs, else by torch's fused ones.
+"""Adam, AdamW and SGD in one pass over all weights, by torch's fused kernels.
 
-Torch's are called directly. They are what `torch.optim` calls, too, but its optimisers import torch's compiler when the
+They are called directly. They are what `torch.optim` calls, too, but its optimisers import torch's compiler when the
 first one is made, which no step of ours uses: seconds at the start of every process.
 
 Moving weights: optimisers, the rate over time, and the running average of weights.
@@ -8,15 +8,12 @@ Moving weights: optimisers, the rate over time, and the running average of weigh
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import OptimiserConfig
-from splitpu.kernels.dispatch import kernels_allowed
-from splitpu.kernels.optimiser_step import Moved, Rule, WeightMover, can_be_moved, weights_can_be_moved_on
 
 _EPSILON = 1e-8  # torch's own for Adam
 
@@ -40,38 +37,16 @@ class Optimiser(Protocol):
 class FusedOptimiser:
     """One pass over all parameters; the rate is a number or, for a captured step to read, a tensor on the device."""
 
-    def __init__(
-        self, parameters: list[nn.Parameter], config: OptimiserConfig, rate: float | Tensor, *, kernels: bool = False
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], config: OptimiserConfig, rate: float | Tensor) -> None:
         self._config = config
         betas = (config.beta1, config.beta2)
         self.param_groups: list[dict[str, Any]] = [{"params": parameters, "lr": rate, "betas": betas}]
         self.state: dict[Tensor, dict[str, Tensor]] = {}
-        has_kernel = kernels and not (config.name == "sgd" and config.momentum)
-        self._mover = WeightMover(_rule(config)) if has_kernel else None
-        self._by_kernel = False  # in this step
-        self._half_gradients: dict[Tensor, Tensor] = {}
-        self.half_copies: Mapping[Tensor, Tensor] = {}  # of weights: the kernel keeps them equal, torch's make them old
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, which come as new tensors either way: a step begins."""
-        parameters = self.param_groups[0]["params"]
-        for parameter in parameters:
+        """Forget the gradients, which come as new tensors either way."""
+        for parameter in self.param_groups[0]["params"]:
             parameter.grad = None
-        self._half_gradients.clear()
-        # Asked here and not on the way back: that is another thread, which would wait for a compiler.
-        devices = {parameter.device for parameter in parameters}
-        self._by_kernel = self._mover is not None and len(devices) == 1 and weights_can_be_moved_on(devices.pop())
-
-    def takes(self, weight: Tensor, half_gradient: Tensor) -> bool:
-        """Whether the step will use this gradient as it is, so that it need not be put into full precision before.
-
-        Only one for each weight: a second is for autograd to keep, and both are added up in full precision.
-        """
-        wanted = self._by_kernel and weight not in self._half_gradients and can_be_moved(weight, half_gradient)
-        if wanted:
-            self._half_gradients[weight] = half_gradient
-        return wanted
 
     def state_dict(self) -> dict[str, Any]:
         """Only parameters that have been moved have a state."""
@@ -81,19 +56,11 @@ class FusedOptimiser:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        by_kernel: list[Moved] = []
         alike: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = defaultdict(list)
         # The largest first: a GPU takes some dozens at a time, and each time as long as for the largest of them.
         for parameter in sorted(self.param_groups[0]["params"], key=lambda one: -one.numel()):
-            gradient = self._gradient(parameter)
-            if gradient is None:
-                continue
-            if self._by_kernel and can_be_moved(parameter, gradient):
-                by_kernel.append(self._moved(parameter, gradient))
-            else:
-                alike[parameter.device, parameter.dtype].append((parameter, gradient.to(parameter.dtype)))
-        if self._mover is not None and by_kernel:
-            self._mover.move(by_kernel, self.param_groups[0]["lr"])
+            if parameter.grad is not None:
+                alike[parameter.device, parameter.dtype].append((parameter, parameter.grad.to(parameter.dtype)))
         for pairs in alike.values():
             parameters, gradients = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
             if self._config.name == "sgd":
@@ -102,20 +69,6 @@ class FusedOptimiser:
                 self._adam(parameters, gradients)
             for parameter in parameters:
                 torch.autograd.graph.increment_version(parameter)  # which torch's fused kernels leave out
-
-    def _gradient(self, parameter: Tensor) -> Tensor | None:
-        full, half = parameter.grad, self._half_gradients.get(parameter)
-        if full is None or half is None:
-            return half if full is None else full
-        del self._half_gradients[parameter]  # which is in the other from now on
-        return full.add_(half)
-
-    def _moved(self, parameter: Tensor, gradient: Tensor) -> Moved:
-        copy = self.half_copies.get(parameter)
-        if self._config.name == "sgd":
-            return Moved(parameter, gradient, copy=copy)
-        state = self._adam_state(parameter)
-        return Moved(parameter, gradient, state["step"], state["exp_avg"], state["exp_avg_sq"], copy)
 
     def _adam(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
         config, (beta1, beta2) = self._config, self.param_groups[0]["betas"]
@@ -170,19 +123,13 @@ class FusedOptimiser:
         return state["momentum_buffer"]
 
 
-def _rule(config: OptimiserConfig) -> Rule:
-    if config.name == "sgd":
-        return Rule(config.weight_decay)
-    return Rule(config.weight_decay, config.name == "adamw", config.beta1, config.beta2, _EPSILON)
-
-
 def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> Optimiser:
     """Make the optimiser, fused; on a GPU with its rate in a device tensor, so that a captured step can read it."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     on_gpu = device.type == "cuda"
     rate: float | Tensor = torch.tensor(config.rate, device=device) if on_gpu else config.rate
     if all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters):
-        return FusedOptimiser(parameters, config, rate, kernels=kernels_allowed(module))
+        return FusedOptimiser(parameters, config, rate)
     # What has no fused kernel takes torch's usual way.
     decay = config.weight_decay
     if config.name == "sgd":

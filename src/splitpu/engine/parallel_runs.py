@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.engine.rows import RowStore
 
 _Answer = TypeVar("_Answer")
@@ -107,6 +108,12 @@ def _worked_off(device: torch.device, job: Callable[[], _Answer], workers: _Acti
             torch.cuda.current_stream(device).synchronize()  # others read the outcome on streams of their own
 
 
+def _place(features: npt.NDArray[Any]) -> tuple[object, ...]:
+    if is_sparse(features):
+        return (features.tocsr().data.ctypes.data, features.tocsr().indptr.ctypes.data)
+    return features.ctypes.data, features.strides
+
+
 class SharedRows:
     """Rows that several runs use: one copy on the device, and read through once for what preprocessing remembers."""
 
@@ -118,7 +125,7 @@ class SharedRows:
         self, features: npt.NDArray[Any], device: torch.device, residence: Literal["auto", "device", "host"]
     ) -> tuple[RowStore, Preprocessing]:
         """The rows of these features, the same for everybody who asks with the same memory."""
-        key = (features.ctypes.data, features.shape, features.strides, features.dtype.str, str(device), residence)
+        key = (*_place(features), features.shape, features.dtype.str, str(device), residence)
         with self._lock:
             found = self._kept.pop(key, None)
             if found is None:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.engine.distributed import World
 from splitpu.errors import InputError
 from splitpu.utils.warnings import without_warning
@@ -87,7 +88,10 @@ class RowStore:
     ) -> None:
         self.device = device
         self._host = features
-        self.resident = residence == "device" or (residence == "auto" and _fits(features, device))
+        self.sparse = features if is_sparse(features) else None
+        self.resident = self.sparse is None and (
+            residence == "device" or (residence == "auto" and _fits(features, device))
+        )
         self._tensor = self._on_device_whole() if self.resident else None
         self._file = None if self.resident else FileRows.of(features)
 
@@ -158,7 +162,9 @@ class RowStore:
         return torch.empty((count, *self._host.shape[1:]), dtype=kind, pin_memory=self.device.type == "cuda")
 
     def _fetch_into(self, picked: Tensor, rows: Tensor) -> None:
-        if self._file is not None:
+        if self.sparse is not None:
+            picked.numpy()[...] = self.sparse.dense(rows.numpy())
+        elif self._file is not None:
             self._file.read(rows.numpy(), picked.numpy())
         else:
             # "clip", because numpy else goes through a copy; the numbers come from our own plans and are all valid.

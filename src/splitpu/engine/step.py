@@ -11,8 +11,7 @@ from splitpu.engine.checkpoint import copied, restore_in_place, training_tensors
 from splitpu.engine.data_parallel import SharedStep
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.low_memory import LighterForward
-from splitpu.engine.mixed_precision import HalfWeights
-from splitpu.engine.optimiser import FusedOptimiser, WeightAverage, build_optimiser
+from splitpu.engine.optimiser import WeightAverage, build_optimiser
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Batch, Stage
 from splitpu.errors import SplitPUError
@@ -30,10 +29,6 @@ class Step:
         self.optimiser = build_optimiser(self.module, stage.optimiser, hardware.device)
         self.average = WeightAverage(self.module) if stage.optimiser.average > 0 else None
         self._shared = SharedStep(stage.task) if hardware.world.size > 1 else None
-        # Not among several processes: they exchange gradients that autograd gathers, and halves go past autograd.
-        halves = hardware.kernels and hardware.bf16 and hardware.world.size == 1
-        fused = self.optimiser if isinstance(self.optimiser, FusedOptimiser) else None
-        self._half = HalfWeights(self.module, fused) if halves else None
         self.generator = torch.Generator(hardware.device)
         self.draws = StageDraws(hardware.device)
         # Inputs and sums sit at fixed addresses, which is what a captured graph reads and writes.
@@ -61,8 +56,6 @@ class Step:
             self._average_weight.copy_(average_weight)
         self._raw = raw
         if self._graph is not None:
-            if self._half is not None:
-                self._half.copies.refresh()  # somebody else may have changed the weights since the last step
             self._graph.replay()
         else:
             with self.draws.lent():
@@ -130,11 +123,10 @@ class Step:
 
     def _terms(self, indices: Mapping[str, Tensor]) -> dict[str, Tensor]:
         lighter = nullcontext() if self.lighter is None else self.lighter.active()
-        half = nullcontext() if self._half is None else self._half.active()
         # Without gradients there is nothing to exchange but what networks exchange anyway.
         shared = self._shared if torch.is_grad_enabled() else None
         step = self.stage.task.step if shared is None else shared.terms
-        with self.hardware.autocast(), half, lighter:
+        with self.hardware.autocast(), lighter:
             return step(self._batch(indices), self.views, self.generator)
 
     def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,7 @@ from splitpu.training import (
     Runtime,
     Training,
     TrainSpec,
+    check_method,
     profile_of,
     train,
     warn_if_worthless,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from splitpu.prior.estimate import PriorEstimate, ResolvedPrior
 
 
+POSITIVE_WORDS = ("pos", "positive", "p", "labelled", "labeled")
+UNLABELLED_WORDS = ("unl", "unlabelled", "unlabeled", "u", "unknown")
 CONVENTIONS = ({0, 1}, {-1, 1})  # labels that need no explanation, 1 being positive; False and True equal 0 and 1
 LARGEST_SEED = 2**31 - 1
 
@@ -121,6 +124,8 @@ def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
                 f"y holds the values {first!r} and {second!r}, neither of which is pos_label={pos_label!r}"
             )
         return classes, first if pos_label == first else second
+    if (positive := usual_positive(first, second)) is not None:
+        return classes, positive
     if {first, second} not in CONVENTIONS:
         warnings.warn(
             f"y holds the values {first!r} and {second!r}: {second!r}, the later in sorted order, is taken as "
@@ -129,6 +134,20 @@ def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
             stacklevel=3,
         )
     return classes, second
+
+
+def usual_positive(first: Any, second: Any) -> Any:
+    """Which of two labels means positive by the words that are usual in PU learning; None if they do not say.
+
+    >>> usual_positive("pos", "unl"), usual_positive("Unlabelled", "ill"), usual_positive("a", "b")
+    ('pos', 'ill', None)
+    """
+    words = [str(label).strip().lower() for label in (first, second)]
+    for usual, others in ((POSITIVE_WORDS, False), (UNLABELLED_WORDS, True)):
+        said = [word in usual for word in words]
+        if said[0] != said[1]:
+            return first if said[0] != others else second
+    return None
 
 
 def labelled_rows(labels: Array, positive: Any) -> Mask:
@@ -199,7 +218,7 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
             X = rows_for_table_model(self.model_.inputs or {}, X)
         refuse_columns_without_numbers(X)
         refuse_masked_entries(X, "X")
-        return still_on_disk(X, validate_data(self, X, reset=False))
+        return still_on_disk(X, validate_data(self, X, reset=False, accept_sparse="csr"))
 
     def __getstate__(self) -> dict[str, Any]:
         if hasattr(self, "model_"):  # a pickle made on a GPU must open where there is none
@@ -217,6 +236,13 @@ class FittedClassifier(ClassifierMixin, BaseEstimator):
 
 WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.estimators.PUEstimator`."
 FRAME = "frame"  # the kind of inputs of a model that was trained on a data frame in Python
+
+
+class PerRow(TypedDict, total=False):
+    """What `fit` may be told of every row besides its label; for learners on tables only."""
+
+    sample_weight: npt.ArrayLike | None  # how much it counts
+    groups: npt.ArrayLike | None  # whom it belongs to
 
 
 class PUEstimator(FittedClassifier):
@@ -294,6 +320,7 @@ class PUEstimator(FittedClassifier):
     """
 
     method: ClassVar[str]  # its name in the registry
+    takes_sparse: ClassVar[bool] = False  # whether it can be made of learners that sparse rows stay sparse for
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -332,18 +359,19 @@ class PUEstimator(FittedClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.takes_sparse
+        return tags
+
     # --- fitting ---
 
-    def fit(
-        self,
-        X: Any,
-        y: npt.ArrayLike,
-        sample_weight: npt.ArrayLike | None = None,
-        groups: npt.ArrayLike | None = None,
-    ) -> Self:
+    # Not in the signature, where scikit-learn would take it for granted that every model can weigh its rows.
+    def fit(self, X: Any, y: npt.ArrayLike, **per_row: Unpack[PerRow]) -> Self:
         """Learn from X and from y, which says of each row whether it is labelled positive.
 
-        X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes.
+        X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes; vectors may be a
+        sparse matrix, which stays sparse, for classifiers that are made of learners (see `takes_sparse`).
         y holds 1 for labelled positives and 0 or -1 for unlabelled rows, True and False, or two other values.
         `sample_weight` says how much each row counts, `groups` which rows belong together (patients, sites): no fold in
         which learners are judged cuts them apart. Both are for learners on tables.
@@ -356,13 +384,14 @@ class PUEstimator(FittedClassifier):
         classes, positive = two_classes(labels, self.pos_label)
         labelled = labelled_rows(labels, positive)
         data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
-        if sample_weight is not None or groups is not None:
-            data = data.counted(sample_weight, groups)
+        if per_row:
+            data = data.counted(**per_row)
         negative = classes[0] if classes[1] == positive else classes[1]
         seed = integer_seed(self.random_state)
         backbone = self._backbone_for(data)
-        prior = self._resolved_prior(data, seed, backbone)
         config = config_from_dict(self._named_in_parameters(), self._whole_config(data))
+        check_method(config, data)
+        prior = self._resolved_prior(data, seed, backbone)
         spec = TrainSpec(
             config=with_calibration(config, self.calibration),
             prior=prior.value,
@@ -385,7 +414,7 @@ class PUEstimator(FittedClassifier):
         if not has_image_axes(X):
             refuse_columns_without_numbers(X)
             refuse_masked_entries(X, "X")  # scikit-learn would take what is behind the mask
-            checked, labels = validate_data(self, X, y)
+            checked, labels = validate_data(self, X, y, accept_sparse="csr")
             X = still_on_disk(X, checked)
         else:
             if hasattr(self, "feature_names_in_"):  # from an earlier fit

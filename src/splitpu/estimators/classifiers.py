@@ -44,24 +44,28 @@ class ElkanNotoClassifier(PUEstimator):
     """The probability of being labelled over that of labelled rows, by learners chosen out of fold; needs no prior."""
 
     method = "elkan-noto"
+    takes_sparse = True
 
 
 class PUBaggingClassifier(PUEstimator):
     """Many trees, each against another draw of the unlabelled rows; for tables with few labels."""
 
     method = "bagging"
+    takes_sparse = True
 
 
 class PULogisticClassifier(PUEstimator):
     """Logistic regression of P against U, cut at the prior: the first thing to try on a table or on texts."""
 
     method = "logistic"
+    takes_sparse = True
 
 
 class PUForestClassifier(PUEstimator):
     """A balanced random forest of P against U, cut at the prior."""
 
     method = "forest"
+    takes_sparse = True
 
 
 class PUBoostingClassifier(PUEstimator):
@@ -189,6 +193,7 @@ class SplitPUClassifier(PUEstimator):
     """
 
     method = "split-pu"
+    takes_sparse = True
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.data.pudata import FEWEST_POSITIVES, PUData, check_share
+from splitpu.data.sparse_rows import picked
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import sigmoid
 from splitpu.types import Floats, Indices
@@ -93,7 +94,7 @@ def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, In
     kept = np.setdiff1d(np.arange(len(data)), together)
     left = dataclasses.replace(
         data,
-        features=np.ascontiguousarray(data.features[kept]),
+        features=picked(data.features, kept),
         labelled=data.labelled[kept],
         names=None if data.names is None else tuple(data.names[row] for row in kept.tolist()),
         truth=None if data.truth is None else data.truth[kept],

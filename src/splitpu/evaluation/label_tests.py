@@ -311,7 +311,7 @@ def _described(features: Any, rows: int) -> Floats:
     if wide or table.shape[1] > MOST_COLUMNS:
         from sklearn.decomposition import TruncatedSVD
 
-        table = TruncatedSVD(min(COMPONENTS, table.shape[1] - 1), random_state=0).fit_transform(table)
+        table = TruncatedSVD(max(1, min(COMPONENTS, table.shape[1] - 1)), random_state=0).fit_transform(table)
     return _standardised(table)
 
 

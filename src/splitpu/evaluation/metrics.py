@@ -6,6 +6,7 @@ Which samples give most reason to doubt: one order for the command, the report a
 """
 
 import math
+from collections.abc import ItemsView, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,6 +54,24 @@ def evaluate_scores(truth: npt.ArrayLike, decision: npt.ArrayLike, prior: float 
     return figures
 
 
+def if_truth_is_swapped(figures: Mapping[str, Any], rows: int) -> list[str]:
+    """A sentence where scores rank negatives above positives by far more than chance explains.
+
+    >>> if_truth_is_swapped({"roc_auc": 0.49, "true_rate": 0.5}, 100)
+    []
+    """
+    auc, share = figures["roc_auc"], figures["true_rate"]
+    if auc is None:
+        return []
+    by_chance = 3 * math.sqrt(1 / (12 * rows * share * (1 - share)))  # three standard errors of an AUC of one half
+    if auc >= 0.5 - max(_CLEARLY_BELOW, by_chance):
+        return []
+    return [
+        f"the model ranks test rows that are called negative above those that are called positive (ROC AUC {auc:.2f}): "
+        "are the labels swapped? --test takes the positives first, then the negatives, and in labels 1 means positive."
+    ]
+
+
 def finite_or_none(value: Any) -> Any:
     """Replace every NaN and infinity inside nested plain values by None, because JSON knows neither.
 
@@ -87,14 +106,17 @@ _DRAWS = 200
 _QUANTILES = (0.025, 0.975)
 _NORMAL = 3.92  # width of a 95 % interval in standard deviations
 _CLEAR_SIGMAS = 4.0
+_CLEARLY_BELOW = 0.15  # one half, the ROC AUC of a model that has learned nothing
 
 
 class PUFigure(NamedTuple):
-    """An estimated figure with its 95 % interval."""
+    """A figure with its 95 % interval, and where they are known what simpler models get."""
 
     value: float
     low: float
     high: float
+    always_negative: float | None = None  # every row is called negative, or the order is a random one
+    naive: float | None = None  # every unlabelled row is taken for a negative
 
 
 @dataclass(frozen=True)
@@ -118,6 +140,10 @@ class PUEvaluation:
 
     def __getitem__(self, name: str) -> PUFigure:
         return self.figures[name]
+
+    def items(self) -> ItemsView[str, PUFigure]:
+        """Names and figures, in the order in which they are shown."""
+        return self.figures.items()
 
 
 class Readings(NamedTuple):

@@ -6,7 +6,7 @@ the share from what is known of it gives the intervals, so the doubt about the p
 come from models that did not see the row, or all figures flatter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from splitpu.utils.arrays import checked_seed
 
 MOST_CELLS = 300
 DRAWS = 200
+OF_CUT = ("accuracy", "f1", "precision", "recall")  # figures of decisions; the others are of the order of rows
 RARE = 0.1  # below this share of positives ranking figures say more than accuracy
 _CURVE = np.linspace(0.0, 1.0, 51)
 _ALARMS = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 300)])
@@ -36,7 +37,7 @@ class RankFigure(NamedTuple):
     value: float
     low: float
     high: float
-    always_negative: float
+    always_negative: float | None
 
 
 class Curve(NamedTuple):
@@ -62,10 +63,7 @@ class RankingFigures:
     @property
     def leading(self) -> tuple[str, ...]:
         """The names in the order in which they tell most: where positives are rare, those of the ranking first."""
-        last = ("accuracy", "f1") if self.prior < RARE else ()
-        first = () if last else ("roc_auc", "accuracy", "f1")
-        others = tuple(name for name in self.figures if name not in first + last)
-        return first + others + last
+        return in_telling_order(self.figures, self.prior)
 
     def __getitem__(self, name: str) -> RankFigure:
         return self.figures[name]
@@ -111,7 +109,7 @@ def ranking_figures(
     rows = positives + others if scenario == "single-training-set" else others
     rng = np.random.default_rng(checked_seed(seed))
     value, shares = _shares(prior, prior_interval, (positives, others, scenario), rng)
-    lengths = _lengths(at, rows, value)
+    lengths = lengths_of_lists(at, rows, value)
     cells = _cells(values, known)
     leans = np.concatenate([[0.5], rng.random(DRAWS)])
     drawn = [
@@ -120,7 +118,7 @@ def ranking_figures(
     ]
     tables = [_figures_of(one, lengths, rows) for one in drawn]
     figures = {
-        name: _interval([table[name] for table in tables], _without(name, value, lengths, rows)) for name in tables[0]
+        name: _interval([table[name] for table in tables], always_negative(name, value, rows)) for name in tables[0]
     }
     for name in ("roc_auc", "average_precision"):
         if 1 - figures[name].value < 1 / positives:  # so few labelled rows cannot tell this from a faultless order
@@ -133,6 +131,34 @@ def ranking_figures(
         positives=positives,
         unlabelled=others,
     )
+
+
+def in_telling_order(names: Iterable[str], prior: float) -> tuple[str, ...]:
+    """Names of figures, those first that tell most: where positives are rare, calling all rows negative is accurate.
+
+    >>> in_telling_order(["accuracy", "f1", "roc_auc", "lift@9"], 0.05)
+    ('roc_auc', 'lift@9', 'accuracy', 'f1')
+    >>> in_telling_order(["accuracy", "f1", "roc_auc", "lift@9"], 0.3)
+    ('roc_auc', 'accuracy', 'f1', 'lift@9')
+    """
+    given = list(names)
+    of_cut = [name for name in OF_CUT if name in given]
+    auc = [name for name in given if name == "roc_auc"]
+    others = [name for name in given if name not in (*auc, *of_cut)]
+    return tuple([*auc, *others, *of_cut] if prior < RARE else [*auc, *of_cut, *others])
+
+
+def always_negative(name: str, prior: float, rows: int) -> float | None:
+    """What a model that calls every row negative gets: of a ranking, what a random order gets on average.
+
+    None where it gets nothing, as of the precision, because it calls nothing positive.
+    """
+    fixed = {"roc_auc": 0.5, "average_precision": prior, "accuracy": 1 - prior, "f1": 0.0, "recall": 0.0}
+    kind, _, length = name.partition("@")
+    if not length:
+        return fixed.get(name)
+    part = int(length) / rows
+    return {"precision": prior, "recall": part, "lift": 1.0, "enrichment": max(prior, part)}[kind]
 
 
 def corrected_auc(against_unlabelled: float, share: float) -> float:
@@ -171,7 +197,8 @@ def _shares(
     return value, np.clip(drawn, 0.0, 1 - _SURE)
 
 
-def _lengths(at: Sequence[int], rows: int, prior: float) -> tuple[int, ...]:
+def lengths_of_lists(at: Sequence[int], rows: int, prior: float) -> tuple[int, ...]:
+    """The lengths that are asked for, or a half, one and two times as many rows as there should be positives."""
     if not len(at):
         expected = prior * rows
         return tuple(dict.fromkeys(min(max(round(part * expected), 1), rows) for part in (0.5, 1.0, 2.0)))
@@ -248,27 +275,17 @@ def _figures_of(draw: _Draw, lengths: tuple[int, ...], rows: int) -> dict[str, f
     return found
 
 
-def _without(name: str, prior: float, lengths: tuple[int, ...], rows: int) -> float:
-    """What a model that calls every row negative gets: of a ranking, what a random order gets on average."""
-    fixed = {"roc_auc": 0.5, "average_precision": prior, "accuracy": 1 - prior, "f1": 0.0}
-    if name in fixed:
-        return fixed[name]
-    kind, _, length = name.partition("@")
-    part = int(length) / rows
-    return {"precision": prior, "recall": part, "lift": 1.0, "enrichment": max(prior, part)}[kind]
-
-
 def _precisions(draw: _Draw) -> Floats:
     recalls = np.maximum(_CURVE, 1e-3)
     called = np.interp(recalls, draw.recall, draw.called)
     return np.clip(draw.prior * recalls / np.maximum(called, 1e-12), 0.0, 1.0)
 
 
-def _interval(values: list[float], always_negative: float) -> RankFigure:
+def _interval(values: list[float], without: float | None) -> RankFigure:
     """The draws around the estimate, widened so that it holds the estimate itself."""
     low, high = np.quantile(values[1:], _QUANTILES)
     value = values[0]
-    return RankFigure(value, float(min(low, value)), float(max(high, value)), always_negative)
+    return RankFigure(value, float(min(low, value)), float(max(high, value)), without)
 
 
 def _band(heights: list[Floats]) -> Curve:

@@ -1,4 +1,4 @@
-"""Layers, views, losses and optimisers that a GPU computes faster when written for it; elsewhere torch's own run.
+"""Layers, views and losses that a GPU computes faster when written for it; elsewhere torch's own run.
 
 Each function computes what torch's operations would, and its caller falls back to them where it does not apply.
 Weights, names and checkpoints know nothing of it.
@@ -23,15 +23,10 @@ from splitpu.kernels.loss_terms import (
     low_level_term,
     pu_risk,
 )
-from splitpu.kernels.optimiser_step import Moved, Rule, WeightMover, can_be_moved, weights_can_be_moved_on
 
 __all__ = [
-    "Moved",
-    "Rule",
-    "WeightMover",
     "allow_kernels",
     "any_kernel_runs_on",
-    "can_be_moved",
     "convolve",
     "feature_term",
     "fused_consistency_applies",
@@ -45,6 +40,5 @@ __all__ = [
     "normalise",
     "prepare",
     "pu_risk",
-    "weights_can_be_moved_on",
     "without_waiting",
 ]

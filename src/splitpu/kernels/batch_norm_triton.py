@@ -12,10 +12,17 @@ sums, has touched last and left in the cache.
 Of all sizes only the width is compiled in: vectors of several values want it as a multiple of theirs, and every further
 variant would have to be compiled at the start of a run.
 
+Kernels are given tuples: tensors in one, numbers in another, what is known when they are compiled in a named one. For
+every pattern of ones and multiples of 16 among integers in a tuple Triton makes a kernel of its own, whatever
+`do_not_specialize` says, so sizes stay outside; its interpreter takes no booleans there before 3.9. A tensor that is
+not there is None, which is known when a kernel is compiled. No field can be called `values` or `type`: Triton's tuples
+have attributes of these names.
+
 Batch norm with ReLU on a GPU: which kernels run over which parts of a batch; imported only where there is one.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -23,6 +30,42 @@ import triton.language as tl
 from torch import Tensor, nn
 
 _SIZES = ["rows", "channels", "pixels", "parts"]
+
+
+class _Tile(NamedTuple):
+    """What a program takes at a time."""
+
+    rows: tl.constexpr
+    columns: tl.constexpr
+    unroll: tl.constexpr = tl.constexpr(1)
+
+
+class _Layer(NamedTuple):
+    weight: Tensor
+    bias: Tensor
+    running_mean: Tensor
+    running_variance: Tensor
+    batches: Tensor
+    momentum: float
+    epsilon: float
+
+
+class _Forward(NamedTuple):
+    batch: Tensor
+    added: Tensor | None
+    output: Tensor
+
+
+class _Backward(NamedTuple):
+    """Without an output the ReLU is worked out again; the sums are those of every program while they are added up."""
+
+    gradients: Tensor
+    batch: Tensor
+    output: Tensor | None
+    statistics: Tensor
+    sums: Tensor
+    for_batch: Tensor | None = None
+    for_added: Tensor | None = None
 
 
 @triton.jit
@@ -71,19 +114,16 @@ def _store_sums(partial, first, second, width, column, exists):
 
 
 @triton.jit(do_not_specialize=_SIZES)
-def _add_up_values(
-    values, partial, rows, width, channels, columns: tl.constexpr, tile_rows: tl.constexpr, unroll: tl.constexpr,
-    whole: tl.constexpr,
-):  # fmt: skip
-    column, exists = _columns(width, columns)
+def _add_up_values(values, partial, rows, width, channels, tile, whole: tl.constexpr):
+    column, exists = _columns(width, tile.columns)
     origin = tl.load(values + column % channels, mask=exists, other=0.0).to(tl.float32)
-    total = tl.zeros((tile_rows, columns), tl.float32)
-    squares = tl.zeros((tile_rows, columns), tl.float32)
-    tiles = tl.cdiv(rows, tile_rows * unroll)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        start = (tiles - 1 - tile) * tile_rows * unroll
-        for part in tl.static_range(unroll):
-            offsets, mask = _tile(start + part * tile_rows, rows, width, column, exists, tile_rows)
+    total = tl.zeros((tile.rows, tile.columns), tl.float32)
+    squares = tl.zeros((tile.rows, tile.columns), tl.float32)
+    tiles = tl.cdiv(rows, tile.rows * tile.unroll)
+    for number in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        start = (tiles - 1 - number) * tile.rows * tile.unroll
+        for part in tl.static_range(tile.unroll):
+            offsets, mask = _tile(start + part * tile.rows, rows, width, column, exists, tile.rows)
             distance = _loaded(values, offsets, mask, whole) - origin[None, :]
             if not whole:
                 distance = tl.where(mask, distance, 0.0)
@@ -104,79 +144,68 @@ def _added_up(partial, parts, channel, channels, block: tl.constexpr, width: tl.
 
 
 @triton.jit(do_not_specialize=_SIZES)
-def _finish_statistics(
-    values, partial, statistics, weight, bias, running_mean, running_variance, batches,
-    pixels, channels, parts, momentum, epsilon, block: tl.constexpr, width: tl.constexpr,
-):  # fmt: skip
-    channel = tl.program_id(0) * width + tl.arange(0, width)
+def _finish_statistics(values, partial, statistics, layer, pixels, channels, parts, tile):
+    channel = tl.program_id(0) * tile.columns + tl.arange(0, tile.columns)
     exists = channel < channels
-    distance = _added_up(partial, parts, channel, channels, block, width) / pixels
-    squares = _added_up(partial + parts * channels, parts, channel, channels, block, width) / pixels
+    distance = _added_up(partial, parts, channel, channels, tile.rows, tile.columns) / pixels
+    squares = _added_up(partial + parts * channels, parts, channel, channels, tile.rows, tile.columns) / pixels
     variance = tl.maximum(squares - distance * distance, 0.0)
     mean = tl.load(values + channel, mask=exists, other=0.0).to(tl.float32) + distance
-    inverse = 1.0 / tl.sqrt(variance + epsilon)
-    scale = tl.load(weight + channel, mask=exists, other=0.0) * inverse
-    shift = tl.load(bias + channel, mask=exists, other=0.0) - mean * scale
+    inverse = 1.0 / tl.sqrt(variance + layer.epsilon)
+    scale = tl.load(layer.weight + channel, mask=exists, other=0.0) * inverse
+    shift = tl.load(layer.bias + channel, mask=exists, other=0.0) - mean * scale
     tl.store(statistics + channel, mean, mask=exists)
     tl.store(statistics + channels + channel, inverse, mask=exists)
     tl.store(statistics + 2 * channels + channel, scale, mask=exists)
     tl.store(statistics + 3 * channels + channel, shift, mask=exists)
-    old_mean = tl.load(running_mean + channel, mask=exists, other=0.0)
-    old_variance = tl.load(running_variance + channel, mask=exists, other=0.0)
+    old_mean = tl.load(layer.running_mean + channel, mask=exists, other=0.0)
+    old_variance = tl.load(layer.running_variance + channel, mask=exists, other=0.0)
     unbiased = variance * (pixels / tl.maximum(pixels - 1.0, 1.0))
-    tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean), mask=exists)
-    tl.store(running_variance + channel, old_variance + momentum * (unbiased - old_variance), mask=exists)
+    new_variance = old_variance + layer.momentum * (unbiased - old_variance)
+    tl.store(layer.running_mean + channel, old_mean + layer.momentum * (mean - old_mean), mask=exists)
+    tl.store(layer.running_variance + channel, new_variance, mask=exists)
     if tl.program_id(0) == 0:
-        tl.store(batches, tl.load(batches) + 1)
+        tl.store(layer.batches, tl.load(layer.batches) + 1)
 
 
 @triton.jit
-def _with_scale(values, added, output, scale, shift, offsets, mask, has_added: tl.constexpr, relu: tl.constexpr):
-    result = tl.load(values + offsets, mask=mask, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
-    if has_added:
-        result += tl.load(added + offsets, mask=mask, other=0.0).to(tl.float32)
+def _with_scale(forward, scale, shift, offsets, mask, relu: tl.constexpr):
+    result = tl.load(forward.batch + offsets, mask=mask, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+    if forward.added is not None:
+        result += tl.load(forward.added + offsets, mask=mask, other=0.0).to(tl.float32)
     if relu:
         result = tl.maximum(result, 0.0)
-    tl.store(output + offsets, result.to(output.dtype.element_ty), mask=mask)
+    tl.store(forward.output + offsets, result.to(forward.output.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=_SIZES)
-def _apply(
-    values, added, output, statistics, rows, width, channels,
-    has_added: tl.constexpr, relu: tl.constexpr, columns: tl.constexpr, tile_rows: tl.constexpr,
-):  # fmt: skip
-    column, exists = _columns(width, columns)
+def _apply(forward, statistics, rows, width, channels, relu: tl.constexpr, tile):
+    column, exists = _columns(width, tile.columns)
     scale = _channel_numbers(statistics, 2, column, exists, channels)
     shift = _channel_numbers(statistics, 3, column, exists, channels)
-    offsets, mask = _tile(tl.program_id(0) * tile_rows, rows, width, column, exists, tile_rows)
-    _with_scale(values, added, output, scale, shift, offsets, mask, has_added, relu)
+    offsets, mask = _tile(tl.program_id(0) * tile.rows, rows, width, column, exists, tile.rows)
+    _with_scale(forward, scale, shift, offsets, mask, relu)
 
 
 @triton.jit(do_not_specialize=_SIZES)
-def _apply_known(
-    values, added, output, mean, variance, weight, bias, epsilon, rows, width, channels,
-    has_added: tl.constexpr, relu: tl.constexpr, columns: tl.constexpr, tile_rows: tl.constexpr,
-):  # fmt: skip
-    column, exists = _columns(width, columns)
-    inverse = 1.0 / tl.sqrt(_channel_numbers(variance, 0, column, exists, channels) + epsilon)
-    scale = _channel_numbers(weight, 0, column, exists, channels) * inverse
-    shift = _channel_numbers(bias, 0, column, exists, channels)
-    shift -= _channel_numbers(mean, 0, column, exists, channels) * scale
-    offsets, mask = _tile(tl.program_id(0) * tile_rows, rows, width, column, exists, tile_rows)
-    _with_scale(values, added, output, scale, shift, offsets, mask, has_added, relu)
+def _apply_known(forward, layer, rows, width, channels, relu: tl.constexpr, tile):
+    column, exists = _columns(width, tile.columns)
+    inverse = 1.0 / tl.sqrt(_channel_numbers(layer.running_variance, 0, column, exists, channels) + layer.epsilon)
+    scale = _channel_numbers(layer.weight, 0, column, exists, channels) * inverse
+    shift = _channel_numbers(layer.bias, 0, column, exists, channels)
+    shift -= _channel_numbers(layer.running_mean, 0, column, exists, channels) * scale
+    offsets, mask = _tile(tl.program_id(0) * tile.rows, rows, width, column, exists, tile.rows)
+    _with_scale(forward, scale, shift, offsets, mask, relu)
 
 
 @triton.jit
-def _behind_relu(
-    gradients, values, output, scale, shift, offsets, mask,
-    has_output: tl.constexpr, relu: tl.constexpr, whole: tl.constexpr,
-):  # fmt: skip
+def _behind_relu(backward, scale, shift, offsets, mask, relu: tl.constexpr, whole: tl.constexpr):
     """The gradient in front of the ReLU, and the values it belongs to."""
-    gradient = _loaded(gradients, offsets, mask, whole)
-    value = _loaded(values, offsets, mask, whole)
+    gradient = _loaded(backward.gradients, offsets, mask, whole)
+    value = _loaded(backward.batch, offsets, mask, whole)
     if relu:
-        if has_output:
-            passed = _loaded(output, offsets, mask, whole) > 0.0
+        if backward.output is not None:
+            passed = _loaded(backward.output, offsets, mask, whole) > 0.0
         else:
             passed = value * scale[None, :] + shift[None, :] > 0.0
         gradient = tl.where(passed, gradient, 0.0)
@@ -184,54 +213,44 @@ def _behind_relu(
 
 
 @triton.jit(do_not_specialize=_SIZES)
-def _add_up_gradients(
-    gradients, values, output, statistics, partial, rows, width, channels,
-    has_output: tl.constexpr, relu: tl.constexpr, columns: tl.constexpr, tile_rows: tl.constexpr, unroll: tl.constexpr,
-    whole: tl.constexpr,
-):  # fmt: skip
-    column, exists = _columns(width, columns)
-    mean, inverse, scale, shift = _all_channel_numbers(statistics, column, exists, channels)
-    total = tl.zeros((tile_rows, columns), tl.float32)
-    along = tl.zeros((tile_rows, columns), tl.float32)
-    tiles = tl.cdiv(rows, tile_rows * unroll)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        start = (tiles - 1 - tile) * tile_rows * unroll
-        for part in tl.static_range(unroll):
-            offsets, mask = _tile(start + part * tile_rows, rows, width, column, exists, tile_rows)
-            gradient, value = _behind_relu(
-                gradients, values, output, scale, shift, offsets, mask, has_output, relu, whole
-            )
+def _add_up_gradients(backward, rows, width, channels, relu: tl.constexpr, tile, whole: tl.constexpr):
+    column, exists = _columns(width, tile.columns)
+    mean, inverse, scale, shift = _all_channel_numbers(backward.statistics, column, exists, channels)
+    total = tl.zeros((tile.rows, tile.columns), tl.float32)
+    along = tl.zeros((tile.rows, tile.columns), tl.float32)
+    tiles = tl.cdiv(rows, tile.rows * tile.unroll)
+    for number in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        start = (tiles - 1 - number) * tile.rows * tile.unroll
+        for part in tl.static_range(tile.unroll):
+            offsets, mask = _tile(start + part * tile.rows, rows, width, column, exists, tile.rows)
+            gradient, value = _behind_relu(backward, scale, shift, offsets, mask, relu, whole)
             total += gradient
             along += gradient * (value - mean[None, :])
-    _store_sums(partial, total, along * inverse[None, :], width, column, exists)
+    _store_sums(backward.sums, total, along * inverse[None, :], width, column, exists)
 
 
 @triton.jit(do_not_specialize=_SIZES)
-def _finish_gradient_sums(partial, sums, channels, parts, block: tl.constexpr, width: tl.constexpr):
-    channel = tl.program_id(0) * width + tl.arange(0, width)
+def _finish_gradient_sums(partial, sums, channels, parts, tile):
+    channel = tl.program_id(0) * tile.columns + tl.arange(0, tile.columns)
     exists = channel < channels
-    total = _added_up(partial, parts, channel, channels, block, width)
-    along = _added_up(partial + parts * channels, parts, channel, channels, block, width)
+    total = _added_up(partial, parts, channel, channels, tile.rows, tile.columns)
+    along = _added_up(partial + parts * channels, parts, channel, channels, tile.rows, tile.columns)
     tl.store(sums + channel, total, mask=exists)
     tl.store(sums + channels + channel, along, mask=exists)
 
 
 @triton.jit(do_not_specialize=_SIZES)
-def _apply_gradients(
-    gradients, values, output, statistics, sums, for_values, for_added, pixels, rows, width, channels,
-    with_added: tl.constexpr, has_output: tl.constexpr, relu: tl.constexpr,
-    columns: tl.constexpr, tile_rows: tl.constexpr,
-):  # fmt: skip
-    column, exists = _columns(width, columns)
-    mean, inverse, scale, shift = _all_channel_numbers(statistics, column, exists, channels)
-    mean_gradient = _channel_numbers(sums, 0, column, exists, channels) / pixels
-    slope = _channel_numbers(sums, 1, column, exists, channels) * inverse / pixels
-    offsets, mask = _tile(tl.program_id(0) * tile_rows, rows, width, column, exists, tile_rows)
-    gradient, value = _behind_relu(gradients, values, output, scale, shift, offsets, mask, has_output, relu, False)
+def _apply_gradients(backward, pixels, rows, width, channels, relu: tl.constexpr, tile):
+    column, exists = _columns(width, tile.columns)
+    mean, inverse, scale, shift = _all_channel_numbers(backward.statistics, column, exists, channels)
+    mean_gradient = _channel_numbers(backward.sums, 0, column, exists, channels) / pixels
+    slope = _channel_numbers(backward.sums, 1, column, exists, channels) * inverse / pixels
+    offsets, mask = _tile(tl.program_id(0) * tile.rows, rows, width, column, exists, tile.rows)
+    gradient, value = _behind_relu(backward, scale, shift, offsets, mask, relu, False)
     result = scale[None, :] * (gradient - mean_gradient[None, :] - (value - mean[None, :]) * slope[None, :])
-    tl.store(for_values + offsets, result.to(for_values.dtype.element_ty), mask=mask)
-    if with_added:
-        tl.store(for_added + offsets, gradient.to(for_added.dtype.element_ty), mask=mask)
+    tl.store(backward.for_batch + offsets, result.to(backward.for_batch.dtype.element_ty), mask=mask)
+    if backward.for_added is not None:
+        tl.store(backward.for_added + offsets, gradient.to(backward.for_added.dtype.element_ty), mask=mask)
 
 
 _COLUMNS = 128  # values of a row that a program takes: sixteen loads of eight
@@ -277,9 +296,18 @@ class _Layout:
         return self.sum_programs * self.folded
 
 
-_SUM = {"columns": _COLUMNS, "tile_rows": _SUM_ROWS, "unroll": _SUM_UNROLL, "num_warps": _SUM_WARPS}
-_APPLY = {"columns": _COLUMNS, "tile_rows": _APPLY_ROWS, "num_warps": _APPLY_WARPS}
-_FINISH = {"block": _FINISH_ROWS, "width": _FINISH_CHANNELS, "num_warps": _FINISH_WARPS}
+def _launch(warps: int, *sizes: int) -> dict[str, object]:
+    return {"tile": _Tile(*(tl.constexpr(size) for size in sizes)), "num_warps": warps}
+
+
+_SUM = _launch(_SUM_WARPS, _SUM_ROWS, _COLUMNS, _SUM_UNROLL)
+_APPLY = _launch(_APPLY_WARPS, _APPLY_ROWS, _COLUMNS)
+_FINISH = _launch(_FINISH_WARPS, _FINISH_ROWS, _FINISH_CHANNELS)
+
+
+def _given(layer: nn.BatchNorm2d) -> _Layer:
+    tensors = layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.num_batches_tracked
+    return _Layer(*tensors, layer.momentum, layer.eps)
 
 
 def statistics(batch: Tensor, layer: nn.BatchNorm2d) -> Tensor:
@@ -289,29 +317,22 @@ def statistics(batch: Tensor, layer: nn.BatchNorm2d) -> Tensor:
     _add_up_values[layout.sum_grid](batch, partial, *layout.sizes, whole=layout.whole, **_SUM)
     found = torch.empty((4, layout.channels), device=batch.device, dtype=torch.float32)
     _finish_statistics[layout.finish_grid](
-        batch, partial, found, layer.weight, layer.bias, layer.running_mean, layer.running_var,
-        layer.num_batches_tracked, layout.pixels, layout.channels, layout.parts, layer.momentum, layer.eps, **_FINISH,
-    )  # fmt: skip
+        batch, partial, found, _given(layer), layout.pixels, layout.channels, layout.parts, **_FINISH
+    )
     return found
 
 
 def normalised(batch: Tensor, found: Tensor, added: Tensor | None, relu: bool) -> Tensor:
     """The layer's output, with something added to it and the ReLU behind it where asked for."""
     layout, output = _Layout(batch), torch.empty_like(batch)
-    _apply[layout.apply_grid](
-        batch, batch if added is None else added, output, found, *layout.sizes,
-        has_added=added is not None, relu=relu, **_APPLY,
-    )  # fmt: skip
+    _apply[layout.apply_grid](_Forward(batch, added, output), found, *layout.sizes, relu=relu, **_APPLY)
     return output
 
 
 def normalised_by_running(batch: Tensor, layer: nn.BatchNorm2d, added: Tensor | None, relu: bool) -> Tensor:
     """The same outside training, by the layer's running statistics."""
     layout, output = _Layout(batch), torch.empty_like(batch)
-    _apply_known[layout.apply_grid](
-        batch, batch if added is None else added, output, layer.running_mean, layer.running_var, layer.weight,
-        layer.bias, layer.eps, *layout.sizes, has_added=added is not None, relu=relu, **_APPLY,
-    )  # fmt: skip
+    _apply_known[layout.apply_grid](_Forward(batch, added, output), _given(layer), *layout.sizes, relu=relu, **_APPLY)
     return output
 
 
@@ -319,10 +340,8 @@ def gradient_sums(batch: Tensor, gradient: Tensor, output: Tensor | None, found:
     """The gradients of bias and weight, (2, C), which those of the values depend on."""
     layout = _Layout(batch)
     partial = layout.partial_sums(batch.device)
-    _add_up_gradients[layout.sum_grid](
-        gradient, batch, batch if output is None else output, found, partial, *layout.sizes,
-        has_output=output is not None, relu=relu, whole=layout.whole, **_SUM,
-    )  # fmt: skip
+    backward = _Backward(gradient, batch, output, found, partial)
+    _add_up_gradients[layout.sum_grid](backward, *layout.sizes, relu=relu, whole=layout.whole, **_SUM)
     sums = torch.empty((2, layout.channels), device=batch.device, dtype=torch.float32)
     _finish_gradient_sums[layout.finish_grid](partial, sums, layout.channels, layout.parts, **_FINISH)
     return sums
@@ -334,9 +353,6 @@ def gradients(
     """The gradients of the values and of what was added."""
     layout, for_batch = _Layout(batch), torch.empty_like(batch)
     for_added = torch.empty_like(batch) if with_added else None
-    _apply_gradients[layout.apply_grid](
-        gradient, batch, batch if output is None else output, found, sums, for_batch,
-        for_batch if for_added is None else for_added, layout.pixels, *layout.sizes,
-        with_added=with_added, has_output=output is not None, relu=relu, **_APPLY,
-    )  # fmt: skip
+    backward = _Backward(gradient, batch, output, found, sums, for_batch, for_added)
+    _apply_gradients[layout.apply_grid](backward, layout.pixels, *layout.sizes, relu=relu, **_APPLY)
     return for_batch, for_added

@@ -5,7 +5,12 @@ The kernel behind `strided_gradient`, in Triton.
 A 3x3 convolution with stride 2 and padding 1 reads row 2i + k - 1 for its row i, so row 2u of the input has been read
 by k = 1 alone (for i = u), and row 2u + 1 by k = 2 (for i = u) and k = 0 (for i = u + 1); columns likewise. Pixels of
 one kind of row and column have the same one, two or four taps: a matrix product for each kind.
+
+What is given to the kernels in tuples, and why most sizes are not: see `batch_norm_triton`.
 """
+
+from functools import cache
+from typing import NamedTuple
 
 import torch
 import triton
@@ -15,22 +20,46 @@ from torch import Tensor
 _PIXELS, _WARPS = 128, 4  # of a program; half as many pixels take twice as long
 
 
+class _Patch(NamedTuple):
+    channels: tl.constexpr
+    side: tl.constexpr
+    size: tl.constexpr  # numbers it has, with the zeros it is filled up with
+    block: tl.constexpr
+    tile: tl.constexpr
+
+
+class _Shape(NamedTuple):
+    """Of a product: pixels by channels."""
+
+    tile: tl.constexpr
+    block: tl.constexpr
+
+
+@cache  # a launch is quicker with the tuple of the one before
+def _patch(channels: int, side: int, values: int) -> _Patch:
+    return _Patch(*map(tl.constexpr, (channels, side, values, triton.next_power_of_2(values), _PIXELS)))
+
+
+@cache
+def _shape(inputs: int) -> _Shape:
+    return _Shape(tl.constexpr(_GRADIENT_PIXELS), tl.constexpr(triton.next_power_of_2(inputs)))
+
+
 @triton.jit(do_not_specialize=["height", "width", "rows", "columns", "count"])
-def _patch_values(
-    images, patches, height, width, rows, columns, count, stride, padding,
-    channels: tl.constexpr, side: tl.constexpr, values: tl.constexpr, block: tl.constexpr, tile: tl.constexpr,
-):  # fmt: skip
-    pixel = tl.program_id(0) * tile + tl.arange(0, tile)
-    value = tl.arange(0, block)
-    channel, down, across = value // (side * side), value // side % side, value % side
+def _patch_values(places, height, width, rows, columns, count, strides, patch):
+    images, patches = places
+    stride, padding = strides
+    pixel = tl.program_id(0) * patch.tile + tl.arange(0, patch.tile)
+    value = tl.arange(0, patch.block)
+    channel, down, across = value // (patch.side * patch.side), value // patch.side % patch.side, value % patch.side
     row = (pixel // columns % rows * stride - padding)[:, None] + down[None, :]
     column = (pixel % columns * stride - padding)[:, None] + across[None, :]
-    exists = (pixel < count)[:, None] & (value < values)[None, :]
-    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width) & (channel < channels)[None, :]
+    exists = (pixel < count)[:, None] & (value < patch.size)[None, :]
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width) & (channel < patch.channels)[None, :]
     image = (pixel // (rows * columns)).to(tl.int64)[:, None]
-    place = ((image * height + row) * width + column) * channels + channel[None, :]
+    place = ((image * height + row) * width + column) * patch.channels + channel[None, :]
     seen = tl.load(images + place, mask=exists & inside, other=0.0)
-    target = pixel.to(tl.int64)[:, None] * values + value[None, :]
+    target = pixel.to(tl.int64)[:, None] * patch.size + value[None, :]
     tl.store(patches + target, seen.to(patches.dtype.element_ty), mask=exists)
 
 
@@ -41,8 +70,7 @@ def patches(images: Tensor, side: int, stride: int, padding: int, values: int, d
     found = torch.empty((count, rows, columns, values), device=images.device, dtype=dtype)
     pixels = count * rows * columns
     _patch_values[(triton.cdiv(pixels, _PIXELS),)](
-        images, found, height, width, rows, columns, pixels, stride, padding,
-        channels=channels, side=side, values=values, block=triton.next_power_of_2(values), tile=_PIXELS,
+        (images, found), height, width, rows, columns, pixels, (stride, padding), _patch(channels, side, values),
         num_warps=_WARPS,
     )  # fmt: skip
     return found
@@ -54,15 +82,15 @@ _GRADIENT_WARPS, _STAGES = 4, 4
 
 @triton.jit(do_not_specialize=["rows", "columns", "pixels"])
 def _strided_gradient(
-    gradients, weight, result, rows, columns, pixels, inputs: tl.constexpr, outputs: tl.constexpr,
-    block: tl.constexpr, tile: tl.constexpr, step: tl.constexpr,
-):  # fmt: skip
+    places, rows, columns, pixels, shape, inputs: tl.constexpr, outputs: tl.constexpr, step: tl.constexpr
+):
+    gradients, weight, result = places
     kind = 3 - tl.program_id(1)  # those with most taps first: the last programs to end should be short ones
     odd_row, odd_column = kind // 2, kind % 2
-    pixel = tl.program_id(0) * tile + tl.arange(0, tile)
+    pixel = tl.program_id(0) * shape.tile + tl.arange(0, shape.tile)
     image, row, column = pixel // (rows * columns), pixel // columns % rows, pixel % columns
-    channel, part = tl.arange(0, block), tl.arange(0, step)
-    total = tl.zeros((tile, block), tl.float32)
+    channel, part = tl.arange(0, shape.block), tl.arange(0, step)
+    total = tl.zeros((shape.tile, shape.block), tl.float32)
     taps = (1 + odd_row) * (1 + odd_column)
     for number in range(taps * (outputs // step)):
         tap, first = number // (outputs // step), number % (outputs // step) * step
@@ -87,8 +115,7 @@ def strided_gradient(gradient: Tensor, weight: Tensor) -> Tensor:
     result = torch.empty((count, 2 * rows, 2 * columns, inputs), device=gradient.device, dtype=gradient.dtype)
     pixels = count * rows * columns
     _strided_gradient[(triton.cdiv(pixels, _GRADIENT_PIXELS), 4)](
-        gradient, weight, result, rows, columns, pixels, inputs=inputs, outputs=outputs,
-        block=triton.next_power_of_2(inputs), tile=_GRADIENT_PIXELS, step=_STEP, num_warps=_GRADIENT_WARPS,
-        num_stages=_STAGES,
+        (gradient, weight, result), rows, columns, pixels, _shape(inputs), inputs=inputs, outputs=outputs, step=_STEP,
+        num_warps=_GRADIENT_WARPS, num_stages=_STAGES,
     )  # fmt: skip
     return result.permute(0, 3, 1, 2)

@@ -4,6 +4,8 @@ The kernels behind `logit_terms`, in Triton: a batch of logits fits into one pro
 
 Logits are never turned into probabilities and back: every logarithm comes from `_log_sigmoid`, so that predictions that
 are sure of themselves keep their loss and their slope, as in `splitpu.losses`.
+
+What is given to the kernels in tuples, and why sizes are not: see `batch_norm_triton`.
 """
 
 import math
@@ -52,8 +54,10 @@ def _inverse_length(vector, smallest: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["rows", "width"])
-def _cosines(predicted, features, values, slopes, rows, width, share, smallest: tl.constexpr, block: tl.constexpr):
+def _cosines(given, found, rows, width, share, smallest: tl.constexpr, block: tl.constexpr):
     """How far a prediction agrees with the other view's feature, times `share`, and what moves the prediction."""
+    predicted, features = given
+    values, slopes = found
     row = tl.program_id(0)
     partner = (row + rows // 2) % rows
     column = tl.arange(0, block)
@@ -91,7 +95,7 @@ def negative_cosines(predicted: Tensor, features: Tensor) -> tuple[Tensor, Tenso
     rows, width = predicted.shape
     values, slopes = torch.empty(rows, device=predicted.device), torch.empty_like(predicted)
     _cosines[(rows,)](
-        predicted, features, values, slopes, rows, width, -1 / rows,
+        (predicted, features), (values, slopes), rows, width, -1 / rows,
         smallest=_SMALLEST_SQUARED_LENGTH, block=triton.next_power_of_2(max(width, _SHORTEST)), num_warps=4,
     )  # fmt: skip
     return values.sum(), slopes
@@ -157,10 +161,10 @@ def _mean_where(chosen, values, count):
 
 
 @triton.jit(do_not_specialize=_SIZES + _FLAGS)
-def _label_terms(
-    logits, labels, rows, easy_term, positive_term, agreement_term, prediction_term, slopes,
-    easy, positives, consistent, rho, log_rho, log_rest, scale, confidence, jensen_shannon, block: tl.constexpr,
-):  # fmt: skip
+def _label_terms(places, terms, easy, positives, consistent, constants, jensen_shannon, block: tl.constexpr):
+    logits, labels, rows, slopes = places
+    easy_term, positive_term, agreement_term, prediction_term = terms
+    rho, log_rho, log_rest, scale, confidence = constants
     place = tl.arange(0, block)
     first_weak = easy + positives
     first_strong = first_weak + consistent
@@ -199,10 +203,8 @@ def _gradient_of(term, exists):
 
 
 @triton.jit(do_not_specialize=_SIZES + _FLAGS)
-def _label_gradients(
-    slopes, easy_gradient, positive_gradient, prediction_gradient, result, easy, positives, consistent,
-    has_easy, has_positive, has_prediction, block: tl.constexpr,
-):  # fmt: skip
+def _label_gradients(places, easy, positives, consistent, has_easy, has_positive, has_prediction, block: tl.constexpr):
+    slopes, easy_gradient, positive_gradient, prediction_gradient, result = places
     place = tl.arange(0, block)
     exists = place < easy + positives + 2 * consistent
     behind = tl.where(
@@ -216,10 +218,9 @@ def _label_gradients(
 
 
 @triton.jit(do_not_specialize=_SIZES + _FLAGS)
-def _pu_risk(
-    logits, objective, value, positive_risk, negative_risk, recall, slopes,
-    positives, population, prior, beta, gamma, non_negative, block: tl.constexpr,
-):  # fmt: skip
+def _pu_risk(logits, numbers, slopes, positives, population, constants, non_negative, block: tl.constexpr):
+    objective, value, positive_risk, negative_risk, recall = numbers
+    prior, beta, gamma = constants
     place = tl.arange(0, block)
     exists, is_positive = place < positives + population, place < positives
     is_population = (place >= positives) & exists
@@ -260,9 +261,8 @@ def label_terms(
     share = 0.5 if rho is None else rho
     constants = (share, math.log(share), math.log1p(-share), 1 / (-(1 - share) * math.log1p(-share)), confidence)
     _label_terms[(1,)](
-        logit, labels, rows, *terms, slopes, *counts, *constants,
-        int(rho is not None), **_launch(len(logit)),
-    )  # fmt: skip
+        (logit, labels, rows, slopes), tuple(terms), *counts, constants, int(rho is not None), **_launch(len(logit))
+    )
     return terms, slopes
 
 
@@ -273,7 +273,7 @@ def label_gradients(
     result = torch.empty(slopes.shape, device=slopes.device, dtype=dtype)
     given = [slopes if gradient is None else gradient for gradient in upstream]
     there = [int(gradient is not None) for gradient in upstream]
-    _label_gradients[(1,)](slopes, *given, result, *counts, *there, **_launch(len(slopes)))
+    _label_gradients[(1,)]((slopes, *given, result), *counts, *there, **_launch(len(slopes)))
     return result
 
 
@@ -282,8 +282,9 @@ def pu_risk(
 ) -> tuple[list[Tensor], Tensor]:
     """Objective, value, positive and negative risk and recall, and the objective's gradient; no beta: the uPU risk."""
     numbers, slopes = _numbers(5, logit.device), torch.empty_like(logit)
+    constants = float(prior), float(beta or 0.0), float(gamma)
     _pu_risk[(1,)](
-        logit, *numbers, slopes, positives, len(logit) - positives, float(prior), float(beta or 0.0), float(gamma),
-        int(beta is not None), **_launch(len(logit)),
+        logit, tuple(numbers), slopes, positives, len(logit) - positives, constants, int(beta is not None),
+        **_launch(len(logit)),
     )  # fmt: skip
     return numbers, slopes

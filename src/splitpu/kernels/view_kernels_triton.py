@@ -1,10 +1,12 @@
 """The kernel behind `views`, in Triton: one program an image, which is read once and written once.
 
 It does what `splitpu.views` and `splitpu.augmentation` do to images, in their order; see there for what and why.
+What is given to the kernel in tuples, and why sizes are not: see `batch_norm_triton`.
 """
 
 import math
 from functools import cache
+from typing import NamedTuple
 
 import torch
 import triton
@@ -13,8 +15,20 @@ from torch import Tensor
 
 _WARPS, _PIXELS_A_WARP = 4, 512
 _COLOURS = ("brightness", "contrast", "saturation", "hue")
-_FLAGS = ["moves", "flips", "resizes", "colours", "chooses", "greys", "cuts"]
+_DRAWS = ("row_shift", "column_shift", "mirrored", "part", "factors", "chosen", "grey", "cut_row", "cut_column")
+_CHANGES = ("row_shift", "mirrored", "part", "factors", "chosen", "grey", "cut_row")  # with a bit of `changes` each
 _REAL = ("part", "factors", "chosen", "grey")  # draws that are no integers
+
+
+class _Kind(NamedTuple):
+    """What a kernel is compiled for."""
+
+    channels: tl.constexpr
+    brightens: tl.constexpr
+    contrasts: tl.constexpr
+    saturates: tl.constexpr
+    turns_hue: tl.constexpr
+    block: tl.constexpr
 
 
 @triton.jit
@@ -66,8 +80,9 @@ def _mean_over(values, counted):
 
 
 @triton.jit
-def _unit(raw, place, exists, offset, scale, right, below, right_share, below_share, resizes):
+def _unit(raw, place, exists, offset, scale, beyond, resizes):
     """A pixel's value, where parts are enlarged between those of four pixels."""
+    right, below, right_share, below_share = beyond
     value = tl.load(raw + place, mask=exists, other=0).to(tl.float32)
     if resizes != 0:
         beside = tl.load(raw + place + right, mask=exists, other=0).to(tl.float32)
@@ -98,14 +113,15 @@ def _factor(draws, drawn, image, number: tl.constexpr, numbers: tl.constexpr, st
 
 
 # What differs between the views of one configuration is decided when the kernel runs, so that it is compiled once.
-@triton.jit(do_not_specialize=["height", "width", "cut_side", *_FLAGS])
-def _view(
-    raw, output, row_shift, column_shift, mirrored, parts, draws, chosen, grey_draws, cut_row, cut_column,
-    mean, inverse_std, height, width, offset, scale, brightness, contrast, saturation, hue,
-    jitter_share, grey_share, cut_side, smallest_part, log_ratio, moves, flips, resizes, colours, chooses, greys, cuts,
-    channels: tl.constexpr, brightens: tl.constexpr, contrasts: tl.constexpr, saturates: tl.constexpr,
-    turns_hue: tl.constexpr, block: tl.constexpr,
-):  # fmt: skip
+@triton.jit(do_not_specialize=["height", "width", "cut_side", "changes"])
+def _view(images, drawn, strengths, height, width, cut_side, changes, kind):
+    channels: tl.constexpr = kind.channels
+    block: tl.constexpr = kind.block
+    raw, output, mean, inverse_std = images
+    row_shift, column_shift, mirrored, parts, draws, chosen, grey_draws, cut_row, cut_column = drawn
+    offset, scale, brightness, contrast, saturation, hue, jitter_share, grey_share, smallest_part, log_ratio = strengths
+    moves, flips, resizes, colours = changes & 1, changes & 2, changes & 4, changes & 8
+    chooses, greys, cuts = changes & 16, changes & 32, changes & 64
     image = tl.program_id(0)
     pixel = tl.arange(0, block)
     exists = pixel < height * width
@@ -141,20 +157,21 @@ def _view(
     visible = inside & ~cut
     numbers: tl.constexpr = 4 if channels == 3 else 2
     changed = (tl.load(chosen + image, mask=chooses != 0, other=-1.0) < jitter_share).to(tl.float32)
+    beyond = (right, below, right_share, below_share)
     source, target = (first + place) * channels, (first + pixel) * channels
     if channels == 3:
-        red = _unit(raw, source, exists, offset, scale, right, below, right_share, below_share, resizes)
-        green = _unit(raw, source + 1, exists, offset, scale, right, below, right_share, below_share, resizes)
-        blue = _unit(raw, source + 2, exists, offset, scale, right, below, right_share, below_share, resizes)
+        red = _unit(raw, source, exists, offset, scale, beyond, resizes)
+        green = _unit(raw, source + 1, exists, offset, scale, beyond, resizes)
+        blue = _unit(raw, source + 2, exists, offset, scale, beyond, resizes)
         if colours != 0:
-            if brightens:
+            if kind.brightens:
                 factor = _factor(draws, colours, image, 0, numbers, brightness, changed, 1.0)
                 red, green, blue = (
                     _in_unit_range(red * factor),
                     _in_unit_range(green * factor),
                     _in_unit_range(blue * factor),
                 )
-            if contrasts:
+            if kind.contrasts:
                 factor = _factor(draws, colours, image, 1, numbers, contrast, changed, 1.0)
                 centre = _mean_over(_grey(red, green, blue), inside)
                 red, green, blue = (
@@ -162,7 +179,7 @@ def _view(
                     _in_unit_range(_between(centre, green, factor)),
                     _in_unit_range(_between(centre, blue, factor)),
                 )
-            if saturates:
+            if kind.saturates:
                 factor = _factor(draws, colours, image, 2, numbers, saturation, changed, 1.0)
                 grey = _grey(red, green, blue)
                 red, green, blue = (
@@ -170,7 +187,7 @@ def _view(
                     _in_unit_range(_between(grey, green, factor)),
                     _in_unit_range(_between(grey, blue, factor)),
                 )
-            if turns_hue:
+            if kind.turns_hue:
                 turn = _factor(draws, colours, image, 3, numbers, hue, changed, 0.0)
                 red, green, blue = _turned_hue(red, green, blue, turn)
         loses = tl.load(grey_draws + image, mask=greys != 0, other=2.0) < grey_share
@@ -180,19 +197,19 @@ def _view(
         _put(output, target, 1, green, exists, visible, mean, inverse_std)
         _put(output, target, 2, blue, exists, visible, mean, inverse_std)
     else:
-        light = _factor(draws, colours, image, 0, numbers, brightness, changed, 1.0) if brightens else 1.0
-        stretch = _factor(draws, colours, image, 1, numbers, contrast, changed, 1.0) if contrasts else 1.0
+        light = _factor(draws, colours, image, 0, numbers, brightness, changed, 1.0) if kind.brightens else 1.0
+        stretch = _factor(draws, colours, image, 1, numbers, contrast, changed, 1.0) if kind.contrasts else 1.0
         total = tl.zeros((block,), tl.float32)
         for channel in tl.static_range(channels):
-            unit = _unit(raw, source + channel, exists, offset, scale, right, below, right_share, below_share, resizes)
-            total += _in_unit_range(unit * light) if brightens else unit
+            unit = _unit(raw, source + channel, exists, offset, scale, beyond, resizes)
+            total += _in_unit_range(unit * light) if kind.brightens else unit
         centre = _mean_over(total / channels, inside)
         for channel in tl.static_range(channels):
-            unit = _unit(raw, source + channel, exists, offset, scale, right, below, right_share, below_share, resizes)
+            unit = _unit(raw, source + channel, exists, offset, scale, beyond, resizes)
             if colours != 0:
-                if brightens:
+                if kind.brightens:
                     unit = _in_unit_range(unit * light)
-                if contrasts:
+                if kind.contrasts:
                     unit = _in_unit_range(_between(centre, unit, stretch))
             _put(output, target, channel, unit, exists, visible, mean, inverse_std)
 
@@ -200,6 +217,11 @@ def _view(
 @cache
 def _nothing(device: torch.device) -> Tensor:
     return torch.zeros(1, dtype=torch.int64, device=device)
+
+
+@cache  # a launch is quicker with the tuple of the one before
+def _kind(*known: int) -> _Kind:
+    return _Kind(*map(tl.constexpr, known))
 
 
 def view(
@@ -223,15 +245,16 @@ def view(
     def strength(name: str) -> float:
         return float(strengths.get(name, 0.0))
 
-    flags = (int(name in draws) for name in ("row_shift", "mirrored", "part", "factors", "chosen", "grey", "cut_row"))
-    _view[(count,)](
-        raw, output, of("row_shift"), of("column_shift"), of("mirrored"), of("part"), of("factors"),
-        of("chosen"), of("grey"), of("cut_row"), of("cut_column"), mean, inverse_std, height, width,
+    numbers = (
         float(offset), float(scale), *(strength(name) for name in _COLOURS),
-        strength("jitter") if "chosen" in draws else 1.0, strength("grey"), int(strengths.get("cut_side", 0)),
-        strength("resized_crop"), math.log(strengths.get("sides_ratio", 1.0)), *flags,
-        channels=channels, brightens=strength("brightness") > 0, contrasts=strength("contrast") > 0,
-        saturates=strength("saturation") > 0, turns_hue=strength("hue") > 0, block=block,
+        strength("jitter") if "chosen" in draws else 1.0, strength("grey"), strength("resized_crop"),
+        math.log(strengths.get("sides_ratio", 1.0)),
+    )  # fmt: skip
+    _view[(count,)](
+        (raw, output, mean, inverse_std), tuple(of(name) for name in _DRAWS), numbers,
+        height, width, int(strengths.get("cut_side", 0)),
+        sum(1 << bit for bit, name in enumerate(_CHANGES) if name in draws),
+        _kind(channels, *(strength(name) > 0 for name in _COLOURS), block),
         num_warps=max(_WARPS, min(16, block // _PIXELS_A_WARP)),
     )  # fmt: skip
     return output

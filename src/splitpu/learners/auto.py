@@ -47,7 +47,8 @@ FOLDS = 5
 STAGES = (20, 40, 80, 160)  # of the boosting, judged together
 WIDE = 300  # columns, beyond which trees are not tried
 TEACHER_TREES = 50
-LEAST_GAIN = 5e-4  # of AUC, for another member to be worth its cost
+ALIKE = 1.0  # standard errors of the difference within which two learners count as alike
+SLACK = 1e-3  # of AUC that the mean may be behind the best: less than chance makes of it
 MEMBERS = 4  # of a mean, at most
 STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
 
@@ -269,28 +270,50 @@ def _pays(student: Candidate) -> bool:
 
 
 def _best_mean(judged: Sequence[Candidate], labelled: Mask) -> list[Candidate]:
-    """The members of the best mean: the best, then whichever raises the out-of-fold AUC most, while any does."""
-    best_first = sorted(judged, key=lambda one: -one.auc.value)
-    logits = [calibrated(one.scores, labelled) for one in best_first]
-    chosen, value = [0], best_first[0].auc.value
-    while len(chosen) < min(MEMBERS, len(best_first)):
-        total = sum(logits[place] for place in chosen)
-        tried = {
-            place: auc_of(np.asarray(total + logits[place]), labelled).value
-            for place in range(len(best_first))
-            if place not in chosen
-        }
-        place = max(tried, key=lambda one: tried[one])
-        if tried[place] <= value + LEAST_GAIN:
-            break
-        chosen.append(place)
-        value = tried[place]
-    return [best_first[place] for place in chosen]
+    """The best and those that cannot be told from it, if their mean ranks no worse out of fold than the best alone.
+
+    P against U tells learners apart only roughly: of several within one standard error of each other the first is
+    first by luck. Their mean does not depend on that luck, and mostly ranks better than any of them.
+    """
+    best, *others = sorted(judged, key=lambda one: -one.auc.value)
+    members = [best]
+    for one in others:
+        behind = compare_auc(best.scores, one.scores, labelled)
+        if behind.value < ALIKE * behind.error and len(members) < MEMBERS:
+            members.append(one)
+    total = np.mean([calibrated(one.scores, labelled) for one in members], axis=0)
+    return members if auc_of(total, labelled).value >= best.auc.value - SLACK else [best]
 
 
 def calibrated(scores: Floats, labelled: Mask) -> Floats:
     slope, offset = platt(scores, labelled)
     return slope * scores + offset
+
+
+def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
+    """The choice after one more candidate, which was too slow to be judged among the others.
+
+    It is left out where it clearly ranks worse; else the mean of both is shipped, or it alone where that is best.
+    """
+    assert other.fitted is not None
+    gain = compare_auc(other.scores, choice.scores, labelled)
+    judged = replace(other, against_base=compare_auc(other.scores, choice.base_scores, labelled))
+    candidates = [*choice.candidates, judged]
+    if gain.value < -ALIKE * gain.error:
+        return replace(choice, candidates=candidates)
+    ways = {
+        f"{choice.name} + {other.name}": _mean_of(
+            [(choice.fitted, choice.scores), (other.fitted, other.scores)], labelled
+        ),
+        other.name: _mean_of([(other.fitted, other.scores)], labelled),
+    }
+    aucs = {name: auc_of(scores, labelled) for name, (_, scores) in ways.items()}
+    name = max(aucs, key=lambda one: aucs[one].value)
+    judged.chosen = True
+    for one in choice.candidates:
+        one.chosen = one.chosen and name != other.name
+    fitted, scores = ways[name]
+    return replace(choice, name=name, fitted=fitted, scores=scores, auc=aucs[name], candidates=candidates)
 
 
 def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Floats]:

@@ -226,6 +226,8 @@ class Kernel:
     def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedKernel:
         from sklearn.linear_model import LogisticRegression
 
+        if is_sparse(rows):
+            raise InputError("the kernel learner takes no sparse rows: use logistic, bagging or naive bayes for them")
         rows, target, weight = guarded(rows, target, sample_weight, seed=seed, most=MOST_ROWS // 4)
         centre, scale = centre_and_scale(rows)
         standard = standardised(rows, centre, scale)

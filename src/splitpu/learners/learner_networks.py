@@ -15,14 +15,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from splitpu.data.sparse_rows import SparseRows
 from splitpu.errors import InputError, ModelFileError
-from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.networks.backbones import MLP, Backbone, Outputs
 from splitpu.types import Floats
 
 Spec = dict[str, Any]
 
 LEARNER = "learner"  # the network's name in the files of such a model
 MOST_COLUMNS = 10_000_000
+MOST_WIDE = 100_000  # columns of a network, each of which has hundreds of weights
 MOST_NODES = 100_000_000
 MOST_DEPTH = 512
 MOST_MEMBERS = 64
@@ -49,6 +51,15 @@ class LearnerNetwork(nn.Module):
 
     def sizes(self) -> Spec:
         raise NotImplementedError
+
+    def sparse_logits(self, rows: SparseRows) -> Floats:
+        """The logit of every sparse row; where there is no shorter way, of a few rows made dense at a time."""
+        logits = np.empty(len(rows))
+        device = next(self.buffers(), torch.empty(0)).device
+        with torch.no_grad():
+            for some in rows.slices():
+                logits[some] = self(torch.from_numpy(rows.dense(some)).to(device)).cpu().numpy()
+        return logits
 
     def to_spec(self) -> Spec:
         """Kind and sizes as plain JSON values: all that `from_spec` needs to build an empty one."""
@@ -101,6 +112,10 @@ class LinearNetwork(LearnerNetwork):
         gone = torch.isnan(values)
         filled = torch.where(gone, self.centre, values)
         return (filled * self.weight).sum(1) + torch.where(gone, self.missing, 0.0).sum(1) + self.bias
+
+    def sparse_logits(self, rows: SparseRows) -> Floats:
+        """At the cost of the numbers that are there."""
+        return np.asarray(rows.tocsr() @ self.weight.cpu().numpy() + float(self.bias), dtype=np.float64)
 
 
 class KernelNetwork(LearnerNetwork):
@@ -213,6 +228,43 @@ class TreeNetwork(LearnerNetwork):
             raise ModelFileError("a tree of the model begins at a node that there is not: the file is damaged")
 
 
+class PerceptronNetwork(LearnerNetwork):
+    """Our network for vectors as a learner, in double precision, on columns that it standardises itself."""
+
+    kind = "perceptron"
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(columns, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(columns, dtype=torch.float64))
+        self.network = MLP((columns,)).double().eval().requires_grad_(False)
+
+    @classmethod
+    def of(cls, network: nn.Module, centre: Floats, scale: Floats) -> "PerceptronNetwork":
+        """A trained network behind the means and deviations of the columns that it was trained on."""
+        found = cls(len(centre))
+        found.network.load_state_dict(network.state_dict())
+        found.centre.copy_(torch.from_numpy(np.ascontiguousarray(centre)))
+        found.scale.copy_(torch.from_numpy(np.ascontiguousarray(scale)))
+        return found
+
+    def sizes(self) -> Spec:
+        return {"columns": len(self.centre)}
+
+    def forward(self, rows: Tensor) -> Tensor:
+        values = rows.to(torch.float64)
+        standard = (torch.where(torch.isnan(values), self.centre, values) - self.centre) / self.scale
+        logit: Tensor = self.network(standard).logit
+        return logit
+
+    def check(self) -> None:
+        super().check()
+        if not bool((self.scale > 0).all()):
+            raise ModelFileError("the model's scales are not all above 0: the file is damaged")
+
+
 class AverageNetwork(LearnerNetwork):
     """The weighted mean of several learners' logits, each brought to the same scale by a slope and an offset first.
 
@@ -246,6 +298,14 @@ class AverageNetwork(LearnerNetwork):
     def forward(self, rows: Tensor) -> Tensor:
         logits = torch.stack([member(rows) for member in self.members], dim=1)
         return ((logits * self.slope + self.offset) * self.share).sum(1)
+
+    def sparse_logits(self, rows: SparseRows) -> Floats:
+        """Of each member in its own way."""
+        maps = zip(*(one.cpu().numpy() for one in (self.slope, self.offset, self.share)), strict=True)
+        found = np.zeros(len(rows))
+        for member, (slope, offset, share) in zip(self._each(), maps, strict=True):
+            found += (member.sparse_logits(rows) * slope + offset) * share
+        return found
 
     def check(self) -> None:
         super().check()
@@ -289,9 +349,11 @@ def _empty(spec: Mapping[str, Any], deep: int) -> LearnerNetwork:
         columns, nodes = _whole(spec, "columns", MOST_COLUMNS), _whole(spec, "nodes", MOST_NODES)
         trees, depth = _whole(spec, "trees", MOST_NODES), _whole(spec, "depth", MOST_DEPTH, least=0)
         return TreeNetwork(columns, nodes, trees, depth, _yes_or_no(spec, "shares"), _yes_or_no(spec, "rounded"))
+    if kind == "perceptron":
+        return PerceptronNetwork(_whole(spec, "columns", MOST_WIDE))
     if kind == "average":
         return AverageNetwork([_empty(member, deep + 1) for member in _members(spec, deep)])
-    raise ModelFileError(f"{kind!r} is no kind of learner: one of linear, kernel, trees, average")
+    raise ModelFileError(f"{kind!r} is no kind of learner: one of linear, kernel, trees, perceptron, average")
 
 
 def _shapes(spec: Mapping[str, Any], deep: int) -> dict[str, tuple[int, ...]]:
@@ -308,13 +370,17 @@ def _shapes(spec: Mapping[str, Any], deep: int) -> dict[str, tuple[int, ...]]:
         nodes, trees = _whole(spec, "nodes", MOST_NODES), _whole(spec, "trees", MOST_NODES)
         per_node = ("feature", "left", "right", "threshold", "value", "missing_left")
         return {**dict.fromkeys(per_node, (nodes,)), "roots": (trees,), "start": ()}
+    if kind == "perceptron":
+        with torch.device("meta"):  # sizes alone, nothing is allocated
+            empty = PerceptronNetwork(_whole(spec, "columns", MOST_WIDE))
+        return {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
     if kind == "average":
         members = _members(spec, deep)
         shapes = {name: (len(members),) for name in ("slope", "offset", "share")}
         for place, member in enumerate(members):
             shapes |= {f"members.{place}.{name}": shape for name, shape in _shapes(member, deep + 1).items()}
         return shapes
-    raise ModelFileError(f"{kind!r} is no kind of learner: one of linear, kernel, trees, average")
+    raise ModelFileError(f"{kind!r} is no kind of learner: one of linear, kernel, trees, perceptron, average")
 
 
 def _compare_sizes(promised: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
@@ -436,12 +502,19 @@ class ForeignNetwork(LearnerNetwork):
 
     def forward(self, rows: Tensor) -> Tensor:
         """The logit of every row, asked of the classifier on the CPU."""
-        values = rows.detach().cpu().numpy().astype(np.float64)
+        return self._asked(rows.detach().cpu().numpy().astype(np.float64)).to(rows.device)
+
+    def sparse_logits(self, rows: SparseRows) -> Floats:
+        """The classifier has learned from sparse rows, so it takes them."""
+        found: Floats = self._asked(rows.tocsr().astype(np.float64)).numpy()
+        return found
+
+    def _asked(self, values: Any) -> Tensor:
         if hasattr(self._fitted, "predict_proba"):
             share = torch.from_numpy(np.asarray(self._fitted.predict_proba(values), dtype=np.float64)[:, -1].copy())
-            return _logit(share).to(rows.device)
+            return _logit(share)
         told = np.asarray(self._fitted.decision_function(values), dtype=np.float64).ravel()
-        return torch.from_numpy(told.copy()).to(rows.device)
+        return torch.from_numpy(told.copy())
 
 
 def network_of(fitted: Any, columns: int) -> LearnerNetwork:

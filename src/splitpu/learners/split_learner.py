@@ -128,8 +128,8 @@ def posteriors(scores: Floats, labelled: Mask, prior: float | None = None) -> Fl
     >>> rng = np.random.default_rng(0)
     >>> labelled = np.arange(1000) < 100
     >>> scores = np.where(np.arange(1000) < 300, 2.0, -2.0) + rng.normal(size=1000)
-    >>> round(posteriors(scores, labelled, prior=200 / 900)[100:300].mean(), 1)
-    0.9
+    >>> round(float(posteriors(scores, labelled, prior=200 / 900)[100:300].mean()), 1)
+    0.8
     """
     slope, offset = platt(scores, labelled)
     p = 1 / (1 + np.exp(-np.clip(slope * scores + offset, -30, 30)))

@@ -247,6 +247,16 @@ def find_method(name: str) -> Method:
     raise unknown_name("method", name, METHODS)
 
 
+def uses_learners(config: Config) -> bool:
+    """Whether learners for tables are trained, which are judged out of fold; networks see every row they are given.
+
+    >>> uses_learners(Config(method="split-pu", learner="auto")), uses_learners(Config(method="vpu", learner="auto"))
+    (True, False)
+    """
+    of_learners = find_method(config.method).home.startswith("table_learners:")
+    return of_learners or (config.method == "split-pu" and config.learner != "network")
+
+
 def sections_in_use(config: Config) -> tuple[str, ...]:
     """The keys and sections of the configuration that decide about a run's outcome; the others are never read.
 
@@ -259,4 +269,5 @@ def sections_in_use(config: Config) -> tuple[str, ...]:
     teacher = config.base.method
     learned = ("learner",) if config.method == "split-pu" and config.learner != "network" else ()
     taught_by = () if config.method != "split-pu" or teacher == "risk" else find_method(teacher).sections
-    return ("method", *learned, *several, *warmed, *dict.fromkeys((*own, *taught_by)), "views")
+    kept_out = ("selection",) if config.selection.held_out else ()  # rows are kept from any method
+    return ("method", *learned, *several, *warmed, *dict.fromkeys((*own, *taught_by, *kept_out)), "views")

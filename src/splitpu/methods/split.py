@@ -244,6 +244,13 @@ class MethodResult:
     learners: list[dict[str, Any]] | None = None  # of learners for tables: each candidate, how it ranks out of fold
 
     @property
+    def learner_names(self) -> tuple[str, str]:
+        """Of learners for tables: the best single one, which is the base, and what was better than it, if anything."""
+        rows = self.learners or []
+        base = next(row["learner"] for row in rows if row["gain_over_base"] is None)
+        return base, " + ".join(row["learner"] for row in rows if row["chosen"])
+
+    @property
     def last_taken(self) -> Round | None:
         """The last round whose student was taken, if there is one."""
         return next((found for found in reversed(self.rounds) if found.taken), None)

@@ -5,8 +5,10 @@ So the threshold, the figures without known negatives and the choice between bas
 rows being kept back. Only the model that is shipped has learned from all of them.
 """
 
+import time
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,11 @@ import torch
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
-from splitpu.learners.auto import Choice, choose
-from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork
+from splitpu.data.sparse_rows import is_sparse
+from splitpu.errors import SplitPUWarning
+from splitpu.learners.auto import Candidate, Choice, choose, joined
+from splitpu.learners.crossfit import auc_of, fold_numbers, out_of_fold
+from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork, PerceptronNetwork
 from splitpu.learners.split_learner import posteriors, split
 from splitpu.methods.context import Context, OwnThreshold, Student, Teacher
 from splitpu.methods.split import MethodResult, Round, SplitResult
@@ -25,19 +30,26 @@ from splitpu.utils.arrays import sklearn_seed
 from splitpu.views import Views
 
 AUTO = "auto"
+NETWORK_ROWS, NETWORK_COLUMNS = 600, 500  # up to so many, networks are tried beside the learners
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What learners are given: the rows that may be taught, standardised as the model will be given them."""
+    """What learners are given: the rows that may be taught, standardised as the model will be given them.
 
-    features: Floats
+    Sparse rows are given as they are: a column of which the mean is taken off has a number in every row.
+    """
+
+    features: Any  # an array of numbers, or a CSR matrix
     labelled: Mask
     numbers: Any  # which rows of the data they are
 
     @classmethod
     def of(cls, data: PUData) -> "Rows":
         """The taught rows of the data, on the CPU: the same numbers whatever the model is trained on."""
+        if is_sparse(data.features):
+            kept = data.features.tocsr() if data.aside is None else data.features.tocsr()[data.taught]
+            return cls(kept.astype(np.float64), data.labelled[data.taught], data.taught)
         preprocessing = Preprocessing.fit(data.features)
         raw = torch.from_numpy(np.ascontiguousarray(data.features[data.taught]))
         plain = Views(preprocessing, ViewsConfig(), torch.device("cpu")).plain(raw).numpy()
@@ -77,11 +89,76 @@ def run_split_learners(context: Context) -> MethodResult:
     shipped = base
     rounds = []
     if context.config.rounds:
+        if _tries_networks(context, rows):
+            choice = joined(choice, _network_candidate(context, rows), rows.labelled)
         found = split_rows(context, rows, choice.base_scores)
         shipped = _teacher(context, rows, choice.fitted.network(), choice.scores)
         student = Student(**vars(shipped), sound=choice.name != choice.base.name)
         rounds = [Round(1, base, found, student)]
     return MethodResult(base, tuple(rounds), tuple(context.engine.history), learners=choice.table())
+
+
+def _tries_networks(context: Context, rows: Rows) -> bool:
+    """Few rows train networks in seconds, and there they may rank best; with many the learners leave them behind."""
+    data = context.data
+    plain = data.sample_weight is None and data.groups is None and context.learner is None
+    few = rows.features.shape[0] <= NETWORK_ROWS and rows.features.shape[1] <= NETWORK_COLUMNS
+    wanted = (
+        context.config.learner == AUTO and data.kind == "vectors" and not data.is_sparse and context.prior is not None
+    )
+    return wanted and plain and few
+
+
+@dataclass
+class FittedNetwork:
+    """Split-PU's network as one learner among others."""
+
+    perceptron: PerceptronNetwork
+    out_of_bag: Floats | None = None
+
+    def scores(self, rows: Any) -> Floats:
+        """Logits, one per row."""
+        logits: Floats = self.perceptron(torch.from_numpy(np.asarray(rows, dtype=np.float64))).numpy()
+        return logits
+
+    def network(self) -> LearnerNetwork:
+        """The network itself."""
+        return self.perceptron
+
+
+@dataclass(frozen=True)
+class NetworkLearner:
+    """The whole method with networks, as a learner: fitting it trains base, split and student."""
+
+    context: Context
+    name: str = "network, split"
+
+    def fit(self, rows: Any, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedNetwork:
+        """Train on these rows, with the prior of the run."""
+        from splitpu.training import Runtime, StopWhen, TrainSpec, train
+
+        run = self.context
+        data = PUData.from_arrays(rows, np.asarray(target) == 1, scenario=run.data.scenario)
+        labelled = data.labelled_share if data.scenario == "single-training-set" else 0.0
+        prior = max(run.known_prior, labelled + 0.5 / len(data))  # a fold may by chance have more labels than that
+        spec = TrainSpec(config=replace(run.config, learner="network"), prior=prior, seed=run.engine.seed)
+        stopping = StopWhen(run.engine.observer.should_stop)
+        with warnings.catch_warnings():  # about a model that may not be taken, or is part of a mean
+            warnings.simplefilter("ignore", SplitPUWarning)
+            model = train(data, spec, Runtime(device=run.engine.hardware.device.type, observer=stopping)).model
+        centre, deviation = (
+            np.asarray(one, dtype=np.float64) for one in (model.preprocessing.mean, model.preprocessing.std)
+        )
+        return FittedNetwork(PerceptronNetwork.of(model.final.network.cpu(), centre, deviation))
+
+
+def _network_candidate(context: Context, rows: Rows) -> Candidate:
+    started, learner = time.perf_counter(), NetworkLearner(context)
+    folds = fold_numbers(rows.labelled, 3, sklearn_seed(context.engine.seed))
+    scores = out_of_fold(learner, rows.features, rows.labelled, folds)
+    fitted = learner.fit(rows.features, rows.labelled)
+    spent = time.perf_counter() - started
+    return Candidate(learner.name, learner, auc_of(scores, rows.labelled), spent, scores, fitted=fitted)
 
 
 def train_learner(context: Context) -> Teacher:

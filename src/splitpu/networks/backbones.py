@@ -42,9 +42,6 @@ class Backbone(nn.Module):
     # Whether the gradient that `forward` sends back to `low` is a tensor that no other layer is given, too. It is where
     # `low` goes into a convolution, or into several layers; not where it is only added to something.
     low_gradient_is_own = False
-    # Whether its convolutions and linear layers look at their weights only when they are called: then copies in half
-    # precision can stand in for them during `forward`.
-    reads_weights_when_called = False
 
     def low_features(self, batch: Tensor) -> Tensor:
         """The `low` output alone. Networks that can stop after their first block override this."""
@@ -79,7 +76,6 @@ class PlainCNN(Backbone):
     """Convolutions one after the other, then hidden layers on the flattened map; low = the first block."""
 
     low_gradient_is_own = True
-    reads_weights_when_called = True
 
     first: nn.Module
     rest: nn.Module
@@ -174,8 +170,6 @@ WIDTH = 256
 class MLP(Backbone):
     """Three hidden layers of one width, each with batch normalisation; low = the first, high = the last."""
 
-    reads_weights_when_called = True
-
     def __init__(self, input_shape: tuple[int, ...]) -> None:
         """Build for samples of this shape."""
         super().__init__()
@@ -208,7 +202,6 @@ class ResNet18(Backbone):
     """Eight residual blocks in four layers; low = the first convolution's block, high = the pooled 512 channels."""
 
     low_gradient_is_own = True
-    reads_weights_when_called = True
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:
         """Build for images of shape (H, W, C); small ones keep their resolution through the stem."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from splitpu.data.pudata import PUData
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.errors import InputError
 from splitpu.prior.algorithms import bbe
 from splitpu.types import Flags, Floats, Indices, Rows
@@ -317,7 +318,13 @@ def described(data: PUData, rows: Indices, seed: int) -> Floats:
     """
     from sklearn.decomposition import PCA
 
-    if data.kind == "volumes":  # all voxels of many patients would fill the memory; their mean slice says enough
+    if is_sparse(data.features):
+        from sklearn.decomposition import TruncatedSVD
+
+        number = min(COMPONENTS, data.features.shape[1] - 1, len(rows) - 1)
+        reduced = TruncatedSVD(max(1, number), random_state=sklearn_seed(seed))
+        flat: Floats = reduced.fit_transform(data.features[rows].tocsr())
+    elif data.kind == "volumes":  # all voxels of many patients would fill the memory; their mean slice says enough
         flat = np.stack([data.features[row].mean(axis=0, dtype=np.float64).ravel() for row in rows.tolist()])
     else:
         flat = np.asarray(data.features[rows], dtype=np.float64).reshape(len(rows), -1)
@@ -362,7 +369,8 @@ def chosen_rows(data: PUData, seed: int) -> Indices:
 def judged_rows(data: PUData, learned: Indices, seed: int) -> Indices:
     """Those rows and more unlabelled ones, which cost next to nothing once there is a classifier."""
     others = np.setdiff1d(data.unlabelled, learned)
-    room = min(MOST_JUDGED, MOST_JUDGED_VALUES // int(np.prod(data.features.shape[1:]))) - len(learned)
+    width = COMPONENTS if data.is_sparse else int(np.prod(data.features.shape[1:]))
+    room = min(MOST_JUDGED, MOST_JUDGED_VALUES // width) - len(learned)
     if len(others) > room:
         others = np.random.default_rng([checked_seed(seed), 1]).choice(others, max(room, 0), replace=False)
     return np.sort(np.concatenate([learned, others]))

@@ -6,7 +6,7 @@ Words and numbers as the page writes them.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,9 @@ class ReportData:
     reliability: Sequence[Mapping[str, float]] = ()  # low, high, share, promised, estimated of every bin
     reliability_rows: str = ""  # the sentence that says which rows these are
     final: str = ""  # the name among the figures of the model that predicts; the last one if not given
+    judged: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # figures of the final model
+    judged_notes: Sequence[str] = ()  # what they rest on, or why there are none
+    learners: Sequence[Mapping[str, Any]] = ()  # of a table: how each ranks P against U out of fold, the best first
     calibrated: bool = False  # all probabilities, the teacher's too, by the map of the final model
 
     @property

@@ -59,6 +59,7 @@ class NextSteps:
     unsure: int
     pictures: bool
     tested: bool
+    judged: bool
     prior: bool
 
 
@@ -80,6 +81,17 @@ class FigureTable:
         """Label, value, and whether it is the best, for every value of a row."""
         for label, value, best in zip(self.labels, values, self.best, strict=True):
             yield label, value, bool(best) and value == best
+
+
+@dataclass(frozen=True)
+class JudgedFigure:
+    """A figure of the final model as the page writes it, and what simpler models get."""
+
+    label: str
+    value: str
+    interval: str
+    always_negative: str
+    naive: str
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,7 @@ def next_steps(report: ReportData) -> NextSteps:
         unsure=last.unsure if last else 0,
         pictures=any(sample.pixels is not None for sample in (*report.easiest, *report.hardest)),
         tested=any(_is_number(row.get("accuracy")) for row in report.figures),
+        judged=bool(report.judged),
         prior=math.isfinite(report.prior),
     )
 
@@ -125,6 +138,34 @@ def figure_table(rows: Sequence[Mapping[str, Any]]) -> FigureTable:
         best=[_best(column, rows) for column in columns],
         has_test=any(column in _MORE_IS_BETTER for column in columns),
     )
+
+
+def judged_figures(report: ReportData) -> list[JudgedFigure]:
+    """The figures of the final model, those first that tell most."""
+
+    def written(value: float | None) -> str:
+        return MISSING if value is None else f"{value:.3f}"
+
+    return [
+        JudgedFigure(
+            _judged_label(name),
+            written(one["value"]),
+            f"{written(one['low'])} to {written(one['high'])}",
+            written(one["always_negative"]),
+            written(one["naive"]),
+        )
+        for name, one in report.judged.items()
+    ]
+
+
+def _judged_label(name: str) -> str:
+    """The label, with the length of the list that is looked through.
+
+    >>> _judged_label("recall@50"), _judged_label("roc_auc")
+    ('Recall in the top 50', 'ROC AUC')
+    """
+    kind, _, length = name.partition("@")
+    return f"{_label(kind)} in the top {int(length):,}" if length else _label(name)
 
 
 def reliability(bins: Sequence[Mapping[str, float]]) -> Reliability | None:
@@ -179,6 +220,8 @@ def _capital(text: str) -> str:
 
 def _final_model(report: ReportData) -> str:
     """Name the model that the answer comes from, and say so where the last students have no part in it."""
+    if report.learners:
+        return f"The model ({report.final.partition(': ')[2]}), chosen out of fold,"
     if not report.rounds:
         return "The base model" if report.method == "Split-PU" else f"The {report.method} model"
     taken = report.last_taken

@@ -34,6 +34,7 @@ def render(report: ReportData) -> str:
         steps=outcome.next_steps(report),
         splits=[training_section.split(one) for one in report.rounds],
         spread=training_section.spread(report),
+        judged=outcome.judged_figures(report),
         reliable=outcome.reliability(report.reliability),
         kinds=training_section.curves(report.history),
     )
@@ -67,12 +68,15 @@ def render_page(template: str, **values: Any) -> str:
 def _sections(report: ReportData) -> list[str]:
     """The anchors of what there is to show, in reading order; only Split-PU tells easy from hard samples."""
     return [
-        *("question", "outcome", "next"),
+        *("question", "outcome"),
+        *(("learners",) if report.learners else ()),
+        "next",
         *(("split", "samples") if report.method == "Split-PU" else ()),
         "probabilities",
         *(("prior",) if report.prior_table else ()),
         *(("reliability",) if report.reliability else ()),
-        *("curves", "configuration", "environment"),
+        *(("curves",) if report.history else ()),
+        *("configuration", "environment"),
     ]
 
 

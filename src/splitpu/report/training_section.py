@@ -98,7 +98,7 @@ def curves(history: Sequence[Mapping[str, Any]]) -> list[StageKind]:
 
 def _agreement(round_report: RoundReport) -> Markup | None:
     values = round_report.agreement
-    if not values:
+    if len(values) < 2:  # a single point is no curve
         return None
     stopped = round_report.stopped_epoch
     at_stop = values[stopped - 1] if 1 <= stopped <= len(values) else math.nan

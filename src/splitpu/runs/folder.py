@@ -15,11 +15,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import splitpu
 from splitpu.config.parse import config_to_toml, read_config
 from splitpu.config.schema import Config
 from splitpu.errors import DiskError, InputError
 from splitpu.runs.request import Request
+from splitpu.types import Floats
 from splitpu.utils.files import (
     Taken,
     check_free,
@@ -37,6 +40,11 @@ RUNS = Path("runs")
 SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
 MODEL_FILES = ("model.json", "model.safetensors")
 COMPARISON = "comparison.json"  # in a folder that holds the runs of several methods
+KEEPING_ROWS = "--set selection.held_out=0.2 --set selection.criterion=none"
+NOT_JUDGED = (
+    "no figures without known truth: the model was trained on all labelled rows, which would flatter it. Train with "
+    f"{KEEPING_ROWS} to have rows kept out for them, or give rows whose truth is known with --test"
+)
 
 
 class RunFolder:
@@ -49,6 +57,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.scores = path / "scores.csv"
         self.split = path / "split.csv"
+        self.out_of_fold = path / "out_of_fold.npy"
         self.skipped = path / "skipped.csv"
         self.duplicates = path / "duplicates.csv"
         self.result = path / "result.json"
@@ -185,6 +194,21 @@ class RunFolder:
             except json.JSONDecodeError:
                 break
         return lines
+
+    def read_out_of_fold(self, rows: int) -> Floats | None:
+        """What `Training.out_of_fold` was, if the run has it; refused where it cannot be that of so many rows."""
+        if not self.out_of_fold.exists():
+            return None
+        try:  # mapped, because a header may promise more than a file or a memory holds
+            found = np.array(np.load(self.out_of_fold, mmap_mode="r", allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"{self.out_of_fold} cannot be read ({error}); copy the run folder again.") from error
+        if found.shape != (2, rows) or found.dtype != np.float64 or not np.isfinite(found).all():
+            raise InputError(
+                f"{self.out_of_fold} does not hold two finite numbers for each of the {rows:,} training rows; copy the "
+                "run folder again, or train a new run."
+            )
+        return found
 
     def check_model(self) -> None:
         """Refuse a finished run whose model is lost or damaged: only another copy or another run brings it back."""

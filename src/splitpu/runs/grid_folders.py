@@ -6,10 +6,11 @@ only. What brings the runs in them to their end is a `Grid` (`runs/grid.py`).
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from splitpu.config.parse import config_hash
@@ -110,12 +111,15 @@ class SeedsFolder:
 
 
 def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every figure of every model, the final one last: its values by seed, their mean and their standard deviation."""
+    """Every figure of every model, the final one last: its values by seed, their mean and their standard deviation.
+
+    Learners are called by what they are for, as every seed may have others.
+    """
     by_model: ByModel = {}
     for seed, result in results.items():
         for model in result["models"]:
-            _file_figures(by_model, model["model"], seed, model)
-    if any(final_model(result)["model"] != list(by_model)[-1] for result in results.values()):
+            _file_figures(by_model, _role(model["model"]), seed, model)
+    if any(_role(final_model(result)["model"]) != list(by_model)[-1] for result in results.values()):
         for seed, result in results.items():  # where students were not taken, seeds end with different models
             _file_figures(by_model, "final", seed, final_model(result))
     models = [
@@ -124,6 +128,15 @@ def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     ]
     seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
     return {"seeds": list(results), "models": models, "seconds": seconds, "warnings": _each_warning_once(results)}
+
+
+def _role(model: str) -> str:
+    """What a model is in its run.
+
+    >>> _role("base: kernel, wide"), _role("round 1 student")
+    ('base', 'round 1 student')
+    """
+    return model.partition(": ")[0]
 
 
 def _each_warning_once(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -197,7 +210,7 @@ def in_words(figure: str, spread: Mapping[str, Any]) -> str:
     return f"{spread['mean']:.3f}{deviation}"
 
 
-COMPARED = ("accuracy", "f1", "roc_auc")
+COMPARED = ("accuracy", "f1", "roc_auc", "average_precision")
 DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be believed
 
 Line = dict[str, Any]
@@ -316,11 +329,12 @@ def line_of(folder: RunFolder, loaded: LoadedData) -> Line:
     }
     if loaded.held_out is None:
         hardware = Hardware.choose(request.device, EngineConfig())
-        estimates = estimates_of(folder, Model.load(folder.path), loaded.data, hardware)
+        judged = estimates_of(folder, Model.load(folder.path), loaded.data, hardware)
+        assert judged.found is not None  # as they are estimates
         line |= {
-            "estimates": estimates.found.to_dict(),
-            "estimates_note": estimates.note,
-            "degenerate": [one.__dict__ for one in estimates.wrong],
+            "estimates": judged.found.to_dict(),
+            "estimates_note": judged.note,
+            "degenerate": [one.__dict__ for one in judged.wrong],
         }
     kept = ("prior", "prior_source", "network", "rows", "labelled", "unlabelled", "test_rows", "scenario", "preset")
     ran = ("device", "engine", "warnings", "versions", "commit", "finished")
@@ -353,15 +367,20 @@ def summary_of_methods(
     ]
 
 
-def method_rows(summary: Sequence[Line]) -> list[dict[str, Any]]:
-    """One row a method, for tables; figures in percent, and the difference is that of the accuracy."""
+def share_of_positives(lines: Iterable[Line]) -> float:
+    """Among the test rows, or else the prior; on average, as draws of labels differ."""
+    return fmean(line["prior"] if line["test"] is None else line["test"]["true_rate"] for line in lines)
+
+
+def method_rows(summary: Sequence[Line], compared: str = "accuracy") -> list[dict[str, Any]]:
+    """One row a method, for tables; figures in percent, and the difference is that of the figure that is compared."""
     return [
         {
             "method": method["method"] + (f" {DOUBTFUL}" if method["degenerate"] else ""),
             "seeds": method["seeds"],
             **{figure: _percent(found) for figure, found in method["figures"].items()},
             "seconds": _seconds(method["seconds"]),
-            "difference": _points(method["difference"].get("accuracy")),
+            "difference": _points(method["difference"].get(compared)),
         }
         for method in summary
     ]

@@ -17,9 +17,9 @@ from splitpu.evaluation.metrics import most_doubtful
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.estimate import prior_in_words
 from splitpu.report.contents import ReportData, RoundReport, Sample
-from splitpu.runs.folder import source_commit, versions
+from splitpu.runs.folder import NOT_JUDGED, source_commit, versions
 from splitpu.runs.request import Request
-from splitpu.runs.results import ModelFigures, expected_positive_share, prior_source
+from splitpu.runs.results import Judged, ModelFigures, expected_positive_share, prior_source
 from splitpu.training import Training, final_name, row_probabilities
 from splitpu.types import Floats
 
@@ -33,6 +33,7 @@ def report_data(
     loaded: LoadedData,
     request: Request,
     figures: Sequence[ModelFigures],
+    judged: Judged | None,
     warnings: Sequence[str],
 ) -> ReportData:
     """Gather everything that the page shows."""
@@ -73,7 +74,16 @@ def report_data(
         reliability_rows=_reliability_rows(training),
         final=final_name(training),
         calibrated=training.model.calibration is not None,
+        judged={} if judged is None else {name: one._asdict() for name, one in judged.figures.items()},
+        judged_notes=_judged_notes(judged, request),
+        learners=result.learners or (),
     )
+
+
+def _judged_notes(judged: Judged | None, request: Request) -> tuple[str, ...]:
+    if judged is not None:
+        return (*judged.notes, *(one.sentence for one in judged.wrong))
+    return () if request.prior is None else (NOT_JUDGED,)
 
 
 def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
@@ -145,14 +155,16 @@ def _telling_values(
     lists = [ListColumn.from_dict(column) for column in columns if isinstance(column["fill"], list)]
     meaningless = {name for column in lists for name in column.feature_names}  # a single number of an embedding
     readable = [i for i in furthest if names[i] not in meaningless] or furthest
+    if preprocessing.sparse:  # what is not there says nothing
+        readable = [i for i in readable[:VALUES_SHOWN] if raw[i] != 0]
     return tuple((names[i], float(raw[i]) + origins.get(names[i], 0.0)) for i in readable[:VALUES_SHOWN])
 
 
 def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:
-    """How far the probabilities are from what P, U and the prior imply, by rows set aside where there are some."""
-    if request.prior is None:
-        return ()
+    """How far the probabilities are from what P, U and the prior imply, by rows that were not trained on."""
     data, aside = loaded.data, training.aside
+    if request.prior is None or (aside is None and training.out_of_fold is None):
+        return ()
     positives, unlabelled = (data.positives, data.unlabelled) if aside is None else (aside.positives, aside.unlabelled)
     probabilities = row_probabilities(training, training.result.final)
     found = reliability(probabilities[positives], probabilities[unlabelled], request.prior, scenario=data.scenario)
@@ -161,7 +173,7 @@ def _reliability(training: Training, loaded: LoadedData, request: Request) -> tu
 
 def _reliability_rows(training: Training) -> str:
     if training.aside is None:
-        return "These are the training rows, so the truth may be less flattering."
+        return "Every row was judged by learners that had not seen it."
     if training.model.calibration is None:
         return "These are rows that no stage was trained on."
     method = training.model.config.selection.calibration
@@ -229,7 +241,8 @@ def _figure_row(model: ModelFigures) -> dict[str, Any]:
 
 
 def _environment(training: Training) -> dict[str, str]:
-    seconds = sum(record.seconds for record in training.result.history)
+    learners = sum(row["seconds"] for row in training.result.learners or ())
+    seconds = sum(record.seconds for record in training.result.history) + learners
     return {
         **versions(),
         "Device": training.hardware.describe(),

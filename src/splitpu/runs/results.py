@@ -5,13 +5,14 @@ And what labelled and unlabelled rows tell of a run's model where no truth is kn
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from splitpu.config.schema import Scenario, SelectionConfig
 from splitpu.data.images.scan import Skipped
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.data.sources import LoadedData
@@ -20,14 +21,17 @@ from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import sigmoid
 from splitpu.evaluation.diagnostics import Degeneracy, find_degeneracies
-from splitpu.evaluation.metrics import Figures, PUEvaluation, evaluate_pu, evaluate_scores, finite_or_none, written
-from splitpu.methods.context import Teacher
+from splitpu.evaluation.judgement import counted, estimated, too_good
+from splitpu.evaluation.metrics import Figures, PUEvaluation, PUFigure, evaluate_scores, finite_or_none, written
+from splitpu.learners.learner_networks import LEARNER
+from splitpu.methods.context import RowsAside, Teacher
 from splitpu.methods.split import Round
 from splitpu.model import Model
 from splitpu.prior.estimate import NOT_ESTIMABLE, NOT_USED, TO_BE_ESTIMATED
-from splitpu.runs.folder import RunFolder, source_commit, versions
+from splitpu.runs.folder import NOT_JUDGED, RunFolder, source_commit, versions
 from splitpu.runs.request import Request
 from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities, without_rows_aside
+from splitpu.types import Flags, Floats
 from splitpu.utils.files import replacing
 from splitpu.views import Views
 
@@ -42,6 +46,7 @@ class ModelFigures:
     threshold: float  # the logit above which it says positive
     unlabelled_rate: float  # share of the unlabelled rows it calls positive
     test: Figures | None
+    decisions: Floats | None = None  # on the test rows
 
 
 def expected_positive_share(data: PUData, prior: float | None) -> float | None:
@@ -79,9 +84,13 @@ def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> l
             name,
             teacher.threshold,
             float((row_decisions(training, teacher)[loaded.data.unlabelled] > 0).mean()),
-            _test_figures(training, teacher, loaded.held_out, prior),
+            None
+            if decisions is None or loaded.held_out is None
+            else evaluate_scores(loaded.held_out.truth, decisions, prior),
+            decisions,
         )
         for name, teacher in models_of(training)
+        for decisions in [_test_decisions(training, teacher, loaded.held_out)]
     ]
 
 
@@ -90,6 +99,7 @@ def result_of(
     loaded: LoadedData,
     request: Request,
     figures: Sequence[ModelFigures],
+    judged: "Judged | None",
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """The content of `result.json`."""
@@ -97,6 +107,8 @@ def result_of(
     seconds: dict[str, float] = {}
     for record in result.history:
         seconds[record.stage] = round(seconds.get(record.stage, 0.0) + record.seconds, 4)
+    if result.learners is not None:
+        seconds["learners"] = round(sum(row["seconds"] for row in result.learners), 4)
     content = {
         "data": loaded.description,
         "rows": len(data),
@@ -128,6 +140,8 @@ def result_of(
             for model in figures
         ],
         "final": final_name(training),  # the one of these that predicts
+        **({} if judged is None else judged.to_dict()),
+        **({} if result.learners is None else {"learners": result.learners}),
         "rounds": [_round_figures(r, data) for r in result.rounds],
         "warnings": list(warnings),
         "seconds": seconds,
@@ -152,6 +166,14 @@ def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
         for row, (share, positive, labelled) in enumerate(found)
     )
     _write_csv(path, ["index", "name", "labelled", "probability", "decision"], lines)
+
+
+def write_out_of_fold(path: Path, training: Training) -> None:
+    """Keep what was found out of fold, which cannot be found again from the model: the honest figures rest on it."""
+    found = training.out_of_fold
+    if found is not None:
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.save(file, found, allow_pickle=False)
 
 
 def write_split(path: Path, training: Training, data: PUData) -> None:
@@ -201,15 +223,13 @@ def _split_lines(training: Training, found: Round, data: PUData) -> Iterator[tup
         yield found.number, row, name, *probabilities, "easy" if split.easy[at] else "hard", *(one[at] for one in words)
 
 
-def _test_figures(
-    training: Training, teacher: Teacher, held_out: HeldOut | None, prior: float | None
-) -> Figures | None:
+def _test_decisions(training: Training, teacher: Teacher, held_out: HeldOut | None) -> Floats | None:
     if held_out is None:
         return None
     hardware, model = training.hardware, training.model
     views = Views(model.preprocessing, model.config.views, hardware.device)
     logits = predict_logits(teacher.network, held_out.features, views, hardware)
-    return evaluate_scores(held_out.truth, training.decisions(teacher, logits), prior)
+    return training.decisions(teacher, logits)
 
 
 def _selection(training: Training) -> dict[str, Any] | None:
@@ -242,30 +262,88 @@ def _round_figures(found: Round, data: PUData) -> dict[str, Any]:
 
 
 KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
-FLATTERED = "estimated from the rows the model was trained on, which flatters it"
-ON_TRAINING_ROWS = (
-    f"{FLATTERED}; for a fair estimate give other rows, labelled and unlabelled ones as for fit, or --test with rows "
-    "whose truth is known"
-)
+ON_TEST_ROWS = "counted on the test rows"
 ON_OTHER_ROWS = "estimated from labelled and unlabelled rows; if the truth of some rows is known, give them with --test"
-ON_ROWS_ASIDE = (
-    "estimated from the rows that were kept out of the training; epochs or probabilities may have been chosen by them"
-)
+OUT_OF_FOLD = "estimated out of fold: every row was judged by learners that had not seen it"
+ON_ROWS_ASIDE = "estimated from the rows that were kept out of the training"
+CHOSEN_BY_THEM = "; epochs or probabilities may have been chosen by them"
 
 
 @dataclass(frozen=True)
-class Estimates:
-    """Figures with their intervals, what is wrong with the model if something is, and how far to trust all that."""
+class Judged:
+    """How right the final model is, by rows that it was not trained on, and how far to trust that."""
 
-    found: PUEvaluation
-    wrong: list[Degeneracy]
+    figures: dict[str, PUFigure]  # those first that tell most
     note: str
+    positives: int
+    found: PUEvaluation | None = None  # of estimates
+    wrong: list[Degeneracy] = field(default_factory=list)  # with the model, if something is
+
+    @property
+    def notes(self) -> list[str]:
+        """What the figures rest on, and whether some of them look too good."""
+        doubt = too_good(self.figures, self.positives)
+        return [self.note, *([] if doubt is None else [doubt])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The part of `result.json`."""
+        return {"figures": {name: one._asdict() for name, one in self.figures.items()}, "figures_notes": self.notes}
+
+
+class Scored(NamedTuple):
+    """Decisions on rows that the models behind them had not seen."""
+
+    decision: Floats
+    labelled: Flags
+    note: str
+    naive: Floats | None = None  # logits of being labelled, by the best single learner
+
+
+def judged_in_training(
+    training: Training, loaded: LoadedData, request: Request, figures: Sequence[ModelFigures]
+) -> Judged | None:
+    """The final model's figures: on the test rows, or estimated from rows that it was not trained on, or none."""
+    if loaded.held_out is not None:
+        final = next(model for model in figures if model.name == final_name(training))
+        base, naive = figures[0], None
+        if training.model.network_name == LEARNER and base.decisions is not None:
+            naive = base.decisions + base.threshold
+        assert final.decisions is not None  # as there are test rows
+        return judged_by_truth(loaded.held_out, final.decisions, naive)
+    if request.prior is None:
+        return None
+    data, found = loaded.data, training.out_of_fold
+    if found is None and training.aside is None:
+        return None
+    if found is not None:
+        scored = Scored(found[0], data.labelled, OUT_OF_FOLD, found[1])
+    else:
+        assert training.aside is not None
+        decisions = row_decisions(training, training.result.final)
+        scored = _of_rows_aside(decisions, training.aside, training.model.config.selection)
+    return _estimated(scored, request, data.scenario)
+
+
+def judged_by_truth(held_out: HeldOut, decision: Floats, naive: Floats | None) -> Judged | None:
+    """The figures on rows whose truth is known; None where they are all of one class."""
+    figures = counted(held_out.truth, decision, naive)
+    return Judged(figures, ON_TEST_ROWS, int(held_out.truth.sum())) if figures else None
+
+
+def naive_decision(model: Model, features: Any, hardware: Hardware) -> Floats | None:
+    """What the best single learner makes of P against U, cut where being labelled is as likely as not.
+
+    Of networks there is none: their base has learned more than P against U.
+    """
+    if model.network_name != LEARNER:
+        return None
+    return model.decision(features, hardware, which="base") + model.base.threshold
 
 
 def estimates_of(
     folder: RunFolder, model: Model, rows: PUData, hardware: Hardware, *, trained_on: bool = True
-) -> Estimates:
-    """Judge the run's model by these rows; of rows it was `trained_on`, by those kept out of that if there are some."""
+) -> Judged:
+    """Judge the run's model by these rows; of rows it was `trained_on`, by what does not flatter it, or not at all."""
     request = folder.request()
     if model.prior is None:
         raise InputError(
@@ -274,12 +352,34 @@ def estimates_of(
             f"{how_to_have_a_prior(request)}."
         )
     model.preprocessing.check(rows.features, "X")
-    decision = model.decision(rows.features, hardware)
-    aside = without_rows_aside(rows, folder.config(), request.seed)[1] if trained_on else None
-    judged = rows if aside is None else aside
-    positive, unlabelled = decision[judged.positives], decision[judged.unlabelled]
-    return Estimates(
-        evaluate_pu(positive, unlabelled, model.prior, scenario=rows.scenario, prior_interval=request.prior_interval),
-        find_degeneracies(positive, unlabelled, model.prior, scenario=rows.scenario),
-        ON_OTHER_ROWS if not trained_on else ON_TRAINING_ROWS if aside is None else ON_ROWS_ASIDE,
+    if not trained_on:
+        decision, naive = model.decision(rows.features, hardware), naive_decision(model, rows.features, hardware)
+        return _estimated(Scored(decision, rows.labelled, ON_OTHER_ROWS, naive), request, rows.scenario)
+    if (found := folder.read_out_of_fold(len(rows))) is not None:
+        return _estimated(Scored(found[0], rows.labelled, OUT_OF_FOLD, found[1]), request, rows.scenario)
+    aside = without_rows_aside(rows, folder.config(), request.seed)[1]
+    if aside is None:
+        raise InputError(f"{folder.path}: {NOT_JUDGED}.")
+    scored = _of_rows_aside(model.decision(rows.features, hardware), aside, model.config.selection)
+    return _estimated(scored, request, rows.scenario)
+
+
+def _of_rows_aside(decision: Floats, aside: RowsAside, selection: SelectionConfig) -> Scored:
+    rows = np.concatenate([aside.positives, aside.unlabelled])
+    chosen = "" if (selection.criterion, selection.calibration) == ("none", "none") else CHOSEN_BY_THEM
+    return Scored(decision[rows], np.arange(len(rows)) < len(aside.positives), ON_ROWS_ASIDE + chosen)
+
+
+def _estimated(scored: Scored, request: Request, scenario: Scenario) -> Judged:
+    assert request.prior is not None
+    known, others = (scored.decision[kind] for kind in (scored.labelled, ~scored.labelled))
+    found = estimated(
+        scored.decision,
+        scored.labelled,
+        request.prior,
+        scenario=scenario,
+        prior_interval=request.prior_interval,
+        naive=scored.naive,
     )
+    wrong = find_degeneracies(known, others, request.prior, scenario=scenario)
+    return Judged(found.figures, scored.note, len(known), found, wrong)

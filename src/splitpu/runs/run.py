@@ -1,6 +1,7 @@
 """A whole run: begin or continue it, train, and leave a complete folder behind."""
 
 import json
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import torch
 from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData, Source
 from splitpu.engine.hardware import Hardware
-from splitpu.errors import DiskError, InputError
+from splitpu.errors import DiskError, InputError, SplitPUWarning
+from splitpu.evaluation.metrics import if_truth_is_swapped
 from splitpu.networks.build import build_network, check_weights, same_weights
 from splitpu.networks.encoders import encoder, is_encoder
 from splitpu.networks.pretrained import pretrainable
@@ -19,7 +21,16 @@ from splitpu.report.render import write_report
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.report_data import report_data
 from splitpu.runs.request import Request
-from splitpu.runs.results import figures_of, result_of, write_duplicates, write_scores, write_skipped, write_split
+from splitpu.runs.results import (
+    figures_of,
+    judged_in_training,
+    result_of,
+    write_duplicates,
+    write_out_of_fold,
+    write_scores,
+    write_skipped,
+    write_split,
+)
 from splitpu.training import (
     MetricsFile,
     ObserverList,
@@ -172,10 +183,15 @@ def _write_everything(
 ) -> dict[str, Any]:
     """The result comes last: a folder that has it is complete."""
     figures = figures_of(training, loaded, request.prior)
+    if loaded.held_out is not None and figures[-1].test is not None:
+        for sentence in if_truth_is_swapped(figures[-1].test, len(loaded.held_out)):
+            warnings.warn(sentence, SplitPUWarning, stacklevel=2)
+    judged = judged_in_training(training, loaded, request, figures)
     replace(training.model, inputs=loaded.inputs).save(folder.path)
     write_scores(folder.scores, training, loaded)
+    write_out_of_fold(folder.out_of_fold, training)
     write_split(folder.split, training, loaded.data)
-    write_report(folder.report, report_data(training, loaded, request, figures, given))
-    result = result_of(training, loaded, request, figures, given)
+    write_report(folder.report, report_data(training, loaded, request, figures, judged, given))
+    result = result_of(training, loaded, request, figures, judged, given)
     write_text(folder.result, json.dumps(result, indent=2))
     return result

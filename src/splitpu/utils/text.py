@@ -47,14 +47,16 @@ def parse_words(text: str, option: str, example: str) -> tuple[str, ...]:
 MOST_SHOWN = 5
 
 
-def listed(things: Sequence[Any], written: Callable[[Any], str] = str, separator: str = ", ") -> str:
+def listed(
+    things: Sequence[Any], written: Callable[[Any], str] = str, separator: str = ", ", most: int = MOST_SHOWN
+) -> str:
     """The first few of them, each `written` as a message shows it.
 
     >>> listed(["a", "b"], repr), listed(range(9))
     ("'a', 'b'", '0, 1, 2, 3, 4, ...')
     """
-    shown = separator.join(written(thing) for thing in things[:MOST_SHOWN])
-    return f"{shown}{separator}..." if len(things) > MOST_SHOWN else shown
+    shown = separator.join(written(thing) for thing in things[:most])
+    return f"{shown}{separator}..." if len(things) > most else shown
 
 
 def composed(text: str) -> str:

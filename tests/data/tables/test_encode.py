@@ -310,7 +310,7 @@ def test_wrong_words(trained: Path, capsys: Capture) -> None:
     for words, saying in (
         ([table], "--label"),
         ([table, "--label", "t"], "no column 't'"),
-        ([table, "--label", "s", "--labelled", 5], "--labelled is for named sets; in .*the column"),
+        ([table, "--label", "s", "--labelled", 5], "--labelled is for named sets"),
         ([table, "--label", "s", "--size", 5], "for folders"),
         (["digits", "--labelled", 50, "--label", "s"], "tables"),
     ):

@@ -101,6 +101,9 @@ def test_misspelt_labels_and_columns(place: Path, capsys: Capture) -> None:
     assert "holds 'no', 'yes' but never 'Yes'" in err
     _, _, err = run_cli(capsys, "fit", table, "--label", "stat")
     assert "did you mean 'state'?" in err
+    _, _, err = run_cli(capsys, "fit", table, "--label", "target")
+    heading = table.read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert f"no column 'target' (it has {', '.join(map(repr, heading))})" in err
 
 
 # ---------------------------------------------------------------------------------------------------------- features

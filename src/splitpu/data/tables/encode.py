@@ -360,6 +360,19 @@ class TableSource(Source):
         features = recipe.encode(table)
         return NewRows(features, None if names is None else tuple(names), warnings=tuple(recipe.notes_on(table)))
 
+    def evaluation_rows(self, loaded: LoadedData, *, trained_on: bool) -> EvaluationRows:
+        """As for every kind; of other rows than those of the training it is said how they were read.
+
+        Nothing in a table tells 0 for 'nobody knows' from 0 for 'negative'.
+        """
+        rows = super().evaluation_rows(loaded, trained_on=trained_on)
+        known, others = len(loaded.data.positives), len(loaded.data.unlabelled)
+        sentence = (
+            f"{self.path} is read as labelled and unlabelled rows: by its column {self.label!r}, {known:,} are "
+            f"labelled positive and {others:,} may be either. If that column is the truth, give the table as --test."
+        )
+        return rows if trained_on else replace(rows, warnings=(sentence, *rows.warnings))
+
     @classmethod
     def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
         """One table in --test, whose label column is the truth."""

@@ -31,6 +31,8 @@ SUFFIXES = (".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 DELIMITERS = (",", ";", "\t")
 TRUTH_WORDS = {"true": True, "false": False}  # in small letters; programs write them in several ways
+ALIKE = 0.8  # from which share of equal letters on a column is taken for misspelt
+MOST_COLUMNS_SHOWN = 30
 _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
@@ -49,9 +51,13 @@ class Table:
         return len(next(iter(self.columns.values()), []))
 
     def lacking(self, name: str) -> str:
-        """Say that there is no such column, and which one was probably meant or which ones there are."""
-        meant = nearest(name, self.columns)
-        offer = f"did you mean {meant!r}?" if meant else f"it has {listed(list(self.columns), repr)}"
+        """Say that there is no such column, and which one was misspelt or which ones there are.
+
+        A column that merely looks a little alike ('stage' for 'target') is not offered: it would be taken.
+        """
+        meant = nearest(name, self.columns, alike=ALIKE)
+        there = listed(list(self.columns), repr, most=MOST_COLUMNS_SHOWN)
+        offer = f"did you mean {meant!r}?" if meant else f"it has {there}"
         return f"{self.where} has no column {name!r} ({offer})"
 
 

@@ -1,0 +1,163 @@
+"""One list of figures for a model, counted where the truth is known and estimated from P, U and the prior elsewhere.
+
+The figures of the cut (accuracy, F1, precision, recall) are those of the model's own decisions; the others look at the
+order of the rows only. Beside each stands what calling every row negative would get, and where there is one, what the
+naive model gets, for which every unlabelled row is a negative.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.evaluation.metrics import PUEvaluation, PUFigure, evaluate_pu
+from splitpu.evaluation.ranking import DRAWS, always_negative, in_telling_order, lengths_of_lists, ranking_figures
+from splitpu.prior.from_scores import FEWEST_POSITIVES, FEWEST_UNLABELLED
+from splitpu.types import Flags, Floats
+
+_MOST_GROUPS = 2000  # of equal scores that are drawn again; of more, neighbours are drawn together
+_QUANTILES = (0.025, 0.975)
+_TOO_GOOD = 0.99
+_MAY_LOOK_TOO_GOOD = {"roc_auc": "ROC AUC", "average_precision": "average precision", "accuracy": "accuracy"}
+
+
+def estimated(
+    decision: Floats,
+    labelled: Flags,
+    prior: float,
+    *,
+    scenario: Scenario,
+    prior_interval: tuple[float, float] | None = None,
+    naive: Floats | None = None,
+) -> PUEvaluation:
+    """The figures that P, U and the prior give for decisions of models that did not see the row.
+
+    With too few rows for the curves of a ranking there are only those that counting gives.
+    """
+
+    def judge(scores: Floats, *, intervals: bool = True) -> tuple[PUEvaluation, dict[str, PUFigure]]:
+        found = evaluate_pu(
+            scores[labelled],
+            scores[~labelled],
+            prior,
+            scenario=scenario,
+            prior_interval=prior_interval,
+            intervals=intervals,
+        )
+        figures = dict(found.figures)
+        if labelled.sum() >= FEWEST_POSITIVES and (~labelled).sum() >= FEWEST_UNLABELLED:
+            ranked = ranking_figures(scores, labelled, prior, prior_interval=prior_interval, scenario=scenario)
+            of_order = {name: one for name, one in ranked.figures.items() if name not in ("accuracy", "f1")}
+            figures |= {name: PUFigure(one.value, one.low, one.high) for name, one in of_order.items()}
+        return found, figures
+
+    found, figures = judge(decision)
+    simple = {} if naive is None else judge(naive, intervals=False)[1]
+    rows = len(labelled) if scenario == "single-training-set" else int((~labelled).sum())
+    return replace(found, figures=_beside(figures, simple, prior, rows))
+
+
+def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None) -> dict[str, PUFigure]:
+    """The same figures where the truth is known; none where all rows are of one class or a decision is no number.
+
+    Intervals come from drawing the rows again. One more row of either class is thought of, spread over all scores:
+    even an order without a fault in 20 positives leaves room for a missed one.
+
+    >>> figures = counted(np.arange(100) >= 80, np.arange(100) - 84.5)
+    >>> figures["roc_auc"].value, figures["recall"].value, figures["precision@20"].value, figures["lift@20"].value
+    (1.0, 0.75, 1.0, 5.0)
+    >>> figures["roc_auc"].low < 0.99, figures["accuracy"].always_negative
+    (True, 0.8)
+    """
+    actual = np.asarray(truth) == 1
+    if actual.all() or not actual.any() or not np.isfinite(decision).all():
+        return {}
+    rows, share = len(actual), float(actual.mean())
+    lengths = lengths_of_lists((), rows, share)
+    groups = _groups(actual, decision)
+    values = _of_groups(*groups, lengths, rows)
+    coarse = _coarser(*groups)
+    thought = (coarse[0] + coarse[1]) / rows
+    rng = np.random.default_rng(0)
+    drawn = [
+        _of_groups(rng.standard_gamma(positive), rng.standard_gamma(negative), coarse[2], lengths, rows)
+        for positive, negative in [(coarse[0] + thought, coarse[1] + thought)] * DRAWS
+    ]
+    figures = {}
+    for name, value in values.items():
+        low, high = np.nanquantile([one[name] for one in drawn], _QUANTILES)
+        figures[name] = PUFigure(value, float(min(low, value)), float(max(high, value)))
+    simple = {}
+    if naive is not None and np.isfinite(naive).all():
+        simple = {name: PUFigure(one, one, one) for name, one in _of_naive(actual, naive, lengths).items()}
+    return _beside(figures, simple, share, rows)
+
+
+def too_good(figures: dict[str, PUFigure], positives: int) -> str | None:
+    """A sentence about figures that look too good, which says on how few rows they rest; None if none does.
+
+    >>> too_good({"roc_auc": PUFigure(1.0, 0.95, 1.0)}, 20)
+    'ROC AUC 1.000 rests on 20 positives: with so many 0.950 cannot be ruled out'
+    """
+    words = [
+        f"{words} {figures[name].value:.3f} rests on {positives} positives: with so many {figures[name].low:.3f} "
+        "cannot be ruled out"
+        for name, words in _MAY_LOOK_TOO_GOOD.items()
+        if name in figures and figures[name].value > _TOO_GOOD
+    ]
+    return words[0] if words else None
+
+
+def _beside(figures: dict[str, PUFigure], simple: dict[str, PUFigure], prior: float, rows: int) -> dict[str, PUFigure]:
+    """Put beside every figure what one gets without a model and with the naive one; those first that tell most."""
+    return {
+        name: figures[name]._replace(
+            always_negative=always_negative(name, prior, rows), naive=simple[name].value if name in simple else None
+        )
+        for name in in_telling_order(figures, prior)
+    }
+
+
+def _groups(actual: Flags, decision: Floats) -> tuple[Floats, Floats, int]:
+    """Positives and negatives of every score, the highest first, and how many of these scores are above nought."""
+    scores, place = np.unique(-decision, return_inverse=True)
+    both = [np.bincount(place[kind], minlength=len(scores)).astype(np.float64) for kind in (actual, ~actual)]
+    return both[0], both[1], int((scores < 0).sum())
+
+
+def _coarser(positive: Floats, negative: Floats, cut: int) -> tuple[Floats, Floats, int]:
+    """Neighbours put together where there are many scores; none across the cut."""
+    step = -(-len(positive) // _MOST_GROUPS)
+    starts = np.unique([*range(0, len(positive), step), min(cut, len(positive) - 1)])
+    return np.add.reduceat(positive, starts), np.add.reduceat(negative, starts), int((starts < cut).sum())
+
+
+def _of_naive(actual: Flags, naive: Floats, lengths: tuple[int, ...]) -> dict[str, float]:
+    return _of_groups(*_groups(actual, naive), lengths, len(actual))
+
+
+def _of_groups(positive: Floats, negative: Floats, cut: int, lengths: tuple[int, ...], rows: int) -> dict[str, float]:
+    """Every figure of rows in groups of equal scores, the highest first, of which the first `cut` are called."""
+    found, alarms = np.cumsum(positive), np.cumsum(negative)
+    positives, negatives = found[-1], alarms[-1]
+    total = positives + negatives
+    share = positives / total
+    called = found + alarms
+    figures = {
+        "roc_auc": float((negative * (found - positive / 2)).sum() / (positives * negatives)),
+        "average_precision": float((positive * found / called).sum() / positives),
+    }
+    for length in lengths:
+        part = length / rows
+        recall = np.interp(part, [0.0, *(called / total)], [0.0, *(found / positives)])
+        right = recall * share / part
+        figures |= {f"precision@{length}": float(right), f"recall@{length}": float(recall)}
+        figures[f"lift@{length}"] = float(right / share)
+        figures[f"enrichment@{length}"] = float(right * part / min(share, part))
+    hits, wrong = (found[cut - 1], alarms[cut - 1]) if cut else (0.0, 0.0)
+    figures["accuracy"] = float((hits + negatives - wrong) / total)
+    figures["f1"] = float(2 * hits / (hits + wrong + positives))
+    if cut:
+        figures["precision"] = float(hits / (hits + wrong))
+    return figures | {"recall": float(hits / positives)}
