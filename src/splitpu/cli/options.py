@@ -134,7 +134,8 @@ class TrainingWords:
     rounds
         How many rounds of split and student.
     backbone
-        The network: auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18.
+        The network: auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18; for split-pu also a
+        pretrained one whose features stay frozen: efficientnet-lite0, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER.
     weights
         Weights that resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors
         only).

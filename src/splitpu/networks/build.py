@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from splitpu.errors import InputError
 from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesResNet18, SmallCNN
 from splitpu.networks.backbones import Backbone as BackboneNetwork
 from splitpu.networks.custom import as_backbone
+from splitpu.networks.encoders import KINDS, USUAL_ENCODER, is_encoder, weights_installed
 from splitpu.networks.pretrained import (
     WORD,
     PretrainedWeights,
@@ -37,6 +38,7 @@ from splitpu.networks.pretrained import (
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
 FEW_IMAGES = 2_000  # fewer than that are few
+_SMALLEST_SIDE = 24  # smaller images are drawn too coarsely for large networks
 
 _BUILDERS: dict[str, Callable[[tuple[int, ...]], Backbone]] = {
     "mlp": MLP,
@@ -57,23 +59,23 @@ def network_names() -> tuple[str, ...]:
     return tuple(_BUILDERS)
 
 
-def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES) -> str:
-    """Return the network that "auto" stands for: by kind of sample and, for images, by longer side and number.
+def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES, *, on_cpu: bool = False) -> str:
+    """Return the network that "auto" stands for: by kind of sample and, for images, by side, number and hardware.
 
     From a few hundred images a large network learns no more than a small one, and takes ten times as long without a
-    GPU (docs/LOG.md).
+    GPU, where thousands of small images would take it hours (docs/LOG.md).
 
     >>> choose_network((20,)), choose_network((8, 8, 1)), choose_network((32, 32, 3)), choose_network((224, 224, 3))
     ('mlp', 'cnn-small', 'cnn13', 'resnet18')
-    >>> choose_network((32, 32, 3), rows=540)
-    'cnn-small'
+    >>> choose_network((32, 32, 3), rows=540), choose_network((28, 28, 1), rows=4200, on_cpu=True)
+    ('cnn-small', 'cnn-small')
     """
     if len(input_shape) == 1:
         return "mlp"
     if len(input_shape) == 4:
         return "slices-resnet18"
     side = max(input_shape[:2])
-    if side < 24 or (side <= 48 and rows < FEW_IMAGES):
+    if side < _SMALLEST_SIDE or (side <= 48 and (on_cpu or rows < FEW_IMAGES)):
         return "cnn-small"
     return "cnn13" if side <= 48 else "resnet18"
 
@@ -123,6 +125,7 @@ def network_recipe(
     weights: PretrainedWeights | None = None,
     *,
     rows: int = FEW_IMAGES,
+    on_cpu: bool = False,
 ) -> NetworkRecipe:
     """How to make a fresh network from what the user gave: a name, a network of their own, or a function making one.
 
@@ -139,7 +142,9 @@ def network_recipe(
         name = pretrainable(shape)
         return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
     if isinstance(backbone, str):
-        name = choose_network(shape, rows) if backbone == "auto" else backbone
+        name = choose_network(shape, rows, on_cpu=on_cpu) if backbone == "auto" else backbone
+        if is_encoder(name):
+            return NetworkRecipe(name, partial(_refuse_training, name))
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
             build_network(name, shape)
         return NetworkRecipe(name, lambda: build_network(name, shape))
@@ -165,6 +170,46 @@ def network_recipe(
 
     label = getattr(make, "__name__", type(make).__name__)
     return NetworkRecipe(f"own:{label}", build, cache(structure))
+
+
+def _refuse_training(name: str) -> BackboneNetwork:
+    raise InputError(
+        f"{name} is an encoder whose weights stay as they are, and this is about to train it: choose a network of ours "
+        f"({', '.join(network_names())})"
+    )
+
+
+def chosen_backbone(
+    backbone: NetworkChoice,
+    features: str | None,
+    shape: tuple[int, ...],
+    rows: int,
+    *,
+    on_cpu: bool,
+) -> NetworkChoice:
+    """The backbone that is meant where the user said whether its features are trained or frozen, or nothing.
+
+    Few images teach a network little that pretrained weights do not know already, and on a CPU embeddings take a
+    minute where a training takes many: there they are the default, if the weights are there. Images of fewer than 24
+    pixels have no detail for them.
+
+    >>> chosen_backbone("auto", "frozen", (64, 64, 3), 540, on_cpu=True)
+    'efficientnet-lite0'
+    >>> chosen_backbone("auto", "trained", (64, 64, 3), 540, on_cpu=True)
+    'auto'
+    """
+    if features == "trained":
+        if is_encoder(backbone):
+            raise InputError(f"features of {backbone} are frozen, not trained: leave out one of the two")
+        return backbone
+    if features == "frozen":
+        if len(shape) == 1:
+            raise InputError("frozen features are for images, and the data are vectors: leave out 'frozen'")
+        if backbone != "auto" and not is_encoder(backbone):
+            raise InputError(f"{backbone} has no pretrained weights to freeze: give {KINDS}, or leave it to 'auto'")
+        return USUAL_ENCODER if backbone == "auto" else backbone
+    few = len(shape) == 3 and rows < FEW_IMAGES and max(shape[:2]) >= _SMALLEST_SIDE
+    return USUAL_ENCODER if backbone == "auto" and on_cpu and few and weights_installed() else backbone
 
 
 def refuse_frozen(network: nn.Module) -> None:

@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args
 
 import numpy as np
 
 from splitpu.data.pudata import PUData, check_prior, check_pudata, missing_prior
 from splitpu.errors import InputError
 from splitpu.methods.registry import find_method
+from splitpu.networks.encoders import is_encoder
 from splitpu.prior.algorithms import PenL1, bbe, dedpul, gap_at, km2, tice
 from splitpu.prior.scores import (
     FEWEST_POSITIVES,
@@ -164,18 +165,16 @@ def estimate_prior(
     return PriorEstimate(row.value, (row.low, row.high), chosen, table, diagnostics, verdicts, found)
 
 
-def _by_order(data: PUData, seed: int) -> PriorEstimate:
-    """Of a table, from the order of its rows by the learners that the model itself is made of."""
-    from splitpu.methods.table_learners import choice_of
+def _by_order(data: PUData, seed: int, backbone: object = None) -> PriorEstimate:
+    """From the order of the rows by what the model itself is made of: learners for tables, or heads on an encoder."""
     from splitpu.prior.from_scores import prior_from_scores
 
     if reason := too_few_rows(data):
         raise InputError(reason)
-    rows, choice = choice_of(data, checked_seed(seed))
-    found = PUScores(rows.labelled, choice.scores, choice.scores, rows.numbers, OF_LEARNERS)
+    found = _scores_of_model(data, checked_seed(seed), backbone)
     _must_separate(found)
     _must_overlap(found)
-    told = prior_from_scores(choice.scores, rows.labelled, scenario=data.scenario)
+    told = prior_from_scores(found.plain, found.labelled, scenario=data.scenario)
     # Something has to be left to find, or there would be nothing to train: where all seem to be labelled, half a row.
     value = max(told.value, population_share(data, 0.51 / len(data.unlabelled)))
     low, high = min(told.interval[0], value), max(told.interval[1], value)
@@ -190,6 +189,29 @@ def _by_order(data: PUData, seed: int) -> PriorEstimate:
     row = EstimatorRow(BY_ORDER, value, low, high, told.among_unlabelled)
     verdicts = (told.sentence,) if told.at_most or told.all_labelled else tuple(_if_wide(row))
     return PriorEstimate(value, (low, high), BY_ORDER, (row,), diagnostics, verdicts, found)
+
+
+def _scores_of_model(data: PUData, seed: int, backbone: object) -> PUScores:
+    """Out-of-fold scores, computed once for the prior and the model."""
+    if isinstance(backbone, str) and is_encoder(backbone):
+        from splitpu.methods.frozen_features import frozen_choice
+
+        heads = frozen_choice(data, backbone, seed)
+        return PUScores(heads.labelled, heads.out_of_fold, heads.out_of_fold, heads.numbers, OF_LEARNERS)
+    from splitpu.methods.table_learners import choice_of
+
+    rows, choice = choice_of(data, seed)
+    return PUScores(rows.labelled, choice.scores, choice.scores, rows.numbers, OF_LEARNERS)
+
+
+def _embedded(data: PUData, seed: int, backbone: str) -> PUData:
+    """The data with embeddings in place of pictures, for whoever looks at columns."""
+    from splitpu.methods.frozen_features import frozen_choice
+
+    heads = frozen_choice(data, backbone, seed)
+    table = np.zeros((len(data), heads.features.shape[1]), np.float32)
+    table[heads.numbers] = heads.features
+    return replace(data, features=table)
 
 
 def population_share(data: PUData, among_unlabelled: float) -> float:
@@ -386,7 +408,13 @@ class EstimateOptions(TypedDict, total=False):
     checkpoints: Path | None
 
 
-def resolve_prior(prior: object, data: PUData, **how: Unpack[EstimateOptions]) -> ResolvedPrior:
+class PriorOptions(EstimateOptions, total=False):
+    """The same, and what the model will be."""
+
+    backbone: object  # an encoder's name, whose heads then give the scores, or anything else
+
+
+def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> ResolvedPrior:
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
 
     An estimate that was made before is taken as it is, with its interval: once is enough for many models.
@@ -408,8 +436,11 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[EstimateOptions]) -
         return ResolvedPrior(given, None, "given", doubts=doubts)
     from splitpu.evaluation.diagnostics import check_random_labelling
 
-    estimate = estimate_prior(data, **how)
-    labelling = check_random_labelling(data, scores=estimate.scores, seed=how.get("seed", 0))
+    backbone, seed = how.pop("backbone", None), how.get("seed", 0)
+    by_heads = is_encoder(backbone)
+    estimate = _by_order(data, seed, backbone) if by_heads else estimate_prior(data, **cast(EstimateOptions, how))
+    looked_at = _embedded(data, seed, str(backbone)) if by_heads else data
+    labelling = check_random_labelling(looked_at, scores=estimate.scores, seed=seed)
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
     _must_be_of_use(estimate, data)
     for sentence in doubts:
@@ -417,7 +448,7 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[EstimateOptions]) -
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
 
 
-def prior_for(method: str, prior: object, data: PUData, **how: Unpack[EstimateOptions]) -> ResolvedPrior:
+def prior_for(method: str, prior: object, data: PUData, **how: Unpack[PriorOptions]) -> ResolvedPrior:
     """What a method is trained with: the resolved prior, or none if it does without and that is asked for.
 
     A method that learns without a prior needs an estimate for its threshold and for figures about it, not to be

@@ -1,0 +1,487 @@
+"""Positive-unlabelled learning on embeddings of a pretrained network that stays as it is.
+
+With forty labelled pictures nothing is left to train a network with, but its embeddings already hold what tells the
+classes apart, and a head on them is a matter of milliseconds. Three steps, each of which was measured against a dozen
+others (benchmarks/few_images_frozen.py):
+
+1. **One vector a picture**: the mean over its plain and weak views. The motions of a probe or a patient average out.
+2. **Base**: a linear head of P against U with both sides weighing the same, least squares with a strong penalty. With
+   more features than rows it is a discriminant with shrunken covariances, and has a closed form, so that fitting it in
+   every fold costs nothing.
+3. **Student**: the base's score plus what the neighbours say: labels spread over the graph of the nearest pictures,
+   labelled or not. Pictures that lie close together should be called alike (the consistency of Split-PU's student, with
+   neighbours for views), which no linear head can say. It is taken only if it ranks P above U better than the base
+   on rows that neither has seen.
+
+Everything is chosen by the AUC of P against U out of fold, which orders models as the true AUC does and needs neither
+negatives nor the prior. The prior decides the threshold alone, and can itself be told from the same scores.
+
+`run_frozen` is Split-PU of that kind: what it says of its own rows is said out of fold. `FrozenNetwork` is the model,
+encoder and head together, so that everything that asks a network can ask it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from splitpu.config.schema import ViewsConfig
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.pudata import PUData
+from splitpu.errors import InputError
+from splitpu.learners.crossfit import platt
+from splitpu.methods.context import Context, Student, Teacher
+from splitpu.methods.split import MethodResult, Round
+from splitpu.methods.thresholds import matched_threshold
+from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk
+from splitpu.networks.encoders import Encoder, encoder, rebuilt
+from splitpu.types import Floats, Mask, Rows, Vectors
+
+Taken = Literal["base", "student"]
+
+_BASE: Taken = "base"
+_STUDENT: Taken = "student"
+
+_TINY = 1e-6  # what varies less than that is taken not to vary
+FEWEST_LABELLED = 2
+MOST_IN_GRAPH = 5_000  # rows: a graph of more takes gigabytes, and so many labels hardly need neighbours
+ENCODER = "encoder"  # the part of a model's tensors that base and student share
+
+
+@dataclass(frozen=True)
+class FrozenSettings:
+    """What the head and the graph are made with. Tried: penalties 1 to 1000 (flat from 30), 10 to 20 neighbours."""
+
+    penalty: float = 30.0  # of the linear head, for features of spread 1 whose products are averaged
+    neighbours: int = 20  # nearest pictures that have a say about one
+    reach: float = 0.9  # how far labels spread: 0 = to the labelled ones only, towards 1 = everywhere
+    spread_weight: float = 0.5  # of the spread labels in the student's score; that of the base is 1
+    folds: int = 5  # by which base and student are compared
+    student: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenHead:
+    """All that a score needs, as plain arrays: what a model file keeps."""
+
+    centre: Vectors  # (d,) of the training embeddings
+    scale: Vectors  # (d,)
+    weight: Vectors  # (d,) of the base
+    bias: float
+    base_mean: float  # of the base's scores on the training rows
+    base_std: float
+    reference: Vectors  # (n, d) training embeddings of length 1; no rows where the base alone was taken
+    spread: Vectors  # (n,) what was spread to each of them, standardised
+    neighbours: int
+    spread_weight: float
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """As named tensors, for a safetensors file."""
+        numbers = [self.bias, self.base_mean, self.base_std, float(self.neighbours), self.spread_weight]
+        arrays = {name: getattr(self, name) for name in ("centre", "scale", "weight", "reference", "spread")}
+        found = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        return {**found, "numbers": torch.tensor(numbers, dtype=torch.float64)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> "FrozenHead":
+        """The head that `tensors` were made of."""
+        bias, base_mean, base_std, neighbours, weight = tensors["numbers"].tolist()
+        arrays: dict[str, Any] = {name: tensors[name].numpy() for name in tensors if name != "numbers"}
+        return cls(
+            **arrays,
+            bias=bias,
+            base_mean=base_mean,
+            base_std=base_std,
+            neighbours=int(neighbours),
+            spread_weight=weight,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenFit:
+    """The outcome: scores of the training rows, where they are cut, and how the choice was made."""
+
+    scores: Floats
+    threshold: float
+    head: FrozenHead
+    taken: Taken
+    base_auc: float  # P against U, out of fold
+    student_auc: float  # the same; NaN where no student was made
+    base_scores: Floats
+    student_scores: Floats | None
+    base_head: FrozenHead
+    student_head: FrozenHead | None
+    base_out_of_fold: Floats  # standardised, as those of the student
+    student_out_of_fold: Floats
+
+
+def fit_frozen(
+    views: npt.ArrayLike,
+    labelled: npt.ArrayLike,
+    prior: float | None,
+    seed: int,
+    settings: FrozenSettings | None = None,
+) -> FrozenFit:
+    """Fit base and student on embeddings (n, views, d) or (n, d), and take the student if it is the better one.
+
+    `prior` is the share of positives among all rows; the threshold lets as many pass (without it there is none: NaN).
+    `seed` draws the folds.
+
+    >>> draw = np.random.default_rng(0)
+    >>> truth = np.arange(200) < 80
+    >>> rows = draw.normal(size=(200, 3, 16)) + truth[:, None, None]
+    >>> fit = fit_frozen(rows, np.arange(200) < 30, prior=0.4, seed=0)
+    >>> bool(((fit.scores > fit.threshold) == truth).mean() > 0.95)
+    True
+    """
+    settings = settings or FrozenSettings()
+    rows, mask = averaged_views(views), np.asarray(labelled, dtype=np.bool_)
+    if len(rows) > MOST_IN_GRAPH:
+        settings = replace(settings, student=False)
+    _check(rows, mask, prior, settings)
+    base, student = _both_heads(rows, mask, settings)
+    base_scores = frozen_scores(base, rows)
+    apart = out_of_fold_scores(rows, mask, seed, settings)
+    base_auc, student_auc = _auc(mask, apart[0]), _auc(mask, apart[1]) if settings.student else float("nan")
+    student_scores = None if student is None else _student_on_training(student, base_scores)
+    head, scores, taken = base, base_scores, _BASE
+    if student is not None and student_scores is not None and student_auc > base_auc:
+        head, scores, taken = student, student_scores, _STUDENT
+    threshold = float("nan") if prior is None else matched_threshold(torch.from_numpy(scores), prior)
+    return FrozenFit(
+        scores=scores,
+        threshold=threshold,
+        head=head,
+        taken=taken,
+        base_auc=base_auc,
+        student_auc=student_auc,
+        base_scores=base_scores,
+        student_scores=student_scores,
+        base_head=base,
+        student_head=student,
+        base_out_of_fold=apart[0],
+        student_out_of_fold=apart[1],
+    )
+
+
+def frozen_scores(head: FrozenHead, views: npt.ArrayLike) -> Floats:
+    """Scores of new rows; above the fit's threshold means positive."""
+    rows = (averaged_views(views) - head.centre) / head.scale
+    base = rows @ head.weight.astype(np.float64) + head.bias
+    if not len(head.reference):
+        return np.asarray(base, np.float64)
+    near = _unit(rows) @ head.reference.T.astype(np.float64)
+    spread = _from_neighbours(near, head.spread.astype(np.float64), head.neighbours)
+    return np.asarray((base - head.base_mean) / head.base_std + head.spread_weight * spread, np.float64)
+
+
+def averaged_views(views: npt.ArrayLike) -> Floats:
+    """One vector a row.
+
+    >>> averaged_views(np.array([[[1.0, 2.0], [3.0, 2.0]]])).tolist()
+    [[2.0, 2.0]]
+    """
+    rows = np.asarray(views, np.float64)
+    if rows.ndim not in (2, 3) or 0 in rows.shape[1:]:
+        raise InputError(f"embeddings of shape {rows.shape} cannot be used: give (rows, views, d) or (rows, d).")
+    return rows if rows.ndim == 2 else rows.mean(axis=1)
+
+
+def out_of_fold_scores(rows: Floats, labelled: Mask, seed: int, settings: FrozenSettings) -> tuple[Floats, Floats]:
+    """Scores of base and student of rows that took no part in their fit; noughts for no student."""
+    part = _parts(labelled, settings.folds, seed)
+    base, student = np.zeros(len(rows)), np.zeros(len(rows))
+    for number in range(part.max() + 1):
+        out = part == number
+        base_head, student_head = _both_heads(rows[~out], labelled[~out], settings)
+        # Of fold scores only the order within a fold compares, unless they are on one scale.
+        base[out] = (frozen_scores(base_head, rows[out]) - base_head.base_mean) / base_head.base_std
+        if student_head is not None:
+            student[out] = frozen_scores(student_head, rows[out])
+    return base, student
+
+
+def _auc(labelled: Mask, scores: Floats) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(labelled, scores))
+
+
+def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats, float]:
+    """Weight and bias of least squares of P (+1) against U (-1), each side with half of the weight.
+
+    Solved among the rows where they are fewer than the features, else among the features: the same solution.
+    """
+    count, width = rows.shape
+    share = labelled.mean()
+    weight = np.where(labelled, 0.5 / share, 0.5 / (1 - share))
+    if count > 2 * width:
+        return _among_features(rows, np.where(labelled, weight, -weight), weight, penalty * width)
+    system = np.ones((count + 1, count + 1))
+    system[:count, :count] = rows @ rows.T / width
+    system[np.arange(count), np.arange(count)] += penalty / weight
+    system[count, count] = 0
+    target = np.append(np.where(labelled, 1.0, -1.0), 0.0)
+    solved = np.linalg.solve(system, target)
+    return rows.T @ solved[:count] / width, float(solved[count])
+
+
+def _among_features(rows: Floats, weighed_target: Floats, weight: Floats, penalty: float) -> tuple[Floats, float]:
+    width = rows.shape[1]
+    system = np.empty((width + 1, width + 1))
+    weighed = rows * weight[:, None]
+    system[:width, :width] = weighed.T @ rows
+    system[np.arange(width), np.arange(width)] += penalty
+    system[:width, width] = system[width, :width] = weighed.sum(axis=0)
+    system[width, width] = weight.sum()
+    solved = np.linalg.solve(system, np.append(rows.T @ weighed_target, weighed_target.sum()))
+    return solved[:width], float(solved[width])
+
+
+def spread_labels(near: Floats, labelled: Mask, neighbours: int, reach: float) -> Floats:
+    """Labels spread over the graph of the nearest rows, by their cosines `near` (n, n): large where P is near.
+
+    Each labelled row gives 1 over their share, every row takes 1, so that the whole is 0 and what is large is more than
+    its part. Normalised by how many neighbours a row has, or those in crowds would seem positive.
+    """
+    count = len(near)
+    cosines = near.copy()
+    np.fill_diagonal(cosines, -np.inf)
+    nearest = np.argpartition(-cosines, neighbours - 1, axis=1)[:, :neighbours]
+    ties = np.zeros_like(near)
+    np.put_along_axis(ties, nearest, np.take_along_axis(cosines, nearest, 1).clip(0) ** 2, 1)
+    ties = np.maximum(ties, ties.T)
+    root = 1 / np.sqrt(ties.sum(axis=1) + _TINY)
+    given = np.where(labelled, 1 / labelled.mean(), 0.0) - 1
+    spread: Floats = np.linalg.solve(np.eye(count) - reach * ties * root[:, None] * root, given) * root
+    return spread
+
+
+def _both_heads(rows: Floats, labelled: Mask, settings: FrozenSettings) -> tuple[FrozenHead, FrozenHead | None]:
+    centre, scale = rows.mean(axis=0), rows.std(axis=0)
+    scale = np.where(scale < _TINY * max(1.0, float(np.abs(rows).max())), 1.0, scale)
+    standard = (rows - centre) / scale
+    weight, bias = balanced_head(standard, labelled, settings.penalty)
+    scores = standard @ weight + bias
+    fixed: dict[str, Any] = {
+        "centre": centre.astype(np.float32),
+        "scale": scale.astype(np.float32),
+        "weight": weight.astype(np.float32),
+        "bias": bias,
+        "base_mean": float(scores.mean()),
+        "base_std": float(scores.std()) or 1.0,
+        "neighbours": min(settings.neighbours, len(rows) - 1),
+        "spread_weight": settings.spread_weight,
+    }
+    nobody, nothing = np.empty((0, rows.shape[1]), np.float32), np.empty(0, np.float32)
+    base = FrozenHead(**fixed, reference=nobody, spread=nothing)
+    if not settings.student:
+        return base, None
+    unit = _unit(standard)
+    spread = spread_labels(unit @ unit.T, labelled, fixed["neighbours"], settings.reach)
+    spread = (spread - spread.mean()) / (float(spread.std()) or 1.0)
+    return base, FrozenHead(**fixed, reference=unit.astype(np.float32), spread=spread.astype(np.float32))
+
+
+def _student_on_training(student: FrozenHead, base_scores: Floats) -> Floats:
+    """Training rows are in the graph themselves; to ask their neighbours would count them twice."""
+    mine = (base_scores - student.base_mean) / student.base_std
+    return np.asarray(mine + student.spread_weight * student.spread.astype(np.float64), np.float64)
+
+
+def _from_neighbours(near: Floats, values: Floats, neighbours: int) -> Floats:
+    """The mean of the nearest rows' values, nearer ones counting more."""
+    nearest = np.argpartition(-near, neighbours - 1, axis=1)[:, :neighbours]
+    weight = np.take_along_axis(near, nearest, 1).clip(0) ** 2
+    return np.asarray((weight * values[nearest]).sum(axis=1) / (weight.sum(axis=1) + _TINY), np.float64)
+
+
+def _unit(rows: Floats) -> Floats:
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _TINY), np.float64)
+
+
+def _parts(labelled: Mask, folds: int, seed: int) -> Rows:
+    """The fold of each row, with the same share of P in each; no more folds than there are labelled rows."""
+    draw = np.random.default_rng(seed)
+    folds = min(folds, int(labelled.sum()))
+    part = np.zeros(len(labelled), np.int64)
+    for some in (np.flatnonzero(labelled), np.flatnonzero(~labelled)):
+        part[draw.permutation(some)] = np.arange(len(some)) % folds
+    return part
+
+
+def _check(rows: Floats, labelled: Mask, prior: float | None, settings: FrozenSettings) -> None:
+    if labelled.shape != (len(rows),):
+        raise InputError(f"labelled has the shape {labelled.shape} for {len(rows)} rows: give one entry per row.")
+    known = int(labelled.sum())
+    if known < FEWEST_LABELLED or len(rows) - known < FEWEST_LABELLED:
+        raise InputError(f"{known} of {len(rows)} rows are labelled: two of them and two others are the least.")
+    if prior is not None and not 0 < prior < 1:
+        raise InputError(f"prior={prior} is not a share between 0 and 1.")
+    if not np.isfinite(rows).all():
+        raise InputError("the embeddings hold numbers that are not finite: compute them anew.")
+    if settings.folds < 2 or settings.neighbours < 1 or settings.penalty <= 0 or not 0 <= settings.reach < 1:
+        raise InputError("settings need folds >= 2, neighbours >= 1, penalty > 0 and 0 <= reach < 1.")
+
+
+class FrozenNetwork(Backbone):
+    """Encoder and head as one network: plain views of pictures in, the logit of their views' mean embedding out.
+
+    Views are made inside, from the bytes that a plain view stands for, exactly as for the embeddings it was fitted on.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        plan: ViewPlan,
+        head: FrozenHead,
+        line: tuple[float, float],
+        preprocessing: Preprocessing,
+    ) -> None:
+        """`line`: slope and offset that make the head's scores logits."""
+        super().__init__()
+        self.add_module(ENCODER, encoder.module)
+        self._encoder, self._plan, self._volumes = encoder, plan, preprocessing.kind == "volumes"
+        self._mean = torch.tensor(preprocessing.mean, dtype=torch.float64)
+        self._std = torch.tensor(preprocessing.std, dtype=torch.float64)
+        self.head = nn.Module()
+        for name, tensor in head.tensors().items():
+            self.head.register_buffer(name, tensor)
+        self.head.register_buffer("line", torch.tensor(line, dtype=torch.float64))
+        self.feature_dim = encoder.width
+
+    def forward(self, batch: Tensor) -> Outputs:
+        """Return the mean embedding, twice, and the logit of every picture."""
+        found = embed_chunk(list(self._bytes(batch)), self._encoder, self._plan)
+        features = averaged_views(found)
+        head = {name: tensor.cpu() for name, tensor in self.head.named_buffers()}
+        slope, offset = head.pop("line").tolist()
+        logit = slope * frozen_scores(FrozenHead.from_tensors(head), features) + offset
+        vectors = torch.from_numpy(features).float().to(batch.device)
+        return Outputs(vectors, vectors, torch.from_numpy(logit).to(batch.device))
+
+    def spec(self) -> dict[str, Any]:
+        """What `rebuilt` needs beside the tensors, as JSON."""
+        return {"encoder": self._encoder.spec(), "views": asdict(self._plan)}
+
+    @classmethod
+    def rebuilt(cls, spec: Any, preprocessing: Preprocessing, tensors: Mapping[str, Tensor]) -> "FrozenNetwork":
+        """The network of a saved model, from what `spec` said and its tensors."""
+        parts: dict[str, dict[str, Tensor]] = {ENCODER: {}, "head": {}}
+        for name, tensor in tensors.items():
+            part, _, inner = name.partition(".")
+            parts[part][inner] = tensor
+        slope, offset = parts["head"].pop("line").tolist()
+        views = dict(spec["views"])
+        plan = ViewPlan(**{**views, "how": ViewsConfig(**views["how"])})
+        head = FrozenHead.from_tensors(parts["head"])
+        return cls(rebuilt(spec["encoder"], parts[ENCODER]), plan, head, (slope, offset), preprocessing)
+
+    def _bytes(self, batch: Tensor) -> npt.NDArray[np.uint8]:
+        """The pictures that plain views were made of; slices that are not there are empty again."""
+        values = batch.detach().cpu().double().movedim(-3, -1)
+        there: Tensor | float = 1.0
+        if self._volumes:
+            values, there = values[..., :-1], values[..., -1:]
+        return np.asarray(((values * self._std + self._mean) * 255 * there).round().clamp(0, 255).byte().numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenChoice:
+    """Base and student on the embeddings of some data, and what they say of the rows that may be taught."""
+
+    encoder: Encoder
+    plan: ViewPlan
+    features: Floats  # (taught rows, d)
+    labelled: Mask
+    numbers: Rows  # which rows of the data they are
+    fit: FrozenFit
+
+    @property
+    def out_of_fold(self) -> Floats:
+        """Scores of the model that was taken, of rows that it had not seen."""
+        return self.fit.student_out_of_fold if self.fit.taken == _STUDENT else self.fit.base_out_of_fold
+
+
+class _Latest:
+    """The last choice that was made: the prior is estimated from the very scores that the model is chosen by."""
+
+    key: tuple[Any, ...] = ()
+    found: FrozenChoice | None = None
+
+
+def frozen_choice(data: PUData, name: str, seed: int, watch: Callable[[int], None] | None = None) -> FrozenChoice:
+    """Base and student on the embeddings of the data, which are computed or read; the same question is answered once.
+
+    `watch` is told how many pictures are embedded.
+    """
+    key = (data.fingerprint(), name, seed)
+    found = _Latest.found  # held here: other threads may ask other questions meanwhile
+    if _Latest.key != key or found is None:
+        shape = data.features.shape[1:]
+        if data.kind == "vectors" or shape[-1] not in (1, 3):
+            raise InputError(f"rows of shape {shape} are no pictures for {name}: give images with one channel or three")
+        asked, plan = _encoder(name), ViewPlan()
+        preprocessing = Preprocessing.fit(data.features)
+        pictures = (_picture(row, preprocessing) for row in data.features)
+        features = averaged_views(embed(pictures, asked, plan, watch=watch))[data.taught]
+        labelled = data.labelled[data.taught]
+        fit = fit_frozen(features, labelled, None, seed)
+        found = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
+        _Latest.key, _Latest.found = key, found
+    return found
+
+
+def run_frozen(context: Context) -> MethodResult:
+    """Split-PU on frozen features: a base, the rows that are hard for it, and the student, taken if it ranks better."""
+    from splitpu.methods.table_learners import Rows as TaughtRows
+    from splitpu.methods.table_learners import split_rows
+
+    found = frozen_choice(context.data, context.recipe.name, context.engine.seed)
+    fit = found.fit
+    head = fit.base_head
+    base = _teacher(context, found, head, fit.base_out_of_fold, (1 / head.base_std, -head.base_mean / head.base_std))
+    rounds = []
+    if context.config.rounds and fit.student_head is not None:
+        rows = TaughtRows(found.features, found.labelled, found.numbers)
+        split = split_rows(context, rows, fit.base_out_of_fold)
+        student = _teacher(context, found, fit.student_head, fit.student_out_of_fold, (1.0, 0.0))
+        rounds = [Round(1, base, split, Student(**vars(student), sound=fit.taken == _STUDENT))]
+    aucs = {_BASE: fit.base_auc, _STUDENT: fit.student_auc} if rounds else {_BASE: fit.base_auc}
+    table = [{"learner": name, "auc": auc, "chosen": name == fit.taken} for name, auc in aucs.items()]
+    return MethodResult(base, tuple(rounds), tuple(context.engine.history), learners=table)
+
+
+def _teacher(
+    context: Context, found: FrozenChoice, head: FrozenHead, out_of_fold: Floats, standard: tuple[float, float]
+) -> Teacher:
+    """The head with its logits, out of fold; `standard` is what makes its scores those of the folds."""
+    slope, offset = platt(out_of_fold, found.labelled)
+    line = slope * standard[0], slope * standard[1] + offset
+    network = FrozenNetwork(found.encoder, found.plan, head, line, context.preprocessing).eval()
+    device = context.engine.hardware.device
+    logits = torch.zeros(len(context.data), dtype=torch.float64, device=device)
+    if len(found.numbers) < len(context.data):  # rows set aside, which no head has seen
+        logits = context.logits_of(network).double()
+    told = torch.as_tensor(slope * out_of_fold + offset, dtype=torch.float64, device=device)
+    logits[context.rows(found.numbers)] = told
+    return Teacher(network.to(device), context.threshold_for(logits), logits, key="")
+
+
+@lru_cache(maxsize=1)
+def _encoder(name: str) -> Encoder:
+    return encoder(name)
+
+
+def _picture(row: npt.NDArray[Any], preprocessing: Preprocessing) -> npt.NDArray[np.uint8]:
+    """A row as bytes, as `FrozenNetwork` will see it."""
+    if row.dtype == np.uint8:
+        return np.asarray(row)
+    unit = (row.astype(np.float64) - preprocessing.offset) * preprocessing.scale
+    return np.asarray((unit * 255).round().clip(0, 255).astype(np.uint8))

@@ -1,0 +1,251 @@
+"""Embeddings of a few views per image, computed once and kept on disk.
+
+An encoder that is not trained says the same about a picture every time, so it is asked once. Pictures go through in
+chunks; what is known of a chunk lies in one file under the checksum of the pictures in it, the encoder and the views.
+So a run that was killed goes on where it stopped, pictures that were added at the end cost only themselves, and an
+iterator of pictures is never in memory as a whole. A file is written aside and moved into place: it is whole or not
+there.
+
+View number k moves every picture in the same way: its draws come from a seed of its own, not from one stream for all.
+A picture's embedding is then the same alone and among others, today and when a saved model is asked, and averages over
+views compare like with like.
+"""
+
+import hashlib
+import json
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from splitpu.config.schema import ViewsConfig
+from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.public.download import cache_errors_in_words, cache_folder
+from splitpu.errors import InputError
+from splitpu.networks.encoders import Encoder
+from splitpu.types import Bytes, Vectors
+from splitpu.utils.files import replacing
+from splitpu.views import Views
+
+FORMAT = 1  # raise it whenever embeddings of the same picture change
+STORE = "embeddings"
+CHUNK = 32  # pictures a file
+_SLICES_AT_ONCE = 32  # of volumes, and views of images, that go through the encoder together
+_AHEAD = 2  # chunks a process may wait with
+
+# Small motions for weak views; parts, light, blur and a blank square for strong ones. No hue: scans have none.
+GENTLE = ViewsConfig(
+    flip=True,
+    crop_padding=0.06,
+    rotation=10.0,
+    zoom=0.1,
+    resized_crop=0.4,
+    brightness=0.3,
+    contrast=0.3,
+    saturation=0.3,
+    hue=0.0,
+    blur=0.3,
+    cutout=0.25,
+)
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """Which views of every picture are embedded: the plain one, its mirror image, and so many drawn ones.
+
+    >>> ViewPlan(weak=2, strong=1).names
+    ('plain', 'mirrored', 'weak-0', 'weak-1', 'strong-0')
+    """
+
+    weak: int = 3
+    strong: int = 0
+    mirrored: bool = True
+    seed: int = 0
+    how: ViewsConfig = GENTLE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order of the second axis of the embeddings."""
+        drawn = [f"{kind}-{k}" for kind in ("weak", "strong") for k in range(getattr(self, kind))]
+        return ("plain", *(["mirrored"] if self.mirrored else []), *drawn)
+
+
+def embed(
+    images: Bytes | Iterable[Bytes],
+    encoder: Encoder,
+    plan: ViewPlan | None = None,
+    *,
+    folder: str | Path | None = None,
+    processes: int = 1,
+    watch: Callable[[int], None] | None = None,
+) -> Vectors:
+    """Embeddings (n, views, width) of images (n, H, W, C) or volumes (n, S, H, W, C) of bytes, from the cache if there.
+
+    An iterable gives them one by one, (H, W, C) or (S, H, W, C), of any sizes; no more than a few chunks of them are
+    in memory. A volume's embedding is the mean over its slices that show anything. `folder` is where they are kept,
+    below the package's cache unless said otherwise.
+    """
+    plan = plan or ViewPlan()
+    if processes < 1:
+        raise InputError(f"processes={processes} leaves nobody to work: give 1 or more.")
+    store = Path(folder) if folder is not None else cache_folder() / STORE
+    found: list[Vectors] = []
+    done = 0
+    for part in _all_chunks(images, encoder, plan, store, processes):
+        found.append(part)
+        done += len(part)
+        if watch is not None:
+            watch(done)
+    if not found:
+        return np.empty((0, len(plan.names), encoder.width), np.float32)
+    return np.concatenate(found)
+
+
+def embed_chunk(pictures: Sequence[Bytes], encoder: Encoder, plan: ViewPlan) -> Vectors:
+    """Embeddings of some pictures, computed here and now: (len(pictures), views, width)."""
+    with torch.inference_mode():
+        return np.stack([_embedded(picture, encoder, plan) for picture in pictures])
+
+
+def volume_slices(volume: Bytes) -> Bytes:
+    """Slices of a volume (S, H, W, C) that show anything; one empty slice where none does.
+
+    >>> volume_slices(np.array([[[[0]]], [[[7]]], [[[0]]]], np.uint8)).shape
+    (1, 1, 1, 1)
+    """
+    there = volume.reshape(len(volume), -1).any(axis=1)
+    return volume[there] if there.any() else volume[:1]
+
+
+def _all_chunks(
+    images: Bytes | Iterable[Bytes], encoder: Encoder, plan: ViewPlan, store: Path, processes: int
+) -> Iterator[Vectors]:
+    """Embeddings chunk by chunk, in order."""
+    asked = _asked(encoder, plan)
+    with cache_errors_in_words(store):
+        store.mkdir(parents=True, exist_ok=True)
+    if processes == 1:
+        for chunk in _chunks(images):
+            path = store / f"{_key(asked, chunk)}.npy"
+            known = _read(path, len(chunk), len(plan.names), encoder.width)
+            yield known if known is not None else _computed(chunk, path, encoder, plan)
+        return
+    # Spawned, because a forked copy of a process with torch's threads may wait for ever.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, _become_worker, (encoder, plan)) as pool:
+        under_way: deque[Vectors | Future[Vectors]] = deque()
+        try:
+            for chunk in _chunks(images):
+                path = store / f"{_key(asked, chunk)}.npy"
+                known = _read(path, len(chunk), len(plan.names), encoder.width)
+                under_way.append(known if known is not None else pool.submit(_worked, chunk, path))
+                if len(under_way) > processes * _AHEAD:
+                    yield _finished(under_way.popleft())
+            while under_way:
+                yield _finished(under_way.popleft())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _chunks(images: Bytes | Iterable[Bytes]) -> Iterator[list[Bytes]]:
+    chunk: list[Bytes] = []
+    for number, picture in enumerate(images):
+        if picture.dtype != np.uint8 or picture.ndim not in (3, 4) or picture.shape[-1] not in (1, 3):
+            raise InputError(
+                f"picture {number} is of shape {picture.shape} and type {picture.dtype}: give bytes of shape (H, W, C) "
+                "or (S, H, W, C) with one channel or three."
+            )
+        chunk.append(np.ascontiguousarray(picture))
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _asked(encoder: Encoder, plan: ViewPlan) -> str:
+    """Everything that an embedding depends on beside the picture, in one line."""
+    return f"{FORMAT} {encoder.fingerprint()} {json.dumps(asdict(plan), sort_keys=True)}"
+
+
+def _key(asked: str, chunk: Sequence[Bytes]) -> str:
+    digest = hashlib.sha256(asked.encode())
+    for picture in chunk:
+        digest.update(str(picture.shape).encode())
+        digest.update(picture.data)
+    return digest.hexdigest()
+
+
+def _read(path: Path, rows: int, views: int, width: int) -> Vectors | None:
+    """What is known of a chunk; None if nothing is, or the file is damaged."""
+    with suppress(OSError, ValueError, EOFError):
+        found = np.load(path, allow_pickle=False)
+        if found.shape == (rows, views, width) and found.dtype == np.float32:
+            return np.asarray(found, np.float32)
+    return None
+
+
+def _computed(chunk: Sequence[Bytes], path: Path, encoder: Encoder, plan: ViewPlan) -> Vectors:
+    found = embed_chunk(chunk, encoder, plan)
+    with cache_errors_in_words(path.parent), replacing(path) as temporary, temporary.open("wb") as file:
+        np.save(file, found)
+    return found
+
+
+def _finished(outcome: "Vectors | Future[Vectors]") -> Vectors:
+    return outcome.result() if isinstance(outcome, Future) else outcome
+
+
+_worker: tuple[Encoder, ViewPlan] | None = None  # what a process of the pool works with
+
+
+def _become_worker(encoder: Encoder, plan: ViewPlan) -> None:
+    global _worker
+    torch.set_num_threads(1)  # the processes are the threads
+    _worker = encoder, plan
+
+
+def _worked(chunk: Sequence[Bytes], path: Path) -> Vectors:
+    if _worker is None:
+        raise RuntimeError("a process of the pool was not told what to work with")
+    return _computed(chunk, path, *_worker)
+
+
+def _embedded(picture: Bytes, encoder: Encoder, plan: ViewPlan) -> Vectors:
+    """All views of one image or volume: (views, width)."""
+    slices = volume_slices(picture) if picture.ndim == 4 else picture[None]
+    if slices.shape[-1] == 1:
+        slices = np.repeat(slices, 3, axis=-1)
+    slices = np.require(slices, requirements="W")  # a row of a file that is mapped for reading cannot be a tensor
+    # Slices of one volume must share their draws, so they are what Views calls a volume of its own.
+    as_volume = torch.from_numpy(slices[None])
+    settings = Preprocessing("volumes", as_volume.shape[1:], 0.0, 1 / 255, encoder.mean, encoder.std)
+    views = Views(settings, plan.how, "cpu")
+    together = torch.cat([_slices_of(_view(name, views, as_volume, plan.seed)) for name in plan.names])
+    starts = range(0, len(together), _SLICES_AT_ONCE)
+    found = [encoder.vectors(together[start : start + _SLICES_AT_ONCE]) for start in starts]
+    by_slice = torch.cat(found).reshape(len(plan.names), len(slices), encoder.width)
+    return np.asarray(by_slice.mean(dim=1).numpy(), np.float32)
+
+
+def _view(name: str, views: Views, raw: Tensor, seed: int) -> Tensor:
+    kind, _, number = name.partition("-")
+    if kind == "plain":
+        return views.plain(raw)
+    if kind == "mirrored":
+        return views.plain(raw.flip(3))
+    # Far apart, so that neighbouring seeds of the user's do not share views.
+    generator = torch.Generator().manual_seed(seed * 10_000 + int(number) * 2 + (kind == "strong"))
+    return views.weak(raw, generator) if kind == "weak" else views.strong(raw, generator)
+
+
+def _slices_of(view: Tensor) -> Tensor:
+    """(1, S, C + 1, H, W) -> (S, C, H, W): the plane that says which slices are there is not for encoders."""
+    return view[0, :, :-1]

