@@ -33,7 +33,7 @@ from splitpu.evaluation.metrics import finite_or_none
 from splitpu.kernels.dispatch import prepare
 from splitpu.learners.learner_networks import LEARNER, LearnerBackbone
 from splitpu.methods.context import Context, RowsAside, Teacher, WarmStart, put_aside
-from splitpu.methods.registry import find_method, sections_in_use
+from splitpu.methods.registry import find_method, sections_in_use, uses_learners
 from splitpu.methods.split import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.model import Model, ScoringNetwork
@@ -125,7 +125,7 @@ class TrainSpec:
         """Networks draw their batches at random from all rows: neither weights nor groups would have any effect."""
         if (data.sample_weight is None and data.groups is None) or self.learner is not None:
             return
-        if learns_tables(self.config):
+        if uses_learners(self.config):
             return
         given = "sample_weight" if data.sample_weight is not None else "groups"
         raise InputError(f"{given} is for learners, and {self.config.method} trains networks here: leave it out")
@@ -254,13 +254,6 @@ def calibrated_on(
     )
 
 
-def learns_tables(config: Config) -> bool:
-    """Whether the configured method makes its models of learners for tables rather than of networks."""
-    return find_method(config.method).home.startswith("table_learners") or (
-        config.method == "split-pu" and config.learner != "network"
-    )
-
-
 def check_config(config: object) -> None:
     """Refuse what classifiers take for settings and nothing else does: a dict, a path, nothing at all."""
     if not isinstance(config, Config):
@@ -293,7 +286,7 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
 def check_method(config: Config, data: PUData) -> None:
     """The part of it that can be told before the prior, whose estimation may take minutes."""
     method = find_method(config.method)
-    if data.is_sparse and not learns_tables(config):
+    if data.is_sparse and not uses_learners(config):
         raise InputError(
             f"X is sparse, and {method.title} trains networks here, which take no sparse rows: choose learners "
             "(split-pu with learner=auto, logistic, bagging, forest or elkan-noto), or give X.toarray()"

@@ -285,8 +285,8 @@ def _configs(
 
 def _judgeable(config: Config, *, network_given: bool) -> Config:
     """The configuration with rows kept out for judging, where nothing else shows the model rows that are new to it."""
-    by_learners = uses_learners(config) and not network_given
-    if by_learners or config.selection.held_out:
+    by_networks = not uses_learners(config) or (network_given and config.method == "split-pu")
+    if not by_networks or config.selection.held_out:
         return config
     return apply_overrides(config, ["selection.held_out=0.2", "selection.criterion=none"])
 
