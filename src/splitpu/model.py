@@ -125,7 +125,8 @@ class Model:
             f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for part, scorer in (("final", self.final), ("base", self.base))
             for name, tensor in scorer.network.state_dict().items()
-            if part == "final" or not name.startswith(f"{ENCODER}.")  # one encoder is behind both
+            # One encoder of frozen features is behind both.
+            if part == "final" or not (isinstance(scorer.network, FrozenNetwork) and name.startswith(f"{ENCODER}."))
         }
         description = {
             "format": FORMAT,

@@ -91,6 +91,7 @@ def test_an_estimate_serves_methods_that_learn_without_a_prior(
     """Without a word about the prior a run of VPU can be judged without truth, and its prior be varied."""
     data = write_npz(tmp_path / "rows.npz", **tiny_arrays(rows=240) | {"X_test": None, "y_test": None, "truth": None})
     words = ["fit", data, "--method", "vpu", "--set", "vpu.epochs=3", *("--set", "engine.threads=1")]
+    words += ["--set", "selection.held_out=0.3", "--set", "selection.criterion=none"]
     code, shown, said = run_cli(capsys, *words, "--out", tmp_path / "run", "--json")
     result = json.loads(shown)
     low, high = result["prior_interval"]

@@ -45,7 +45,7 @@ def test_the_result_names_the_learners_and_its_figures_are_those_of_evaluate(run
 
 
 def test_the_answer_of_fit_shows_learners_and_figures(run: Path, capsys: Capture) -> None:
-    code, out, err = run_cli(capsys, "fit", "--resume", run)
+    code, out, err = run_cli(capsys, "resume", run)
     said = " ".join(out.split())
     assert code == 0 and "base: " in said and "out of fold" in said and "enrichment in the top 120" in said
     assert "estimated out of fold" in err

@@ -218,8 +218,8 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             **notes_in_report(result["warnings"]),
         }
     )
-    unjudged = [NOT_JUDGED] if result["prior"] is not None and not result["test_rows"] else []
-    for sentence in result.get("figures_notes", unjudged)[1 if result["test_rows"] else 0 :]:
+    unjudged = [NOT_JUDGED] if result["prior"] is not None else []
+    for sentence in () if result["test_rows"] else result.get("figures_notes", unjudged):  # of a test it is on the page
         print_note(sentence)
     for warning in result["warnings"]:
         if worth_repeating(warning):

@@ -72,7 +72,8 @@ class Preprocessing:
         spread = np.where(std * scale < SMALLEST_SPREAD, 1.0, std * scale)
         double = features.dtype == np.float64
         floats = features.dtype != np.uint8 and kind != "vectors" and is_scale_of_bytes(offset, scale)
-        return cls(kind, shape, offset, scale, _floats((mean - offset) * scale), _floats(spread), double, floats)
+        mean = (mean - offset) * scale
+        return cls(kind, shape, offset, scale, _floats(mean), _floats(spread), double=double, floats=floats)
 
     @classmethod
     def _of_sparse(cls, shape: tuple[int, ...]) -> "Preprocessing":

@@ -361,7 +361,7 @@ class PUEstimator(FittedClassifier):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.takes_sparse
+        tags.input_tags.sparse = self.takes_sparse and not self._wants_networks()
         return tags
 
     # --- fitting ---
@@ -441,6 +441,10 @@ class PUEstimator(FittedClassifier):
 
     def _whole_config(self, data: PUData) -> Config:
         return laid_over(preset(self.preset, profile_of(data)), self.config)
+
+    def _wants_networks(self) -> bool:
+        """Whether its parameters say so: settings, a network or a warm-up of its own."""
+        return self.config is not None or self.backbone != "auto" or self.warmup is not None
 
     def _own_learner(self) -> Any:
         """A scikit-learn classifier in place of the learners that the configuration names; only Split-PU takes one."""

@@ -240,6 +240,9 @@ class SplitPUClassifier(PUEstimator):
         on_cpu = check_device(self.device).type == "cpu"
         return chosen_backbone(self.backbone, None, data.features.shape[1:], len(data), on_cpu=on_cpu)
 
+    def _wants_networks(self) -> bool:
+        return self.learner == "network" if isinstance(self.learner, str) else super()._wants_networks()
+
     def _own_learner(self) -> Any:
         return None if self.learner is None or isinstance(self.learner, str) else self.learner
 

@@ -202,7 +202,8 @@ Capture = pytest.CaptureFixture[str]
 def test_what_is_no_feature_is_remembered(tmp_path: Path, capsys: Capture) -> None:
     table = write_csv(tmp_path / "a.csv", [{"nr": number, **row} for number, row in enumerate(rows_of(60))])
     words = ("fit", table, "--label", "s", "--names", "nr", "--ignore", "id", "ward", "--prior", "0.5", "--quiet")
-    assert run_cli(capsys, *words, "--out", tmp_path / "run", *TINY)[0] == 0
+    aside = ("--set", "selection.held_out=0.3", "--set", "selection.criterion=none")
+    assert run_cli(capsys, *words, "--out", tmp_path / "run", *TINY, *aside)[0] == 0
     with (tmp_path / "run" / "scores.csv").open(encoding="utf-8") as file:
         assert [row["name"] for row in csv.DictReader(file)][:3] == ["0", "1", "2"]
     assert run_cli(capsys, "resume", tmp_path / "run", "--quiet")[0] == 0
