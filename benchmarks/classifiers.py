@@ -12,6 +12,7 @@ with as many called positive as there are, for those whose own threshold is the 
 import argparse
 import time
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from splitpu import DistPUClassifier, NNPUClassifier, SplitPUClassifier
 from splitpu.evaluation.metrics import among_unlabelled
 
 SETS = ("breast-cancer", "digits", "mnist-4000")
-OURS = {"Split-PU": SplitPUClassifier, "nnPU": NNPUClassifier, "Dist-PU": DistPUClassifier}
+OURS = {"Split-PU": partial(SplitPUClassifier, learner="network"), "nnPU": NNPUClassifier, "Dist-PU": DistPUClassifier}
 
 
 def main() -> None:

@@ -47,7 +47,7 @@ def searched(case: Key) -> dict[str, Any]:
     named = load_named("digits")
     data, held_out = make_pu(named, LABELLED, seed=case["seed"])
     prior, labels = true_prior(named), data.labelled.astype(int)
-    model = SplitPUClassifier(prior=prior, rounds=0, random_state=case["seed"])
+    model = SplitPUClassifier(prior=prior, rounds=0, learner="network", random_state=case["seed"])
     search = GridSearchCV(
         model,
         {"config": grid},

@@ -28,7 +28,7 @@ def one_run(name: str, seed: int) -> dict[str, float]:
     named = load_named(name, split_seed=seed)
     data, held_out = make_pu(named, TASKS[name], seed)
     began = time.perf_counter()
-    model = SplitPUClassifier(prior=true_prior(named), random_state=seed)
+    model = SplitPUClassifier(prior=true_prior(named), learner="network", random_state=seed)
     model.fit(data.features, data.labelled.astype(int))
     seconds = time.perf_counter() - began
 

@@ -92,7 +92,7 @@ def drawn(case: Key) -> tuple[PUData, np.ndarray, float]:
 
 def trained(data: PUData, prior: float, seed: int) -> Training:
     """One round with default settings."""
-    config = apply_overrides(preset("default", profile_of(data)), ["rounds=1"])
+    config = apply_overrides(preset("default", profile_of(data)), ["rounds=1", "learner=network"])
     return train(data, TrainSpec(prior=prior, config=config, seed=seed), Runtime(device="cpu"))
 
 
