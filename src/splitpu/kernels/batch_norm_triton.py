@@ -41,12 +41,14 @@ class _Tile(NamedTuple):
 
 
 class _Layer(NamedTuple):
+    """What only training needs is not given outside it: unused, it would still change how the rest is loaded."""
+
     weight: Tensor
     bias: Tensor
     running_mean: Tensor
     running_variance: Tensor
-    batches: Tensor
-    momentum: float
+    batches: Tensor | None
+    momentum: float | None
     epsilon: float
 
 
@@ -305,9 +307,9 @@ _APPLY = _launch(_APPLY_WARPS, _APPLY_ROWS, _COLUMNS)
 _FINISH = _launch(_FINISH_WARPS, _FINISH_ROWS, _FINISH_CHANNELS)
 
 
-def _given(layer: nn.BatchNorm2d) -> _Layer:
-    tensors = layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.num_batches_tracked
-    return _Layer(*tensors, layer.momentum, layer.eps)
+def _given(layer: nn.BatchNorm2d, *, training: bool) -> _Layer:
+    moving = (layer.num_batches_tracked, layer.momentum) if training else (None, None)
+    return _Layer(layer.weight, layer.bias, layer.running_mean, layer.running_var, *moving, layer.eps)
 
 
 def statistics(batch: Tensor, layer: nn.BatchNorm2d) -> Tensor:
@@ -317,7 +319,7 @@ def statistics(batch: Tensor, layer: nn.BatchNorm2d) -> Tensor:
     _add_up_values[layout.sum_grid](batch, partial, *layout.sizes, whole=layout.whole, **_SUM)
     found = torch.empty((4, layout.channels), device=batch.device, dtype=torch.float32)
     _finish_statistics[layout.finish_grid](
-        batch, partial, found, _given(layer), layout.pixels, layout.channels, layout.parts, **_FINISH
+        batch, partial, found, _given(layer, training=True), layout.pixels, layout.channels, layout.parts, **_FINISH
     )
     return found
 
@@ -332,7 +334,8 @@ def normalised(batch: Tensor, found: Tensor, added: Tensor | None, relu: bool) -
 def normalised_by_running(batch: Tensor, layer: nn.BatchNorm2d, added: Tensor | None, relu: bool) -> Tensor:
     """The same outside training, by the layer's running statistics."""
     layout, output = _Layout(batch), torch.empty_like(batch)
-    _apply_known[layout.apply_grid](_Forward(batch, added, output), _given(layer), *layout.sizes, relu=relu, **_APPLY)
+    known = _given(layer, training=False)
+    _apply_known[layout.apply_grid](_Forward(batch, added, output), known, *layout.sizes, relu=relu, **_APPLY)
     return output
 
 
