@@ -139,7 +139,7 @@ def test_networks_are_as_exact_with_kernels_as_without_on_cuda(name: str) -> Non
 
 @needs_interpreter
 def test_fused_norm_in_the_interpreter() -> None:
-    run_interpreted("import test_kernels as t, torch; t.compare_fused_norm('cpu', torch.float32, 1e-4)")
+    run_interpreted("import test_dispatch as t, torch; t.compare_fused_norm('cpu', torch.float32, 1e-4)")
 
 
 @needs_interpreter
