@@ -34,7 +34,7 @@ from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
-from splitpu.learners.crossfit import platt
+from splitpu.learners.crossfit import auc_of, platt
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
 from splitpu.methods.thresholds import matched_threshold
@@ -453,8 +453,13 @@ def run_frozen(context: Context) -> MethodResult:
         split = split_rows(context, rows, fit.base_out_of_fold)
         student = _teacher(context, found, fit.student_head, fit.student_out_of_fold, (1.0, 0.0))
         rounds = [Round(1, base, split, Student(**vars(student), sound=fit.taken == _STUDENT))]
-    aucs = {_BASE: fit.base_auc, _STUDENT: fit.student_auc} if rounds else {_BASE: fit.base_auc}
-    table = [{"learner": name, "auc": auc, "chosen": name == fit.taken} for name, auc in aucs.items()]
+    judged = {_BASE: fit.base_out_of_fold, **({_STUDENT: fit.student_out_of_fold} if rounds else {})}
+    table: list[dict[str, Any]] = []
+    for name, scores in judged.items():
+        auc = auc_of(scores, found.labelled)
+        ranked = {"learner": name, "auc": auc.value, "auc_low": auc.low, "auc_high": auc.high, "seconds": 0.0}
+        gain = None if name == _BASE else auc.value - table[0]["auc"]
+        table.append({**ranked, "chosen": name == fit.taken, "gain_over_base": gain})
     return MethodResult(base, tuple(rounds), tuple(context.engine.history), learners=table)
 
 

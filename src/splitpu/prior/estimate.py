@@ -14,7 +14,6 @@ import numpy as np
 from splitpu.data.pudata import PUData, check_prior, check_pudata, missing_prior
 from splitpu.errors import InputError
 from splitpu.methods.registry import find_method
-from splitpu.networks.encoders import is_encoder
 from splitpu.prior.algorithms import PenL1, bbe, dedpul, gap_at, km2, tice
 from splitpu.prior.scores import (
     FEWEST_POSITIVES,
@@ -193,6 +192,8 @@ def _by_order(data: PUData, seed: int, backbone: object = None) -> PriorEstimate
 
 def _scores_of_model(data: PUData, seed: int, backbone: object) -> PUScores:
     """Out-of-fold scores, computed once for the prior and the model."""
+    from splitpu.networks.encoders import is_encoder  # torch only where it is needed
+
     if isinstance(backbone, str) and is_encoder(backbone):
         from splitpu.methods.frozen_features import frozen_choice
 
@@ -437,6 +438,8 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
     from splitpu.evaluation.diagnostics import check_random_labelling
 
     backbone, seed = how.pop("backbone", None), how.get("seed", 0)
+    from splitpu.networks.encoders import is_encoder
+
     by_heads = is_encoder(backbone)
     estimate = _by_order(data, seed, backbone) if by_heads else estimate_prior(data, **cast(EstimateOptions, how))
     looked_at = _embedded(data, seed, str(backbone)) if by_heads else data
