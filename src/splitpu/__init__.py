@@ -108,7 +108,13 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
     )
     from splitpu.prior.scores import PUScores as PUScores
     from splitpu.runs.grid import train_side_by_side as train_side_by_side
-    from splitpu.training import Runtime as Runtime, TrainSpec as TrainSpec, Training as Training, train as train
+    from splitpu.training import (
+        Runtime as Runtime,
+        TrainSpec as TrainSpec,
+        Training as Training,
+        profile_of as profile_of,
+        train as train,
+    )
     from splitpu.views import Views as Views
 
     __version__: str
@@ -155,7 +161,7 @@ _PUBLIC = {
     "splitpu.prior.estimate": "EstimatorRow PriorEstimate estimate_prior",
     "splitpu.prior.scores": "PUScores",
     "splitpu.runs.grid": "train_side_by_side",
-    "splitpu.training": "Runtime TrainSpec Training train",
+    "splitpu.training": "Runtime TrainSpec Training profile_of train",
     "splitpu.views": "Views",
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names.split()}
