@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test lint clean
+.PHONY: install demo test lint package clean
 
 install: $(STAMP)
 
@@ -24,6 +24,10 @@ lint: install
 # One thread each: two workers that both ask for every core only wait for one another.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+# Wheel and sdist, and the wheel tried alone in an empty environment.
+package:
+	PYTHON=$(PYTHON) .ci/package
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

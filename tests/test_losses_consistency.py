@@ -66,6 +66,19 @@ def test_low_level_consistency_moves_the_student_only() -> None:
         low_level_consistency(torch.zeros(3, 2), torch.zeros(3, 1))
 
 
+def test_low_level_consistency_as_in_equation_8_is_the_mean_length_of_the_difference() -> None:
+    draw = np.random.default_rng(0)
+    ours, theirs = draw.normal(size=(3, 2, 4, 4)), draw.normal(size=(3, 2, 4, 4))
+    theirs[2] = ours[2]  # where nothing differs there is nothing to learn, and no NaN
+    student = leaf(ours)
+    loss = low_level_consistency(student, leaf(theirs), norm=True)
+    lengths = [math.sqrt(((a - b) ** 2).sum()) for a, b in zip(ours, theirs, strict=True)]
+    assert loss.item() == pytest.approx(sum(lengths) / 3, rel=1e-12)
+    (slope,) = gradient(loss, student)
+    np.testing.assert_allclose(slope[0], (ours[0] - theirs[0]) / lengths[0] / 3, rtol=1e-12)
+    assert not slope[2].any()
+
+
 WEAK = np.array([-4.0, -1.0, 0.0, 0.5, 3.5])
 STRONG = np.array([-1.0, 2.0, 0.3, 0.5, -2.0])
 

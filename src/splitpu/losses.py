@@ -159,14 +159,21 @@ def soft_cross_entropy(logit: Tensor, target: Tensor, *, weight: Tensor | None =
     return _mean(losses, weight)
 
 
-def low_level_consistency(student: Tensor, teacher: Tensor) -> Tensor:
+def low_level_consistency(student: Tensor, teacher: Tensor, *, norm: bool = False) -> Tensor:
     """Return the mean squared difference between two networks' early features; only the student is moved.
 
-    >>> low_level_consistency(torch.zeros(2, 3), torch.full((2, 3), 2.0))
-    tensor(4.)
+    With `norm` the mean length of a sample's difference, which is the paper's Eq. 8: as its features are many, a far
+    larger number with far larger gradients.
+
+    >>> low_level_consistency(torch.zeros(2, 4), torch.full((2, 4), 3.0))
+    tensor(9.)
+    >>> low_level_consistency(torch.zeros(2, 4), torch.full((2, 4), 3.0), norm=True)
+    tensor(6.)
     """
     _require_same_shape(student, teacher, "student's and teacher's features")
-    return _mean((_as_full_precision(student) - _as_full_precision(teacher.detach())).square())
+    difference = _as_full_precision(student) - _as_full_precision(teacher.detach())
+    # torch's norm has a gradient of 0 where the difference is 0, which the root of a sum of squares has not.
+    return _mean(torch.linalg.vector_norm(difference.flatten(1), dim=1) if norm else difference.square())
 
 
 def prediction_consistency(weak_logit: Tensor, strong_logit: Tensor, *, confidence: float = 0.0) -> Tensor:

@@ -28,7 +28,7 @@ from splitpu.config.parse import (
     validate_config,
 )
 from splitpu.config.presets import DataProfile, preset, preset_names
-from splitpu.config.schema import METHOD_NAMES, RANGES, BaseConfig, Config, OptimiserConfig, StudentConfig
+from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, RANGES, BaseConfig, Config, OptimiserConfig, StudentConfig
 from splitpu.errors import InputError
 
 
@@ -74,9 +74,8 @@ class TestFromDict:
             "unknown key 'engine.zzzzzzzzz'; the keys of 'engine' are "
             "'precision', 'capture', 'kernels', 'residence', 'threads', 'pieces', 'checkpoint_every'"
         )
-        assert "the top-level keys are 'method', 'learner', 'rounds', 'members', 'threshold', 'base'" in message_of(
-            {"qqqqqqqqqqqqq": {}}
-        )
+        keys = "'method', 'learner', 'rounds', 'members', 'threshold', 'initialisation', 'base'"
+        assert f"the top-level keys are {keys}" in message_of({"qqqqqqqqqqqqq": {}})
 
     def test_section_given_a_scalar(self) -> None:
         message = message_of({"student": 3})
@@ -248,7 +247,7 @@ class TestToml:
         text = config_to_toml(Config())
         assert text.startswith(
             'method = "split-pu"\nlearner = "network"\nrounds = 2\n'
-            'members = 1\nthreshold = "prior"\n\n[base]\nmethod = "risk"\n'
+            'members = 1\nthreshold = "prior"\ninitialisation = "torch"\n\n[base]\nmethod = "risk"\n'
         )
         assert "\n[student.optimiser]\n" in text
         assert text.endswith("\n")
@@ -344,3 +343,12 @@ class TestPresets:
             preset("papre")
         with pytest.raises(InputError, match="choose one of 'default', 'paper'"):
             preset("zzz")
+
+
+def test_later_keys_are_in_no_name_until_they_are_used() -> None:
+    """Results and checkpoints of before such a key are found by names that do not have it."""
+    for key, default in LATER_KEYS.items():
+        other = {"torch": "kaiming", "mse": "norm", "apart": "pooled"}[default]
+        assert config_hash(apply_overrides(Config(), [f"{key}={default}"])) == config_hash(Config())
+        assert config_hash(apply_overrides(Config(), [f"{key}={other}"])) != config_hash(Config())
+        assert config_hash(Config(), key) != config_hash(apply_overrides(Config(), [f"{key}={other}"]), key)

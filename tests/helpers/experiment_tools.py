@@ -8,7 +8,7 @@ from splitpu.reproduce.units import Unit, planned_units, what_is_computed
 
 NAMES = [
     *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
-    *("rho", "alpha", "beta", "tau", "base-upu", "base-epochs"),
+    *("rho", "alpha", "beta", "tau", "base-upu", "base-epochs", "controls"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
     *("teachers", "teachers-digits", "recipe-choice", "recipe-final", "record-choice"),

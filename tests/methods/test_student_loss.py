@@ -38,6 +38,22 @@ class TestStudent:
                     + 0.1 * terms["feature"])  # fmt: skip
         assert torch.allclose(terms["loss"], weighted, atol=1e-6)
 
+    def test_a_pooled_mean_lets_a_positive_weigh_as_much_as_an_easy_row(self) -> None:
+        """As released: (sum of JS over easy rows + sum of cross-entropy over P) / (easy rows + positives)."""
+        data, _ = mixture()
+        config = configured("views.noise=0", "views.dropout=0", "student.label_mean=pooled", "student.hard_loss=none")
+        context = open_context(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu"))
+        teacher = Teacher(context.fresh_network("teacher").eval(), 0.3, torch.linspace(-3, 3, len(data)), "key")
+        network = context.fresh_network("student").eval()
+        task = StudentTask(network, feature_predictor(256).eval(), teacher, 0.5, config.student)
+        batch = {"positives": _batch(context, [0, 2]), "easy": _batch(context, [31, 33, 35, 37, 39])}
+        terms = task.step(batch, context.engine.views, torch.Generator())
+        positive, easy = (network(context.engine.views.plain(batch[name].raw)).logit for name in ("positives", "easy"))
+        target = torch.sigmoid(teacher.logits[batch["easy"].rows] - 0.3)
+        sums = sum(generalised_jensen_shannon(z[None], q[None], 0.7) for z, q in zip(easy, target, strict=True))
+        sums = sums + torch.nn.functional.softplus(-positive).sum()
+        assert torch.allclose(terms["loss"], sums / 7, atol=1e-6)
+
     @pytest.mark.parametrize("views", ["weak", "strong"])
     @pytest.mark.parametrize("hard_loss", ["dual", "nnpu"])
     def test_where_all_rows_agree_a_view_of_an_easy_row_serves_twice(self, views: str, hard_loss: str) -> None:

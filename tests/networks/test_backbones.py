@@ -17,7 +17,7 @@ from splitpu.data.features import canonical_features
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
-from splitpu.networks.backbones import ResNet18, SlicesResNet18, folded, stand_ins
+from splitpu.networks.backbones import ResNet18, SlicesResNet18, draw_kaiming_weights, folded, stand_ins
 from splitpu.networks.build import FEW_IMAGES, build_network, choose_network, network_recipe
 from splitpu.networks.pretrained import PretrainedWeights
 from splitpu.onnx_export import export_onnx
@@ -367,3 +367,15 @@ def test_split_pu_trains_on_volumes_and_is_saved(tmp_path) -> None:
     assert np.allclose(scores, again.decision_function(raw))
     assert np.allclose(scores, again.decision_function(filled_up(raw, 5)), atol=1e-4)
     assert export_onnx(again.model_, tmp_path / "model.onnx").dtype == "uint8"  # which compares both before it returns
+
+
+def test_kaiming_weights_are_as_large_as_in_the_released_code() -> None:
+    """Kaiming normal: a variance of 2 / inputs, where torch's own has 1 / (3 inputs); biases 0."""
+    torch.manual_seed(0)
+    network = build_network("cnn13", (32, 32, 3))
+    draw_kaiming_weights(network)
+    for module in network.modules():
+        if isinstance(module, torch.nn.Conv2d | torch.nn.Linear) and module.weight.numel() > 10_000:
+            inputs = module.weight[0].numel()
+            assert float(module.weight.detach().std()) == pytest.approx((2 / inputs) ** 0.5, rel=0.05)
+            assert module.bias is None or not module.bias.any()

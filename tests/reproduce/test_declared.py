@@ -92,7 +92,7 @@ def test_a_unit_is_written_as_what_it_is() -> None:
 
 
 def test_rows_that_repeat_the_recipe_are_one_run() -> None:
-    chosen = units_of("main,rho,early-stop,alpha", recipe="paper", positives=[1000], seeds=[0])
+    chosen = units_of("main,rho,early-stop,alpha", recipe="default", positives=[1000], seeds=[0])
     own = [unit for unit in chosen if unit.setting in ({}, {"rounds": 1})]
     assert [unit.experiment.name for unit in own] == ["main", "rho"]  # alpha 0.3 and "with" are rho 0.7 as well
     assert len(chosen) == 1 + 2 + 6 + 8

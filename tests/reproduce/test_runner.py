@@ -347,7 +347,7 @@ def test_seeds_recipes_and_held_out_rows_share_nothing() -> None:
 
 
 def test_a_watched_student_is_nobody_elses() -> None:
-    figure, table = drawn("spr", "paper")[0], drawn("main", "paper")[0]
+    figure, table = drawn("spr")[0], drawn("main")[0]
     assert stages(figure)[:2] == stages(table)[:2]
     assert stages(figure)[2] != stages(table)[2]
 
@@ -369,7 +369,7 @@ def test_whoever_shares_waits_until_the_stage_is_made() -> None:
 
 
 def test_more_rounds_wait_for_the_student_of_the_first() -> None:
-    shared = SharedStages([*drawn("rounds", "paper"), *drawn("main", "paper")])
+    shared = SharedStages([*drawn("rounds"), *drawn("main")])
     shared.begin(0)
     shared.reached(0, "round1.student")
     assert shared.would_wait(1)

@@ -307,7 +307,7 @@ def test_a_table_of_runs_from_before_the_recipe_changed_says_so(tmp_path: Path) 
     store.add(unit, made_up(unit, 91.5))
     section = _section_of("teachers", store, tmp_path)
     assert "of the recipe as it was before: base.epochs = 50" in section and "91.50 (n = 1)" in section
-    assert "as it was before" not in _section_of("main", store, tmp_path)
+    assert "as it was before" not in _section_of("early-stop", store, tmp_path)
 
 
 def test_a_figure_that_draws_runs_of_an_earlier_recipe_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

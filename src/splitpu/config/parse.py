@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from splitpu.config.schema import METHOD_NAMES, RANGES, Config
+from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, RANGES, Config
 from splitpu.errors import InputError
 
 
@@ -161,6 +161,21 @@ def config_to_dict(config: Config) -> dict[str, Any]:
     0.92
     """
     return dataclasses.asdict(config)
+
+
+def settings_in_names(config: Config) -> dict[str, Any]:
+    """The configuration as results and stages are named by it: without later keys that stand at their default.
+
+    >>> "low_loss" in settings_in_names(Config())["student"]
+    False
+    """
+    settings = config_to_dict(config)
+    for key, default in LATER_KEYS.items():
+        section, _, name = key.rpartition(".")
+        place = settings[section] if section else settings
+        if place[name] == default:
+            del place[name]
+    return settings
 
 
 def validate_config(config: Config) -> Config:
@@ -353,15 +368,17 @@ def config_hash(config: Config, *sections: str) -> str:
     >>> config_hash(Config(), "base") == config_hash(apply_overrides(Config(), ["student.epochs=20"]), "base")
     True
     """
-    settings = config_to_dict(validate_config(config))  # validated, so that 1 and 1.0 for a float are the same
-    chosen = {section: _look_up(settings, section) for section in sections or keys_of_section("")}
+    settings = settings_in_names(validate_config(config))  # validated, so that 1 and 1.0 for a float are the same
+    found = {section: _look_up(settings, section) for section in sections or keys_of_section("")}
+    chosen = {section: content for section, content in found.items() if content is not None}
     return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
 
 
 def _look_up(settings: Mapping[str, Any], key: str) -> Any:
+    """What stands under a key; None for a later key that is left out of names."""
     if key not in SECTIONS and key not in VALUE_TYPES:
         raise unknown_key_error(key)
     found: Any = settings
     for name in key.split("."):
-        found = found[name]
+        found = found.get(name) if key in LATER_KEYS else found[name]
     return found

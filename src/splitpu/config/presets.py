@@ -205,6 +205,7 @@ def _paper(profile: DataProfile | None) -> Config:
     return Config(
         rounds=2,
         threshold="half",
+        initialisation="kaiming",
         base=BaseConfig(
             risk="nnpu",
             epochs=50,
@@ -243,10 +244,13 @@ def _paper(profile: DataProfile | None) -> Config:
             alpha=0.3,
             beta=0.1,
             low_weight=0.3,
+            low_loss="mse",
             positive_weight=1.0,
+            label_mean="pooled",
             confidence=0.0,
             optimiser=_constant("adam", rate=5e-5, weight_decay=1e-2),
         ),
+        views=ViewsConfig(jitter=0.8),
     )
 
 

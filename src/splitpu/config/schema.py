@@ -223,7 +223,11 @@ class StudentConfig:
     alpha: float = 0.3  # weight of the prediction consistency
     beta: float = 0.1  # weight of the feature consistency
     low_weight: float = 0.3  # weight of the low-level cross-consistency
+    low_loss: Literal["mse", "norm"] = "mse"  # the mean of squares, as released, or the length of Eq. 8
     positive_weight: float = 1.0  # weight of the cross-entropy on labelled positives
+    # Over which rows losses of labels are averaged: easy rows and positives each by themselves, or, as released, all of
+    # them together, so that a positive weighs as much as an easy row.
+    label_mean: Literal["apart", "pooled"] = "apart"
     confidence: float = 0.0  # prediction consistency only where max(p, 1-p) of the weak view reaches this
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
 
@@ -319,6 +323,8 @@ class Config:
     # one (nearly meets it, in a gap of the logits, if the prior is an estimate), or where the method itself says, which
     # is at 1/2 for nearly all.
     threshold: Literal["prior", "half"] = "prior"
+    # What weights are drawn from: what each layer of torch says, or Kaiming normal with biases of 0, as released.
+    initialisation: Literal["torch", "kaiming"] = "torch"
     base: BaseConfig = field(default_factory=BaseConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
     student: StudentConfig = field(default_factory=StudentConfig)
@@ -334,6 +340,10 @@ class Config:
     selection: SelectionConfig = field(default_factory=SelectionConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
 
+
+# Keys that came when there were results already: while they stand at their default they are in no name of a result or
+# of a stage, so that what was computed before is still found.
+LATER_KEYS = {"initialisation": "torch", "student.low_loss": "mse", "student.label_mean": "apart"}
 
 # The sections of the methods beside Split-PU, in the order of the configuration.
 METHOD_SECTIONS = tuple(name for name, section in vars(Config()).items() if isinstance(section, PassesConfig))

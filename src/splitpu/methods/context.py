@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from splitpu.config.parse import config_to_dict
+from splitpu.config.parse import settings_in_names
 from splitpu.config.schema import Config, Criterion, SelectionConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData, missing_prior
@@ -22,7 +22,7 @@ from splitpu.engine.loop import Engine
 from splitpu.engine.stage import EpochRecord, Stage, StageOutcome, kind_of
 from splitpu.evaluation.held_out import nnpu_value, pu_criterion, set_aside, variational_value
 from splitpu.methods import thresholds
-from splitpu.networks.backbones import Backbone
+from splitpu.networks.backbones import Backbone, draw_kaiming_weights
 from splitpu.networks.build import NetworkRecipe, refuse_frozen
 from splitpu.types import Floats, Indices
 from splitpu.utils.torch_state import derive_seed, seeded
@@ -202,6 +202,8 @@ class Context:
         """A new network. Its weights depend only on the seed, the place it is for, and the warm start of that place."""
         with seeded(self.engine.seed, place, "initial weights"):
             network = self.recipe.build()
+            if self.config.initialisation == "kaiming":
+                draw_kaiming_weights(network)
         refuse_frozen(network)
         start = self.start_of(place)
         if start is not None:
@@ -225,7 +227,7 @@ class Context:
 
     def identity(self, stage: str, *sections: str, **upstream: Any) -> dict[str, Any]:
         """Everything the outcome of a stage depends on; equal identities share a checkpoint."""
-        values, start = config_to_dict(self.config), self.start_of(stage)
+        values, start = settings_in_names(self.config), self.start_of(stage)
         return {
             **self.surroundings(stage),
             "data": self.data_key,
@@ -248,6 +250,7 @@ class Context:
             "stage": stage,
             "network": self.recipe.name,
             **self._own_network(),
+            **({} if self.config.initialisation == "torch" else {"initialisation": self.config.initialisation}),
             "seed": derive_seed(self.engine.seed, stage),
             "bf16": self.engine.hardware.bf16,
             "device": self.engine.hardware.device.type,

@@ -265,9 +265,10 @@ def sections_in_use(config: Config) -> tuple[str, ...]:
     """
     warmed = () if config.warmup.name == "none" else ("warmup",)
     several = () if config.members == 1 else ("members",)
+    drawn = () if config.initialisation == "torch" else ("initialisation",)
     own = find_method(config.method).sections
     teacher = config.base.method
     learned = ("learner",) if config.method == "split-pu" and config.learner != "network" else ()
     taught_by = () if config.method != "split-pu" or teacher == "risk" else find_method(teacher).sections
     kept_out = ("selection",) if config.selection.held_out else ()  # rows are kept from any method
-    return ("method", *learned, *several, *warmed, *dict.fromkeys((*own, *taught_by, *kept_out)), "views")
+    return ("method", *learned, *several, *drawn, *warmed, *dict.fromkeys((*own, *taught_by, *kept_out)), "views")

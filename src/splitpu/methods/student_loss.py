@@ -29,6 +29,7 @@ from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.views import Views
 
 _PREDICTOR_WIDTH = 512
+_LABELLED_GROUPS = {"easy": "easy", "positive": "positives"}  # loss term -> the rows it is of
 
 
 class StudentTask:
@@ -69,7 +70,8 @@ class StudentTask:
             terms |= self._feature_terms(outputs, seen, consistent)
         names = [name for name in self.weights if name in terms]
         stacked = torch.stack([terms[name] for name in names])
-        return {"loss": (stacked * self._weights_of(names, like=stacked)).sum(), **terms}
+        weights = self._weights_of(names, self._label_shares(batch), like=stacked)
+        return {"loss": (stacked * weights).sum(), **terms}
 
     def _seen(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> Tensor:
         """Rows with labels, then the consistent rows in weak views, and these once more in strong ones."""
@@ -146,12 +148,14 @@ class StudentTask:
         return terms
 
     def _low_term(self, outputs: Outputs, teacher_low: Tensor) -> Tensor:
-        fused = None
-        if fused_consistency_applies(self.module, outputs.low, teacher_low):
+        fused, norm = None, self.config.low_loss == "norm"
+        if not norm and fused_consistency_applies(self.module, outputs.low, teacher_low):
             # Not where outputs were gathered from elsewhere: then nothing but this term moves them.
             own = self.network.low_gradient_is_own and isinstance(outputs, Outputs)
             fused = low_level_term(outputs.low, teacher_low, own_gradient=own)
-        return low_level_consistency(last_rows(outputs.low, len(teacher_low)), teacher_low) if fused is None else fused
+        if fused is not None:
+            return fused
+        return low_level_consistency(last_rows(outputs.low, len(teacher_low)), teacher_low, norm=norm)
 
     def _feature_term(self, high: Tensor) -> Tensor:
         predicted, fused = self.predictor(high), None
@@ -159,11 +163,18 @@ class StudentTask:
             fused = feature_term(predicted, high)
         return feature_consistency(*predicted.chunk(2), *high.chunk(2)) if fused is None else fused
 
-    def _weights_of(self, names: list[str], like: Tensor) -> Tensor:
+    def _weights_of(self, names: list[str], shares: Mapping[str, float], like: Tensor) -> Tensor:
         """On the device from the first step on: a captured step must not copy anything to it."""
         if self._weights is None:
-            self._weights = like.new_tensor([self.weights[name] for name in names])
+            self._weights = like.new_tensor([self.weights[name] * shares.get(name, 1.0) for name in names])
         return self._weights
+
+    def _label_shares(self, batch: Mapping[str, Batch]) -> dict[str, float]:
+        """What the two means over rows with labels count for where they are to be one mean over all of these rows."""
+        if self.config.label_mean == "apart":
+            return {}
+        sizes = {term: len(batch[group].rows) for term, group in _LABELLED_GROUPS.items() if group in batch}
+        return {term: size / sum(sizes.values()) for term, size in sizes.items()}
 
 
 def _certain(logit: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ Kind = Literal["table", "sweep", "figure", "choice"]
 # In the order of the page; a file that is not named here is appended.
 ORDER = (
     *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
-    *("rho", "alpha", "beta", "tau", "base-upu", "base-epochs"),
+    *("rho", "alpha", "beta", "tau", "base-upu", "base-epochs", "controls"),
     *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
     *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
     *("teachers", "teachers-digits", "recipe-choice", "recipe-final", "record-choice"),
