@@ -24,11 +24,25 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def render(report: ReportData) -> str:
     """Draw the page of a run as HTML text."""
+    sections = {  # the anchors, and whether there is something to show; only Split-PU tells easy from hard samples
+        "question": True,
+        "outcome": True,
+        "learners": report.learners,
+        "next": True,
+        "split": report.method == "Split-PU",
+        "samples": report.method == "Split-PU",
+        "probabilities": True,
+        "prior": report.prior_table,
+        "reliability": report.reliability,
+        "curves": report.history,
+        "configuration": True,
+        "environment": True,
+    }
     return render_page(
         "report.html",
         title=report.title,
         report=report,
-        sections=_sections(report),
+        sections=[anchor for anchor, there in sections.items() if there],
         answer=outcome.headline(report),
         table=outcome.figure_table(report.figures),
         steps=outcome.next_steps(report),
@@ -52,10 +66,7 @@ def render_seeds(
     pages: Mapping[str, str],
     warnings: Sequence[str],
 ) -> str:
-    """Draw the page over several seeds: means and deviations, the final models seed by seed, and pages by their name.
-
-    Warnings of the runs come first, as on their own pages.
-    """
+    """Draw the page over several seeds: means and deviations, the final model of each seed, and pages by their name."""
     tables = {"means": outcome.figure_table(means), "runs": outcome.figure_table(runs)}
     return render_page("seeds.html", title=title, **tables, pages=pages, warnings=warnings)
 
@@ -63,21 +74,6 @@ def render_seeds(
 def render_page(template: str, **values: Any) -> str:
     """Fill one of the templates."""
     return _environment().get_template(template).render(values) + "\n"
-
-
-def _sections(report: ReportData) -> list[str]:
-    """The anchors of what there is to show, in reading order; only Split-PU tells easy from hard samples."""
-    return [
-        *("question", "outcome"),
-        *(("learners",) if report.learners else ()),
-        "next",
-        *(("split", "samples") if report.method == "Split-PU" else ()),
-        "probabilities",
-        *(("prior",) if report.prior_table else ()),
-        *(("reliability",) if report.reliability else ()),
-        *(("curves",) if report.history else ()),
-        *("configuration", "environment"),
-    ]
 
 
 @cache

@@ -6,12 +6,9 @@ What the final model says of the unlabelled rows: how its probabilities are spre
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from markupsafe import Markup
 
 from splitpu.report.charts import (
     Labels,
@@ -25,6 +22,7 @@ from splitpu.report.charts import (
     stacked_bar,
 )
 from splitpu.report.contents import NO_BREAK, ReportData, RoundReport, Sample, count, decimal, percent
+from splitpu.types import Floats
 
 # round2.student.member3.again1, say: the second attempt at the third member of the second round's student
 _STAGE = re.compile(r"(?:round(\d+)\.)?(.+?)(?:\.member(\d+))?(?:\.again(\d+))?")
@@ -39,100 +37,55 @@ _TERMS = {
     "feature": "feature consistency",
 }
 _PANEL_WIDTH = 300
+_SAME_PLACE = 0.005  # two lines closer than this cannot be told apart in the histogram
+_SMALL_SIDE = 96  # pixels; smaller images are enlarged with sharp edges
 
 Lines = dict[int, Mapping[str, Any]]  # epoch -> its line of the history
 
 
-@dataclass(frozen=True)
-class Split:
+def split(report: RoundReport) -> dict[str, Any]:
     """How one round was split, and when its temporary network was stopped."""
-
-    round: RoundReport
-    best: float  # agreement with the teacher
-    bar: Markup
-    curve: Markup | None
-
-
-@dataclass(frozen=True)
-class StageKind:
-    """Stages of the same kind share a panel for each loss term, so that rounds can be compared."""
-
-    title: str
-    notes: Sequence[str]
-    panels: Sequence[Markup]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The probabilities on the unlabelled, the threshold, and the cut at which the prior would be met."""
-
-    verdict: str
-    bar: Markup
-    plain: Markup
-    logarithmic: Markup
-    lost: int
+    sizes = f"{count(report.easy)} easy and {count(report.hard)} hard of {count(report.easy + report.hard)}"
+    parts = [("easy", report.easy), ("hard", report.hard)]
+    bar = stacked_bar(parts, description=f"{sizes} unlabelled samples".capitalize())
+    values, stopped, curve = report.agreement, report.stopped_epoch, None
+    if len(values) > 1:  # a single point is no curve
+        at_stop = values[stopped - 1] if 1 <= stopped <= len(values) else math.nan
+        # Where tau is not reached, training goes on after the best epoch.
+        place, mark = ("network was stopped", "stopped") if report.reached else ("split was taken", "split taken")
+        curve = line_chart(
+            [Series("agreement", range(1, len(values) + 1), values)],
+            Labels(
+                f"Agreement with the teacher over {count(len(values), 'epoch')}, {decimal(at_stop)} at epoch {stopped},"
+                f" where the {place}; tau is {decimal(report.tau)}.",
+                "epoch of the temporary network",
+                "agreement with the teacher",
+            ),
+            level=Mark(report.tau, f"τ = {decimal(report.tau)}"),
+            stop=Mark(stopped, f"{mark} at epoch {stopped}"),
+        )
+    return {"round": report, "best": max(finite(values), default=math.nan), "bar": bar, "curve": curve}
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A sample in a form that a screen has."""
-
-    address: str
-    small: bool  # enlarged with sharp edges
-    first_channel: bool  # of more than a screen can show
-
-
-def split(round_report: RoundReport) -> Split:
-    """Tell how one round was split, and draw when its temporary network was stopped."""
-    whole = round_report.easy + round_report.hard
-    sizes = f"{count(round_report.easy)} easy and {count(round_report.hard)} hard of {count(whole)} unlabelled samples"
-    bar = stacked_bar([("easy", round_report.easy), ("hard", round_report.hard)], description=sizes.capitalize())
-    best = max(finite(round_report.agreement), default=math.nan)
-    return Split(round_report, best, bar, _agreement(round_report))
-
-
-def curves(history: Sequence[Mapping[str, Any]]) -> list[StageKind]:
-    """Draw every loss term of every stage."""
-    return [_kind(title, stages) for title, stages in _by_kind(history).items()]
-
-
-def _agreement(round_report: RoundReport) -> Markup | None:
-    values = round_report.agreement
-    if len(values) < 2:  # a single point is no curve
-        return None
-    stopped = round_report.stopped_epoch
-    at_stop = values[stopped - 1] if 1 <= stopped <= len(values) else math.nan
-    # Where tau is not reached, training goes on after the best epoch.
-    place = "network was stopped" if round_report.reached else "split was taken"
-    return line_chart(
-        [Series("agreement", range(1, len(values) + 1), values)],
-        Labels(
-            f"Agreement with the teacher over {count(len(values), 'epoch')}, {decimal(at_stop)} at epoch {stopped}, "
-            f"where the {place}; tau is {decimal(round_report.tau)}.",
-            "epoch of the temporary network",
-            "agreement with the teacher",
-        ),
-        level=Mark(round_report.tau, f"τ = {decimal(round_report.tau)}"),
-        stop=Mark(stopped, f"{'stopped' if round_report.reached else 'split taken'} at epoch {stopped}"),
-    )
-
-
-def _by_kind(history: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Lines]]:
-    """Sort the history into kinds of stages, stages and epochs; a resumed epoch replaces its earlier line."""
+def curves(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Draw every loss term of every stage; stages of the same kind share a panel, so that rounds can be compared."""
     kinds: dict[str, dict[str, Lines]] = {}
-    for line in history:
+    for line in history:  # a resumed epoch replaces its earlier line
         kind, label = _words_for(str(line.get("stage", "")))
         kinds.setdefault(kind, {}).setdefault(label, {})[int(line["epoch"])] = line
-    return kinds
+    drawn = []
+    for title, stages in kinds.items():
+        terms = dict.fromkeys(term for lines in stages.values() for line in lines.values() for term in _terms(line))
+        notes = [_schedule(label if len(stages) > 1 else "", lines) for label, lines in stages.items()]
+        drawn.append({"title": title, "notes": notes, "panels": [_panel(title, term, stages) for term in terms]})
+    return drawn
 
 
 def _words_for(stage: str) -> tuple[str, str]:
     """Name a stage for the reader: its kind, and which one of that kind it is.
 
-    >>> _words_for("round2.student"), _words_for("base.member2")
-    (('Students', 'round 2'), ('Base', 'base, member 2'))
-    >>> _words_for("round1.student.member3.again1")
-    ('Students', 'round 1, member 3, attempt 2')
+    >>> _words_for("round1.student.member3.again1"), _words_for("base.member2")
+    (('Students', 'round 1, member 3, attempt 2'), ('Base', 'base, member 2'))
     """
     match = _STAGE.fullmatch(stage)
     if match is None:
@@ -144,36 +97,26 @@ def _words_for(stage: str) -> tuple[str, str]:
     return _KINDS.get(kind, kind), ", ".join(words)
 
 
-def _kind(title: str, stages: Mapping[str, Lines]) -> StageKind:
-    terms = list(dict.fromkeys(term for lines in stages.values() for line in lines.values() for term in _terms(line)))
-    notes = [_schedule(label if len(stages) > 1 else "", lines) for label, lines in stages.items()]
-    return StageKind(title, notes, [_panel(title, term, stages) for term in terms])
-
-
-def _panel(title: str, term: str, stages: Mapping[str, Lines]) -> Markup:
-    lines = []
-    for label, epochs in stages.items():
+def _panel(title: str, term: str, stages: Mapping[str, Lines]) -> str:
+    lines, ends = [], []
+    for name, epochs in stages.items():
         ordered = sorted(epochs)
         values = [_number(_terms(epochs[epoch]).get(term)) for epoch in ordered]
         if any(value is not None for value in values):
-            lines.append(Series(label, ordered, values))
+            lines.append(Series(name, ordered, values))
+            path = [decimal(value) for value in finite(values)]
+            course = f"from {path[0]} to {path[-1]} in {count(len(ordered), 'epoch')}" if path else "has no values"
+            ends.append(f"{name} {course}")
     label = _TERMS.get(term, term)
-    ends = "; ".join(_ends(line) for line in lines)
-    return line_chart(lines, Labels(f"{title}, {label}: {ends}.", "epoch", label), width=_PANEL_WIDTH, height=110)
-
-
-def _ends(line: Series) -> str:
-    known = finite(line.y)
-    if not known:
-        return f"{line.name} has no values"
-    return f"{line.name} from {decimal(known[0])} to {decimal(known[-1])} in {count(len(line.x), 'epoch')}"
+    labels = Labels(f"{title}, {label}: {'; '.join(ends)}.", "epoch", label)
+    return line_chart(lines, labels, width=_PANEL_WIDTH, height=110)
 
 
 def _schedule(label: str, lines: Lines) -> str:
     """Say in a few words how long a stage ran and how its learning rate moved."""
-    first, last = lines[min(lines)], lines[max(lines)]
-    planned = int(last.get("epochs", max(lines)))
     ran = max(lines)
+    first, last = lines[min(lines)], lines[ran]
+    planned = int(last.get("epochs", ran))
     length = count(ran, "epoch") if ran >= planned else f"{count(ran)} of {count(planned, 'planned epoch')}"
     start = f"{label.capitalize()}: " if label else ""
     rates = [_number(first.get("rate")), _number(last.get("rate"))]
@@ -193,10 +136,6 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-_SAME_PLACE = 0.005  # two lines closer than this cannot be told apart in the histogram
-_SMALL_SIDE = 96  # pixels; smaller images are enlarged with sharp edges
-
-
 def called_positive(report: ReportData) -> float:
     """Give the share of the unlabelled above the threshold; not a number where there is nothing to compare."""
     known = _known(report)
@@ -205,8 +144,8 @@ def called_positive(report: ReportData) -> float:
     return float(np.mean(known > report.threshold))
 
 
-def spread(report: ReportData) -> Spread | None:
-    """Show how the probabilities are spread; None where there are none."""
+def spread(report: ReportData) -> dict[str, Any] | None:
+    """How the probabilities on the unlabelled are spread about the threshold; None where there are none."""
     known = _known(report)
     if not known.size:
         return None
@@ -226,16 +165,21 @@ def spread(report: ReportData) -> Spread | None:
         )
         for is_logarithmic in (False, True)
     )
-    bar = share_bar(share, expected, description=summary)
-    return Spread(_verdict(report, share), bar, plain, logarithmic, report.probabilities.size - known.size)
+    return {
+        "verdict": _verdict(report, share),
+        "bar": share_bar(share, expected, description=summary),
+        "plain": plain,
+        "logarithmic": logarithmic,
+        "lost": report.probabilities.size - known.size,
+    }
 
 
-def _known(report: ReportData) -> npt.NDArray[np.float64]:
+def _known(report: ReportData) -> Floats:
     flat = np.asarray(report.probabilities, dtype=np.float64).ravel()
     return flat[np.isfinite(flat)]
 
 
-def _marks(report: ReportData, known: npt.NDArray[np.float64]) -> list[Mark]:
+def _marks(report: ReportData, known: Floats) -> list[Mark]:
     """Mark the threshold and, where it lies elsewhere, the cut that calls as many positive as the prior expects."""
     threshold, expected = report.threshold, report.expected_positive_share
     words = f"threshold {decimal(threshold)}"
@@ -266,9 +210,9 @@ def _verdict(report: ReportData, share: float) -> str:
     )
 
 
-def picture(sample: Sample) -> Picture:
+def picture(sample: Sample) -> dict[str, Any]:
     """Show the pixels of a sample; where they are anything but grey, RGB and RGBA, by their first channel."""
     pixels = np.atleast_3d(np.asarray(sample.pixels))
     first_channel = pixels.shape[2] not in (1, 3, 4)
     shown = pixels[:, :, :1] if first_channel else pixels
-    return Picture(png_address(shown), max(shown.shape[:2]) < _SMALL_SIDE, first_channel)
+    return {"address": png_address(shown), "small": max(shown.shape[:2]) < _SMALL_SIDE, "first_channel": first_channel}
