@@ -365,9 +365,9 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = 
         The run folder to write. If not given: runs/digits-DATE-TIME.
     """
     with quick_start():
-        from splitpu.cli.train import run_demo
+        from splitpu.cli.train import FitOptions, run_fit
 
-    return run_demo(out=out, quiet=quiet, json=json)
+    return run_fit(FitOptions(data="digits", labelled=50, out=out), quiet=quiet, json=json)
 
 
 @app.command

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.display import print_facts, print_json, print_note, print_table, title_of
-from splitpu.cli.interruptions import ComparisonStopped
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.seed_runs import RunUnit, StageLines, parse_seeds, refuse_several_processes, run_grid
 from splitpu.cli.train import (
@@ -372,6 +371,5 @@ def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_che
     run_grid(
         Grid([unit(*run) for run in plan.runs], lines, progress=StageLines(display)),
         InTurn(),  # on a GPU as well: runs that share a device would take seconds that mean nothing
-        stopped=partial(ComparisonStopped, plan.folder.path),
         how_to_go_on=f"run the same command to continue with what is in {plan.folder.path}",
     )

@@ -1,7 +1,4 @@
-"""What the commands say where a disk is full: how a run goes on, and that the answer could not be written.
-
-What is said where Ctrl-C or SIGTERM stopped a command: how to go on.
-"""
+"""What the commands say where they are cut short: how to go on after a signal or on a full disk."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +9,26 @@ from splitpu.errors import DiskFull, Interrupted
 from splitpu.utils.files import in_a_command, means_no_room
 
 
+class RunStopped(Interrupted):
+    """A signal, or the death of another process, ended the command; the message says how to go on."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def continue_with(run: Path) -> str:
+    """How a run goes on."""
+    return f"continue with: splitpu resume {in_a_command(run)}"
+
+
 @contextmanager
 def resumable(run: Path) -> Iterator[None]:
     """Inside the block there is a run that can be gone on with: the same command would be told that it is there."""
     try:
         yield
     except DiskFull as full:
-        advice = f"free some space and continue with: splitpu resume {in_a_command(run)}"
-        raise DiskFull(full.wrong, advice) from full
+        raise DiskFull(full.wrong, f"free some space and {continue_with(run)}") from full
 
 
 def output_refused(advice: str = "") -> str:
@@ -36,35 +45,3 @@ def output_refused(advice: str = "") -> str:
             return str(DiskFull(wrong, advice) if advice else DiskFull(wrong))
         return f"{wrong}: {error.strerror}{'; ' if advice else '.'}{advice}"
     return ""
-
-
-class RunStopped(Interrupted):
-    """A run was stopped by a signal; the message says how to go on."""
-
-    def __init__(self, run: Path, code: int) -> None:
-        super().__init__(f"stopped; continue with: splitpu resume {in_a_command(run)}")
-        self.code = code
-
-
-class RunLost(RunStopped):
-    """One of the processes of a run has died; the others cannot go on without it, but the run can."""
-
-    def __init__(self, run: Path) -> None:
-        super().__init__(run, 1)
-        self.args = (f"another process of this run has died; {self}".replace("stopped; ", ""),)
-
-
-class ComparisonStopped(RunStopped):
-    """A comparison was stopped by a signal; what is finished stays finished."""
-
-    def __init__(self, folder: Path, code: int) -> None:
-        super().__init__(folder, code)
-        self.args = (f"stopped; run the same command to continue with what is in {folder}",)
-
-
-class PriorStopped(RunStopped):
-    """Where there is no run that could be named: the prior was being estimated, and what there is of it is kept."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(Path(), code)
-        self.args = ("stopped while the prior was being estimated; run the same command to continue from there",)

@@ -3,14 +3,12 @@
 import dataclasses
 import sys
 import traceback
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from splitpu.cli.display import notes_in_report, print_facts, print_json, print_note, print_table
-from splitpu.cli.interruptions import RunStopped, resumable
+from splitpu.cli.interruptions import RunStopped, continue_with, resumable
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.train import (
     FitOptions,
@@ -51,32 +49,25 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
     refuse_several_processes("--seeds")
     check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
-    sources = [source_to_fit(asked, seed) for seed in seeds]
-    path = RunFolder.free_path(asked.out, sources[0].title)
+    sources = {seed: source_to_fit(asked, seed) for seed in seeds}
+    path = RunFolder.free_path(asked.out, sources[seeds[0]].title)
     display = choose_display(quiet=quiet)
     with display.watching() as watch:
-        draws = load_draws(sources, display.say, watch)
-    tell_of_data(draws, display)
-    threads: list[int] = []  # chosen for the first run and the same for all, as the runs themselves change the load
+        loaded = load_draws(list(sources.values()), display.say, watch)
+    draws = dict(zip(seeds, loaded, strict=True))
+    tell_of_data(loaded, display)
+    threads: int | None = None  # chosen for the first run and the same for all, as the runs themselves change the load
 
     def begin(place: Path, seed: int) -> RunFolder:
-        number = seeds.index(seed)
-        folder, _ = begin_asked(
-            asked,
-            place,
-            sources[number],
-            draws[number],
-            seed,
-            display,
-            keep_checkpoints=keep_checkpoints,
-            threads=threads[0] if threads else None,
-        )
-        threads.append(folder.config().engine.threads)
+        nonlocal threads
+        settled: dict[str, Any] = {"keep_checkpoints": keep_checkpoints, "threads": threads}
+        folder = begin_asked(asked, place, sources[seed], draws[seed], seed, display, **settled)
+        threads = folder.config().engine.threads
         return folder
 
     with named_if_interrupted(path):
         several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
-        return _train_and_show(several, dict(zip(seeds, draws, strict=True)), display, json=json)
+        return _train_and_show(several, draws, display, json=json)
 
 
 def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
@@ -104,41 +95,41 @@ def _train_and_show(
     several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
+    device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
+    rows = SharedRows()
+    units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows, display) for seed, data in loaded.items()]
     # All runs at once: else a second command trains those that this one has not come to yet, and both fail.
     with RunFolder(several.path).locked() if loaded else nullcontext():
-        _train(several, loaded, display)
+        try:
+            grid = Grid(units, progress=StageLines(display))
+            run_grid(grid, SideBySide(device, several.at_once()), how_to_go_on=continue_with(several.path))
+        except InputError:
+            several.discard_if_empty()
+            raise
         summary = several.summarise()
     with named_if_unheard(several.path, f"splitpu resume {in_a_command(several.path)}"):
         show_summary(several, summary, json=json)
     return 0
 
 
-def _train(several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay) -> None:
-    device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
-    rows = SharedRows()
-    units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows, display) for seed, data in loaded.items()]
-    again = f"continue with: splitpu resume {in_a_command(several.path)}"
-    try:
-        run_grid(
-            Grid(units, progress=StageLines(display)),
-            SideBySide(device, several.at_once()),
-            stopped=partial(RunStopped, several.path),
-            how_to_go_on=again,
-        )
-    except InputError:
-        several.discard_if_empty()
-        raise
+def run_grid(grid: Grid[Any], executor: Executor, *, how_to_go_on: str) -> None:
+    """Bring all units to their end; Ctrl-C stops them, and what failed is named in one sentence.
 
-
-def run_grid(grid: Grid[Any], executor: Executor, *, stopped: Callable[[int], RunStopped], how_to_go_on: str) -> None:
-    """Bring all units to their end; Ctrl-C stops them, and what failed is named in one sentence."""
+    What is no mistake of the user's keeps its traceback.
+    """
     with StopRequest() as stop:
         try:
             grid.run(executor, stop.wanted).results()
         except (Interrupted, KeyboardInterrupt) as error:
-            raise stopped(stop.exit_code) from error
+            raise RunStopped(f"stopped; {how_to_go_on}", stop.exit_code) from error
         except SomeRunsFailed as some:
-            raise _told(some, how_to_go_on) from some
+            for mistake in some.failed.values():
+                if not isinstance(mistake, SplitPUError):
+                    traceback.print_exception(mistake, file=sys.stderr)
+            reasons = {str(error) for error in some.failed.values()}
+            if len(reasons) == 1 and not some.finished:  # it is not about single runs
+                raise InputError(reasons.pop()) from some
+            raise InputError(f"{str(some).rstrip('.')}; {how_to_go_on}") from some
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,17 +188,6 @@ def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -
     print_facts({"runs": several.path, "report": several.page, **notes_in_report(warned)})
     for warning in filter(worth_repeating, warned):
         print_note(warning)
-
-
-def _told(some: SomeRunsFailed, how_to_go_on: str) -> SplitPUError:
-    """The sentence for the user; what is no mistake of theirs keeps its traceback."""
-    reasons = {str(error) for error in some.failed.values()}
-    for error in some.failed.values():
-        if not isinstance(error, SplitPUError):
-            traceback.print_exception(error, file=sys.stderr)
-    if len(reasons) == 1 and not some.finished:  # it is not about single runs
-        return InputError(reasons.pop())
-    return InputError(f"{str(some).rstrip('.')}; {how_to_go_on}")
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
