@@ -225,8 +225,10 @@ def compare(
         from splitpu.cli.train import FitOptions
 
     words = where.__dict__ | how.__dict__
-    asked = FitOptions(data=data, method=method, prior=prior, out=out, seeds=seeds, **words)
-    return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, as_json=json)
+    asked = FitOptions(
+        data=data, method=method, prior=prior, out=out, seeds=seeds, keep_checkpoints=keep_checkpoints, **words
+    )
+    return run_compare(asked, quiet=quiet, as_json=json)
 
 
 def reproduce_list(*names: str, choice: ChosenUnits = ALL_UNITS, results: Results = RESULTS) -> int:
@@ -421,7 +423,6 @@ def fit(
     with quick_start():
         from splitpu.cli.train import FitOptions, run_fit
 
-    words = where.__dict__ | how.__dict__
     asked = FitOptions(
         data=data,
         method=method,
@@ -431,9 +432,11 @@ def fit(
         seed=seed,
         seeds=seeds,
         side_by_side=side_by_side,
-        **words,
+        keep_checkpoints=keep_checkpoints,
+        **where.__dict__,
+        **how.__dict__,
     )
-    return run_fit(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+    return run_fit(asked, quiet=quiet, json=json)
 
 
 @app.command

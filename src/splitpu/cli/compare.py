@@ -1,14 +1,13 @@
-"""What `splitpu compare` prints: one table of all methods, and what has to be known before a figure is believed.
+"""`splitpu compare`: every method and seed on the same rows, run by run, and one table of them all.
 
-What `splitpu compare` does: every method and seed on the same rows, run by run, and one table of them all.
+Under it stands what has to be known before a figure is believed.
 """
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from splitpu.cli.display import print_facts, print_json, print_note, print_table, title_of
@@ -16,7 +15,6 @@ from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.seed_runs import RunUnit, StageLines, parse_seeds, refuse_several_processes, run_grid
 from splitpu.cli.train import (
     FitOptions,
-    begin_with,
     chosen_prior,
     estimated_prior,
     help_first_process,
@@ -51,7 +49,7 @@ from splitpu.runs.grid_folders import (
     summary_of_methods,
 )
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
-from splitpu.runs.run import check_network
+from splitpu.runs.run import NewRun, begin_run, check_network
 from splitpu.training import check_method, check_needs
 from splitpu.utils.statistics import by_chance
 from splitpu.utils.text import listed, parse_words
@@ -63,7 +61,7 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
     found = folder.lines()
     lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
     summary = summary_of_methods(lines, methods, seeds)
-    notes = {"prior": _prior(lines), **_notes(summary, lines, len(seeds))}
+    notes = {"prior": _prior_in_words(list(lines.values())), **_notes(summary, lines, len(seeds))}
     unreliable = [
         f"{method}, seed {seed}: {warning}"
         for (method, seed), line in lines.items()
@@ -108,6 +106,16 @@ def _doubts(summary: Sequence[Line]) -> list[str]:
     return said
 
 
+def _prior_in_words(lines: Sequence[Line]) -> str:
+    """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
+    without = [line["prior_source"] for line in lines if line["prior"] is None]
+    if without:
+        return str(without[0])
+    values = [line["prior"] for line in lines]
+    bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
+    return f"{' to '.join(bounds)}, {lines[0]['prior_source']}; the same for all methods"
+
+
 def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
     """What has to be known before a figure is believed."""
     first = next(iter(lines.values()))
@@ -146,17 +154,6 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     return notes
 
 
-def _prior(lines: Mapping[tuple[str, int], Line]) -> str:
-    """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
-    values = [line["prior"] for line in lines.values()]
-    sources: list[str] = [line["prior_source"] for line in lines.values()]
-    if None in values:
-        return sources[values.index(None)]
-    source = sources[0]
-    bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
-    return f"{' to '.join(bounds)}, {source}; the same for all methods"
-
-
 @dataclasses.dataclass(frozen=True)
 class _Rows:
     """What every run learns from, by seed."""
@@ -170,22 +167,7 @@ class _Rows:
         return next(iter(self.draws.values()))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """Everything that is settled before the first run begins."""
-
-    folder: ComparisonFolder
-    configs: Mapping[str, Config]  # by method
-    rows: _Rows
-    priors: Mapping[int, ResolvedPrior]  # by seed
-
-    @property
-    def runs(self) -> list[tuple[str, int]]:
-        """Seed by seed, so that methods can be compared as early as possible."""
-        return [(method, seed) for seed in self.rows.draws for method in self.configs]
-
-
-def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_json: bool) -> int:
+def run_compare(asked: FitOptions, *, quiet: bool, as_json: bool) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
     world = World.join()
     if not world.writes:  # one process says what is wrong
@@ -195,12 +177,34 @@ def run_compare(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, as_js
     check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
     display = choose_display(quiet=quiet)
-    rows = _loaded(asked, seeds, display)
+    sources = {seed: source_to_fit(asked, seed) for seed in seeds}
+    with display.watching() as watch:
+        draws = load_draws(list(sources.values()), display.say, watch)
+    rows = _Rows(sources, dict(zip(seeds, draws, strict=True)))
     asked, folder = _folder_asked(asked, methods, rows)
     with folder.locked():  # before anything of it is read, as another command may be about to write it
         with kept_until_settled(folder.checkpoints):
-            plan = _planned(asked, methods, rows, folder, display)
-        _train(asked, plan, display, keep_checkpoints=keep_checkpoints)
+            configs, priors = _settled(asked, methods, rows, folder, display)
+        shared, lines = SharedRows(), _Lines(folder)
+        units = [  # seed by seed, so that methods can be compared as early as possible
+            _MethodRun(
+                f"{method}, seed {seed}",
+                folder.run(method, seed),
+                rows.draws[seed],
+                shared,
+                method,
+                asked.new_run(sources[seed], seed, configs[method], priors[seed]),
+            )
+            for seed in seeds
+            for method in methods
+        ]
+        if finished := sum(lines.find(unit) is not None for unit in units):
+            display.say(f"{finished} of {len(units)} runs are finished already")
+        run_grid(
+            Grid(units, lines, progress=StageLines(display)),
+            InTurn(),  # on a GPU as well: runs that share a device would take seconds that mean nothing
+            how_to_go_on=f"run the same command to continue with what is in {folder.path}",
+        )
     show_comparison(folder, methods, seeds, json=as_json)
     return 0
 
@@ -217,13 +221,6 @@ def parse_methods(text: str) -> tuple[str, ...]:
     return names
 
 
-def _loaded(asked: FitOptions, seeds: Sequence[int], display: ProgressDisplay) -> _Rows:
-    sources = {seed: source_to_fit(asked, seed) for seed in seeds}
-    with display.watching() as watch:
-        draws = load_draws(list(sources.values()), display.say, watch)
-    return _Rows(sources, dict(zip(seeds, draws, strict=True)))
-
-
 def _folder_asked(asked: FitOptions, methods: Sequence[str], rows: _Rows) -> tuple[FitOptions, ComparisonFolder]:
     """Check what can be wrong without a prior; gives what is asked for, in full, and the folder for it."""
     first, (source, *_) = rows.first, rows.sources.values()
@@ -236,13 +233,15 @@ def _folder_asked(asked: FitOptions, methods: Sequence[str], rows: _Rows) -> tup
         no_use = first.held_out is not None and find_method(_most_in_need(configs).method).needs_truth
         asked = dataclasses.replace(asked, prior="none" if no_use else "auto")
     shared = {**_identity(asked, source, first), "prior": asked.prior, "file of weights": start and start["checksum"]}
-    return asked, ComparisonFolder(asked.out or _usual_path(source.title, shared), shared)
+    # The usual path is the same for the same command, which is how it finds what it had done.
+    name = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
+    return asked, ComparisonFolder(asked.out or RUNS / f"compare-{source.title}-{name}", shared)
 
 
-def _planned(
+def _settled(
     asked: FitOptions, methods: Sequence[str], rows: _Rows, folder: ComparisonFolder, display: ProgressDisplay
-) -> _Plan:
-    """Settle what all runs share, check what depends on it, and write it down."""
+) -> tuple[dict[str, Config], dict[int, ResolvedPrior]]:
+    """Settle configurations by method and priors by seed, check what depends on them, and write them down."""
     first, draws, configs = rows.first, rows.draws, _configs(asked, methods, rows.first)
     needing = _most_in_need(configs)
     display.say(f"data: {first.in_words()}")
@@ -265,40 +264,32 @@ def _planned(
             check_needs(config, draws[seed].data, prior.value)
     threads = folder.threads(lambda: Hardware.choose(asked.device or "auto", needing.engine).threads)
     folder.save()
-    configs = _configs(asked, methods, first, threads)
-    return _Plan(folder=folder, configs=configs, rows=rows, priors=priors)
+    return _configs(asked, methods, first, threads), priors
 
 
 def _configs(
     asked: FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int | None = None
 ) -> dict[str, Config]:
-    """The configuration of every method."""
-    configs = {
-        method: resolved_config(dataclasses.replace(asked, method=method), loaded, threads) for method in methods
-    }
-    if loaded.held_out is not None:
-        return configs
+    """The configuration of every method; rows are kept out for judging where nothing else shows it new ones."""
     network_given = asked.backbone not in (None, "auto") or asked.weights is not None
-    return {method: _judgeable(config, network_given=network_given) for method, config in configs.items()}
-
-
-def _judgeable(config: Config, *, network_given: bool) -> Config:
-    """The configuration with rows kept out for judging, where nothing else shows the model rows that are new to it."""
-    by_networks = not uses_learners(config) or (network_given and config.method == "split-pu")
-    if not by_networks or config.selection.held_out:
-        return config
-    return apply_overrides(config, ["selection.held_out=0.2", "selection.criterion=none"])
+    configs = {}
+    for method in methods:
+        config = resolved_config(dataclasses.replace(asked, method=method), loaded, threads)
+        by_networks = not uses_learners(config) or (network_given and method == "split-pu")
+        if loaded.held_out is None and by_networks and not config.selection.held_out:
+            config = apply_overrides(config, ["selection.held_out=0.2", "selection.criterion=none"])
+        configs[method] = config
+    return configs
 
 
 def _most_in_need(configs: Mapping[str, Config]) -> Config:
-    """Of the method for which the prior is found, for all of them."""
-    return min(configs.values(), key=_need_of_a_prior)
+    """Of the method for which the prior is found, for all of them: first those that cannot do without one."""
 
+    def rank(config: Config) -> tuple[bool, bool]:
+        method = find_method(config.method)
+        return not method.needs_prior, method.needs_truth
 
-def _need_of_a_prior(config: Config) -> tuple[bool, bool]:
-    """Least for methods that cannot do without one, greatest for those that have no use for it."""
-    method = find_method(config.method)
-    return not method.needs_prior, method.needs_truth
+    return min(configs.values(), key=rank)
 
 
 def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str, Any]:
@@ -317,24 +308,17 @@ def _identity(asked: FitOptions, source: Source, loaded: LoadedData) -> dict[str
     }
 
 
-def _usual_path(title: str, shared: Mapping[str, Any]) -> Path:
-    """The same for the same command, which is how it finds what it had done."""
-    name = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
-    return RUNS / f"compare-{title}-{name}"
-
-
 @dataclasses.dataclass(frozen=True)
 class _MethodRun(RunUnit):
     """The run of a method and a seed, which begins when its turn comes; its result is its line."""
 
     method: str
-    seed: int
-    begin: Callable[[], object]
+    new: NewRun
 
     def run(self, observer: Observer, note: Note) -> Line:
         if not self.folder.finished:
             if not self.folder.request_file.exists():
-                self.begin()
+                begin_run(self.folder.path, self.new, self.loaded)
             super().run(observer, note)
         return line_of(self.folder, self.loaded)
 
@@ -343,33 +327,10 @@ class _Lines(Results[_MethodRun]):
     """The lines of the finished runs, in the comparison's folder."""
 
     def __init__(self, folder: ComparisonFolder) -> None:
-        self._folder, self.found = folder, folder.lines()
+        self._folder, self._found = folder, folder.lines()
 
     def find(self, unit: _MethodRun) -> Line | None:
-        return self.found.get((unit.method, unit.seed))
+        return self._found.get((unit.method, unit.new.seed))
 
     def add(self, unit: _MethodRun, result: Line) -> None:
         self._folder.add(result)
-
-
-def _train(asked: FitOptions, plan: _Plan, display: ProgressDisplay, *, keep_checkpoints: bool) -> None:
-    rows, lines = SharedRows(), _Lines(plan.folder)
-
-    def unit(method: str, seed: int) -> _MethodRun:
-        run, draw = plan.folder.run(method, seed), plan.rows.draws[seed]
-        settled: dict[str, Any] = {
-            "config": plan.configs[method],
-            "prior": plan.priors[seed],
-            "keep_checkpoints": keep_checkpoints,
-        }
-        begin = partial(begin_with, asked, run.path, plan.rows.sources[seed], draw, seed, **settled)
-        return _MethodRun(f"{method}, seed {seed}", run, draw, rows, method, seed, begin)
-
-    finished = sum(run in lines.found for run in plan.runs)
-    if finished:
-        display.say(f"{finished} of {len(plan.runs)} runs are finished already")
-    run_grid(
-        Grid([unit(*run) for run in plan.runs], lines, progress=StageLines(display)),
-        InTurn(),  # on a GPU as well: runs that share a device would take seconds that mean nothing
-        how_to_go_on=f"run the same command to continue with what is in {plan.folder.path}",
-    )

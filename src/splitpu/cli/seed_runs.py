@@ -39,7 +39,7 @@ from splitpu.utils.text import parse_numbers
 from splitpu.utils.warnings import Note, worth_repeating
 
 
-def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, json: bool) -> int:
+def run_fit_seeds(asked: FitOptions, *, quiet: bool, json: bool) -> int:
     """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
     seeds = parse_seeds(asked.seeds or "")
     if asked.seed is not None:
@@ -60,8 +60,7 @@ def run_fit_seeds(asked: FitOptions, *, keep_checkpoints: bool, quiet: bool, jso
 
     def begin(place: Path, seed: int) -> RunFolder:
         nonlocal threads
-        settled: dict[str, Any] = {"keep_checkpoints": keep_checkpoints, "threads": threads}
-        folder = begin_asked(asked, place, sources[seed], draws[seed], seed, display, **settled)
+        folder = begin_asked(asked, place, sources[seed], draws[seed], seed, display, threads)
         threads = folder.config().engine.threads
         return folder
 

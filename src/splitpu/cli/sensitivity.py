@@ -15,7 +15,7 @@ import torch
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
 from splitpu.cli.options import DataOptions, as_options
 from splitpu.cli.progress import choose_display
-from splitpu.cli.train import estimating, say_that_it_continues
+from splitpu.cli.train import estimating
 from splitpu.config.schema import EngineConfig, Scenario
 from splitpu.data.public.download import cache_folder
 from splitpu.data.pudata import PUData
@@ -28,8 +28,8 @@ from splitpu.evaluation.metrics import evaluate_pu, evaluate_scores
 from splitpu.methods.context import RowsAside, WarmStart
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
-from splitpu.prior.estimate import PriorEstimate, being_estimated, estimate_prior
-from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
+from splitpu.prior.estimate import PriorEstimate, estimate_prior
+from splitpu.prior.scores import ScoreKind, needs_networks
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, kept_until_settled
 from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
@@ -252,18 +252,10 @@ def run_prior(
         loaded = source.load(progress=display.say, watch=watch)
     for warning in loaded.warnings:
         print_note(warning)
-    if not too_few_rows(loaded.data):  # else there is no estimate to wait for
-        display.say(being_estimated(loaded.data, scores))
-    with _checkpoints_of(loaded.data, seed) as checkpoints, estimating(display, checkpoints) as observer:
-        say_that_it_continues(display, checkpoints)
+    data = loaded.data
+    with _checkpoints_of(data, seed) as kept_in, estimating(data, scores, display, kept_in) as observer:
         found = estimate_prior(
-            loaded.data,
-            seed=seed,
-            every=True,
-            scores=scores,
-            device=device,
-            observer=observer,
-            checkpoints=checkpoints,
+            data, every=True, scores=scores, seed=seed, device=device, observer=observer, checkpoints=kept_in
         )
     labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
     if json:

@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from splitpu.prior.estimate import (
     prior_for,
     prior_in_words,
 )
-from splitpu.prior.scores import needs_networks, too_few_rows
+from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
 from splitpu.reproduce.units import whole_run_seconds
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid_folders import SeedsFolder
@@ -61,8 +61,20 @@ def all_but_of_data(note: Note, loaded: LoadedData) -> Note:
 
 
 @contextmanager
-def estimating(display: ProgressDisplay, checkpoints: Path | None) -> Iterator[Observer]:
-    """What the networks of an estimate are watched by; a signal is a polite request where there is a way to go on."""
+def estimating(
+    data: PUData, scores: ScoreKind, display: ProgressDisplay, checkpoints: Path | None, own: Observer | None = None
+) -> Iterator[Observer]:
+    """Say that the prior is being estimated, and lend what its networks are watched by.
+
+    It stops politely where there are checkpoints to go on from; one of several runs at once has an observer of its own.
+    """
+    if not too_few_rows(data):  # else there is no estimate to wait for
+        display.say(being_estimated(data, scores))
+    if checkpoints is not None and checkpoints.exists():
+        display.say("prior: an estimate of these rows was stopped; it continues from there")
+    if own is not None:
+        yield own
+        return
     with display.watching() as watch:
         epochs = CountedEpochs(watch)
         if checkpoints is None:
@@ -76,12 +88,6 @@ def estimating(display: ProgressDisplay, checkpoints: Path | None) -> Iterator[O
             except (Interrupted, KeyboardInterrupt) as stopped:
                 sentence = "stopped while the prior was being estimated; run the same command to continue from there"
                 raise RunStopped(sentence, stop.exit_code) from stopped
-
-
-def say_that_it_continues(display: ProgressDisplay, checkpoints: Path | None) -> None:
-    """Whoever started an estimate anew should know that it is none."""
-    if checkpoints is not None and checkpoints.exists():
-        display.say("prior: an estimate of these rows was stopped; it continues from there")
 
 
 def chosen_prior(prior: float | str | None, method: str, loaded: LoadedData, display: ProgressDisplay) -> ResolvedPrior:
@@ -110,20 +116,13 @@ def estimated_prior(
     observer: Observer | None = None,
     backbone: str = "auto",
 ) -> ResolvedPrior:
-    """The estimate, from wherever its checkpoints stand; what is doubtful about it is said.
-
-    Without an observer it is shown here and stops politely; one of several runs at once has its own.
-    """
-    data = loaded.data
-    by_networks = needs_networks(data) and not is_encoder(backbone)
-    if not too_few_rows(data):  # else there is no estimate to wait for
-        display.say(being_estimated(data, "auto" if by_networks else "classical"))
+    """The estimate, from wherever its checkpoints stand; what is doubtful about it is said."""
+    by_networks = needs_networks(loaded.data) and not is_encoder(backbone)
+    scores: ScoreKind = "auto" if by_networks else "classical"
     kept_in = checkpoints if by_networks else None
-    say_that_it_continues(display, kept_in)
-    watched = estimating(display, kept_in) if observer is None else nullcontext(observer)
-    with collected_warnings(display.note), watched as watching:
+    with collected_warnings(display.note), estimating(loaded.data, scores, display, kept_in, observer) as watching:
         how = PriorOptions(seed=seed, device=device, observer=watching, checkpoints=kept_in, backbone=backbone)
-        found = prior_for(method, "auto", data, **how)
+        found = prior_for(method, "auto", loaded.data, **how)
     if found.value is not None:
         true = loaded.true_prior
         known = "" if true is None else f"; the set's true share is {true:.3g} (--prior true takes it)"
@@ -201,9 +200,6 @@ def named_if_unheard(run: Path, shown_by: str) -> Iterator[None]:
         raise DiskError(refused) from error
 
 
-_FOR_ALL = ("engine", "members", "warmup")
-
-
 def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], rounds: int | None) -> list[str]:
     """A note about settings without any effect on the methods of these configurations, waited for in vain.
 
@@ -211,7 +207,7 @@ def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], r
     ['--set student.epochs=5, --rounds 3 have no effect: nnpu reads the settings in base, selection']
     """
     configs = list(configs)
-    read = set(_FOR_ALL).union(*map(sections_in_use, configs))
+    read = {"engine", "members", "warmup"}.union(*map(sections_in_use, configs))  # the first three by all methods
     if any(config.method == "split-pu" for config in configs):
         read.add("learner")
     idle = [f"--set {one}" for one in settings if one.partition("=")[0].partition(".")[0].strip() not in read]
@@ -289,9 +285,24 @@ class FitOptions(TrainingWords, DataOptions):
     seed: int | None = None
     seeds: str | None = None
     side_by_side: int | None = None
+    keep_checkpoints: bool = False
+
+    def new_run(self, source: Source, seed: int, config: Config, prior: ResolvedPrior) -> NewRun:
+        """The run of one seed, where configuration and prior are settled."""
+        return NewRun(
+            source=source,
+            config=config,
+            prior=prior,
+            preset=self.preset or "default",
+            backbone=self.backbone or "auto",
+            seed=seed,
+            device=self.device or "auto",
+            weights=self.weights,
+            keep_checkpoints=self.keep_checkpoints,
+        )
 
 
-def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
+def run_fit(asked: FitOptions, *, quiet: bool, json: bool) -> int:
     """Begin a new run and bring it to its end."""
     world = World.join()
     if not world.writes:  # before anything can be wrong, which one process is to say
@@ -300,7 +311,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
     if asked.seeds is not None:
         from splitpu.cli.seed_runs import run_fit_seeds
 
-        return run_fit_seeds(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+        return run_fit_seeds(asked, quiet=quiet, json=json)
     if asked.side_by_side is not None:
         raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
     seed = checked_seed(asked.seed or 0, "--seed ")
@@ -313,7 +324,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         loaded = source.load(progress=display.say, watch=watch)
     with named_if_interrupted(path):
         tell_of_data([loaded], display)
-        folder = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+        folder = begin_asked(asked, path, source, loaded, seed, display)
         request = settle_prior(folder, loaded, display)
         display.say(f"data: {loaded.in_words()}")
         return _train_and_show(folder, request, loaded, display, world, json=json)
@@ -337,8 +348,6 @@ def begin_asked(
     loaded: LoadedData,
     seed: int,
     display: ProgressDisplay,
-    *,
-    keep_checkpoints: bool,
     threads: int | None = None,
 ) -> RunFolder:
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
@@ -355,9 +364,7 @@ def begin_asked(
         asked = dataclasses.replace(asked, backbone=backbone)
     check_network(backbone, asked.weights, shape)
     prior = chosen_prior(asked.prior, config.method, loaded, display)
-    folder, request = begin_with(
-        asked, path, source, loaded, seed, config=config, prior=prior, keep_checkpoints=keep_checkpoints
-    )
+    folder, request = begin_run(path, asked.new_run(source, seed, config, prior), loaded)
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")
     return folder
@@ -393,32 +400,6 @@ def sized_for_encoder(asked: FitOptions) -> FitOptions:
     except (OSError, ValueError):  # whoever reads them all will say so
         return asked
     return asked if is_small else dataclasses.replace(asked, size=str(_ENCODER_SIDE))
-
-
-def begin_with(
-    asked: FitOptions,
-    path: Path,
-    source: Source,
-    loaded: LoadedData,
-    seed: int,
-    *,
-    config: Config,
-    prior: ResolvedPrior,
-    keep_checkpoints: bool,
-) -> tuple[RunFolder, Request]:
-    """Make the run's folder where configuration and prior are settled already."""
-    new = NewRun(
-        source=source,
-        config=config,
-        prior=prior,
-        preset=asked.preset or "default",
-        backbone=asked.backbone or "auto",
-        seed=seed,
-        device=asked.device or "auto",
-        weights=asked.weights,
-        keep_checkpoints=keep_checkpoints,
-    )
-    return begin_run(path, new, loaded)
 
 
 def run_resume(run: str, *, quiet: bool, json: bool) -> int:
