@@ -10,8 +10,6 @@ from types import FrameType
 
 __all__ = ["main"]
 
-BROKEN_PIPE = 141
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, given as words or taken from the command line, and give its exit code.
@@ -44,7 +42,7 @@ def by_control_c(error: BaseException | None) -> bool:
 def reader_has_gone() -> int:
     """The exit code where nobody reads our output any more, as with `head`."""
     let_go_of_output()
-    return BROKEN_PIPE
+    return 141  # a broken pipe
 
 
 def let_go_of_output() -> None:

@@ -2,17 +2,15 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from splitpu.cli.display import note_line, print_note
+from splitpu.cli.display import note_line
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.types import Watch
 
@@ -31,10 +29,10 @@ class ProgressDisplay(Observer):
         """Say a warning in one line, once: several runs in one command may have the same to say."""
         if text not in self._noted:
             self._noted.add(text)
-            self._print_note(text)
+            self._print(note_line(text))
 
-    def _print_note(self, text: str) -> None:
-        print_note(text)
+    def _print(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         """Say what is being done; only to those who watch."""
@@ -56,9 +54,7 @@ class ProgressDisplay(Observer):
     def __enter__(self) -> "ProgressDisplay":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
 
@@ -91,7 +87,7 @@ class LineDisplay(ProgressDisplay):
 
     def say(self, text: str) -> None:
         """One line."""
-        print(text, file=sys.stderr, flush=True)
+        self._print(text)
 
     def watch(self, what: str, done: int, of: int) -> None:
         """Some lines, of what takes long enough to be waited for."""
@@ -149,19 +145,16 @@ class BarDisplay(ProgressDisplay):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.update(self._bars)
         self._live.stop()
 
-    def _print_note(self, text: str) -> None:
-        """Above the bars."""
-        self._live.console.print(note_line(text), markup=False, soft_wrap=True)
+    def _print(self, line: str) -> None:
+        self._live.console.print(line, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Above the bars."""
-        self._live.console.print(text, markup=False, soft_wrap=True)
+        self._print(text)
 
     def watch(self, what: str, done: int, of: int) -> None:
         """A bar of its own, gone when it is full."""
@@ -210,7 +203,5 @@ def terms_in_words(record: EpochRecord) -> str:
     >>> terms_in_words(EpochRecord("base", 1, 2, 0.1, 1e-3, {"loss": 0.51234, "recall": 0.9}))
     'loss 0.512  recall 0.9'
     """
-    terms: Mapping[str, Any] = record.terms
-    if record.agreement is not None:
-        terms = {**terms, "agreement": record.agreement}
-    return "  ".join(f"{name} {value:.3g}" for name, value in terms.items())
+    agreement = {} if record.agreement is None else {"agreement": record.agreement}
+    return "  ".join(f"{name} {value:.3g}" for name, value in {**record.terms, **agreement}.items())
