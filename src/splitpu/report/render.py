@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from splitpu.report import outcome, training_section
+from splitpu.report import sections
 from splitpu.report.charts import interval_chart
 from splitpu.report.contents import ReportData, count, decimal, percent, probability, writable
 from splitpu.utils.files import write_text
@@ -24,33 +24,18 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def render(report: ReportData) -> str:
     """Draw the page of a run as HTML text."""
-    sections = {  # the anchors, and whether there is something to show; only Split-PU tells easy from hard samples
-        "question": True,
-        "outcome": True,
-        "learners": report.learners,
-        "next": True,
-        "split": report.method == "Split-PU",
-        "samples": report.method == "Split-PU",
-        "probabilities": True,
-        "prior": report.prior_table,
-        "reliability": report.reliability,
-        "curves": report.history,
-        "configuration": True,
-        "environment": True,
-    }
     return render_page(
         "report.html",
         title=report.title,
         report=report,
-        sections=[anchor for anchor, there in sections.items() if there],
-        answer=outcome.headline(report),
-        table=outcome.figure_table(report.figures),
-        steps=outcome.next_steps(report),
-        splits=[training_section.split(one) for one in report.rounds],
-        spread=training_section.spread(report),
-        judged=outcome.judged_figures(report),
-        reliable=outcome.reliability(report.reliability),
-        kinds=training_section.curves(report.history),
+        answer=sections.headline(report),
+        table=sections.figure_table(report.figures),
+        steps=sections.next_steps(report),
+        splits=[sections.split(one) for one in report.rounds],
+        spread=sections.spread(report),
+        judged=sections.judged_figures(report),
+        reliable=sections.reliability(report.reliability),
+        kinds=sections.curves(report.history),
     )
 
 
@@ -67,7 +52,7 @@ def render_seeds(
     warnings: Sequence[str],
 ) -> str:
     """Draw the page over several seeds: means and deviations, the final model of each seed, and pages by their name."""
-    tables = {"means": outcome.figure_table(means), "runs": outcome.figure_table(runs)}
+    tables = {"means": sections.figure_table(means), "runs": sections.figure_table(runs)}
     return render_page("seeds.html", title=title, **tables, pages=pages, warnings=warnings)
 
 
@@ -87,7 +72,7 @@ def _environment() -> Environment:
         finalize=lambda value: writable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
     made.filters |= {"percent": percent, "counted": count, "decimal": decimal, "probability": probability}
-    made.filters |= {"picture": training_section.picture, "interval_chart": interval_chart}
+    made.filters |= {"picture": sections.picture, "interval_chart": interval_chart}
     made.globals |= {"own_file": _own_file, "policy": _policy}
     return made
 
