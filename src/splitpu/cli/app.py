@@ -106,9 +106,9 @@ def hard(
         copy_to: A new folder for copies of their images, or of the patients' folders, named by rank and probability.
         json: Print one JSON object. It holds the samples unless --out is given.
     """
-    from splitpu.cli.inspect import ReviewOptions, run_hard
+    from splitpu.cli.inspect import run_hard
 
-    return run_hard(run, ReviewOptions(top=top, out=out, copy_to=copy_to, link=link, json=json))
+    return run_hard(run, top=top, out=out, copy_to=copy_to, link=link, json=json)
 
 
 def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> int:
@@ -191,7 +191,7 @@ def compare(
         keep_checkpoints: Keep the intermediate states of finished runs.
     """
     with quick_start():
-        from splitpu.cli.compare import run_compare
+        from splitpu.cli.several_runs import run_compare
         from splitpu.cli.train import FitOptions
 
     words = where.__dict__ | how.__dict__ | {"keep_checkpoints": keep_checkpoints}
@@ -379,10 +379,11 @@ def predict(
         json: Print one JSON object. It holds the scores unless --out is given.
     """
     with quick_start():
-        from splitpu.cli.predict import PredictOptions, run_predict
+        from splitpu.cli.predict import run_predict
 
-    asked = PredictOptions(out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json)
-    return run_predict(run, input, asked)
+    return run_predict(
+        run, input, out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json
+    )
 
 
 def evaluate(

@@ -98,17 +98,6 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
 _LONGEST_NAME = 255  # bytes, on nearly every file system
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReviewOptions:
-    """Where the listed samples go, and how many of their files are laid out for people to look through."""
-
-    out: Path | None = None
-    top: int | None = None
-    copy_to: Path | None = None
-    link: bool = False
-    json: bool = False
-
-
 @dataclass(frozen=True)
 class ToReview:
     """A sample that is a file, or a folder of files, and what the model makes of it."""
@@ -180,39 +169,39 @@ _COLUMNS = tuple(field.name for field in fields(HardSample))
 _BY_NUMBER = re.compile(r"(.*/)?patient-\d{4,}")
 
 
-def run_hard(run: str, asked: ReviewOptions) -> int:
+def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | None, link: bool, json: bool) -> int:
     """List the hard samples of a finished run, the most doubtful first, and lay their files out for review."""
     folder = RunFolder.find_one(run)
     source = folder.request().source
     result = folder.read_result()
-    if asked.link and asked.copy_to is None:
+    if link and copy_to is None:
         raise InputError("--link goes with --copy-to: it makes links there instead of copies.")
-    check_out(asked.out, "hard samples")
-    check_review(asked.copy_to, asked.top)
-    if asked.copy_to is not None and not isinstance(source, FolderSource):
+    check_out(out, "hard samples")
+    check_review(copy_to, top)
+    if copy_to is not None and not isinstance(source, FolderSource):
         raise InputError(
             f"--copy-to is for runs from folders, and {folder.path} was trained on {source.where}: --out lists its "
             "hard samples."
         )
     found = hard_samples(folder, result)
-    wanted = found[: asked.top]
+    wanted = found[:top]
     # The files come first: where some have moved, nothing is written at all.
-    files = _files_of(wanted, source) if asked.copy_to is not None and isinstance(source, FolderSource) else []
-    if asked.copy_to is not None and files:
-        lay_out(asked.copy_to, files, link=asked.link)
-    if asked.out is not None:
-        write_out(asked.out, _COLUMNS, [astuple(sample) for sample in wanted])
+    files = _files_of(wanted, source) if copy_to is not None and isinstance(source, FolderSource) else []
+    if copy_to is not None and files:
+        lay_out(copy_to, files, link=link)
+    if out is not None:
+        write_out(out, _COLUMNS, [astuple(sample) for sample in wanted])
     last = result["rounds"][-1]
-    if asked.json:
+    if json:
         summary = {"run": str(folder.path), "round": last["round"], "agreement": last["agreement"], "hard": len(found)}
         listing: dict[str, Any] = {"samples": [asdict(sample) for sample in wanted]}
-        print_json(summary | {"copied": len(files)} | (listing if asked.out is None else {"out": str(asked.out)}))
+        print_json(summary | {"copied": len(files)} | (listing if out is None else {"out": str(out)}))
         return 0
     unlabelled = last["easy"] + last["hard"]
-    if asked.out is not None:
-        print(f"{asked.out}: {len(wanted):,} of {len(found):,} hard samples among {unlabelled:,} unlabelled ones")
+    if out is not None:
+        print(f"{out}: {len(wanted):,} of {len(found):,} hard samples among {unlabelled:,} unlabelled ones")
     elif wanted:
-        shown = wanted if asked.top is not None else wanted[:SHOWN]
+        shown = wanted if top is not None else wanted[:SHOWN]
         columns = ["name", "probability", "teacher_probability", "rounds", "why"]
         rows = [{**asdict(sample), "name": sample.name or f"row {sample.index}"} for sample in shown]
         print_table(rows, columns, title=f"{len(shown):,} of {len(found):,} hard samples, the most doubtful first")
@@ -221,7 +210,7 @@ def run_hard(run: str, asked: ReviewOptions) -> int:
     else:
         print_note(f"none of the {unlabelled:,} unlabelled samples was hard in round {last['round']}")
     if files:
-        print_note(f"the {len(files):,} most doubtful samples are in {asked.copy_to}")
+        print_note(f"the {len(files):,} most doubtful samples are in {copy_to}")
     return 0
 
 

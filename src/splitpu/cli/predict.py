@@ -1,14 +1,13 @@
 """`splitpu predict` and `splitpu export`: what is done with the model of a finished run."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from splitpu.cli.display import check_out, print_facts, print_json, print_note, write_csv, write_out
-from splitpu.cli.inspect import ReviewOptions, ToReview, check_review, lay_out
+from splitpu.cli.inspect import ToReview, check_review, lay_out
 from splitpu.cli.progress import choose_display
 from splitpu.config.schema import EngineConfig
 from splitpu.data.sources import NewRows, read_new_rows
@@ -24,30 +23,33 @@ from splitpu.utils.files import ends_in
 _COLUMNS = ("index", "name", "probability", "decision")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictOptions(ReviewOptions):
-    """Where the scores go, how they are computed, and what else is done with them."""
-
-    strict: bool = False
-    device: str = "auto"
-
-
-def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
+def run_predict(
+    run: str,
+    path: Path,
+    *,
+    out: Path | None,
+    top: int | None,
+    copy_to: Path | None,
+    link: bool,
+    strict: bool,
+    device: str,
+    json: bool,
+) -> int:
     """Score the rows of a file or the images of a folder with the final model of a run."""
-    folder, out = RunFolder.find_trained(run), asked.out
+    folder = RunFolder.find_trained(run)
     check_out(out, "scores", read=path)
-    if (asked.top is None) != (asked.copy_to is None):
+    if (top is None) != (copy_to is None):
         raise InputError("--top and --copy-to go together: they say how many samples to put into which folder.")
-    if asked.link and asked.copy_to is None:
+    if link and copy_to is None:
         raise InputError("--link goes with --top and --copy-to: it makes links there instead of copies.")
-    if asked.copy_to is not None and not path.is_dir():
+    if copy_to is not None and not path.is_dir():
         raise InputError(f"--top and --copy-to are for folders of images or patients, and {path} is not one.")
-    check_review(asked.copy_to, asked.top)
+    check_review(copy_to, top)
     model = Model.load(folder.path)
-    with choose_display(quiet=asked.json).watching() as watch:
-        rows = read_new_rows(path, model, strict=asked.strict, watch=watch)
+    with choose_display(quiet=json).watching() as watch:
+        rows = read_new_rows(path, model, strict=strict, watch=watch)
     model.preprocessing.check(rows.features, str(path))
-    decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
+    decision = model.decision(rows.features, Hardware.choose(device, EngineConfig()))
     probabilities = sigmoid(decision)
     names = rows.names or [""] * len(decision)
     shares = [float(f"{share:.6g}") for share in probabilities.tolist()]
@@ -57,12 +59,12 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
         write_out(out, _COLUMNS, lines)
     _account_for_files(rows, out)
     reviewed = 0
-    if asked.copy_to is not None and rows.files is not None:
-        order = np.argsort(-probabilities, kind="stable")[: asked.top].tolist()
+    if copy_to is not None and rows.files is not None:
+        order = np.argsort(-probabilities, kind="stable")[:top].tolist()
         likeliest = [ToReview(rows.files[row].path, rows.files[row].name, probabilities[row]) for row in order]
-        reviewed = lay_out(asked.copy_to, likeliest, link=asked.link)
+        reviewed = lay_out(copy_to, likeliest, link=link)
     positive = int((decision > 0).sum())
-    if asked.json:
+    if json:
         summary: dict[str, Any] = {"run": str(folder.path), "rows": len(lines), "positive": positive}
         if rows.files is not None or rows.skipped:
             skipped = [{"name": one.name, "why": one.why, "bad": one.bad} for one in rows.skipped]
@@ -74,7 +76,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions) -> int:
     else:
         print(f"{out}: {len(lines):,} rows, {positive:,} of them positive")
     if reviewed:
-        print_note(f"the {reviewed:,} samples most likely to be positive are in {asked.copy_to}")
+        print_note(f"the {reviewed:,} samples most likely to be positive are in {copy_to}")
     return 0
 
 

@@ -309,7 +309,7 @@ def run_fit(asked: FitOptions, *, quiet: bool, json: bool) -> int:
         return help_first_process(world)
     asked = sized_for_encoder(asked)
     if asked.seeds is not None:
-        from splitpu.cli.seed_runs import run_fit_seeds
+        from splitpu.cli.several_runs import run_fit_seeds
 
         return run_fit_seeds(asked, quiet=quiet, json=json)
     if asked.side_by_side is not None:
@@ -409,7 +409,7 @@ def run_resume(run: str, *, quiet: bool, json: bool) -> int:
         return help_first_process(world)
     folder = RunFolder.find(run)
     if SeedsFolder(folder.path).list_file.exists():
-        from splitpu.cli.seed_runs import resume_seeds
+        from splitpu.cli.several_runs import resume_seeds
 
         return resume_seeds(SeedsFolder(folder.path), quiet=quiet, json=json)
     display = choose_display(quiet=quiet)
