@@ -81,9 +81,7 @@ class LineDisplay(ProgressDisplay):
 
     def __init__(self) -> None:
         super().__init__()
-        self._replayed = 0
-        self._shown = 0
-        self._counted = time.monotonic()
+        self._replayed, self._shown, self._counted = 0, 0, time.monotonic()
 
     def say(self, text: str) -> None:
         """One line."""
@@ -137,7 +135,7 @@ class BarDisplay(ProgressDisplay):
         self._terms = Text("", no_wrap=True, overflow="ellipsis", style="dim")
         # The terms come and go with the bars; notes are printed above them.
         self._live = Live(Group(self._bars, self._terms), console=console, refresh_per_second=8)
-        self._task: TaskID | None = None
+        self._task = TaskID(0)  # of the stage that runs
         self._drawn = 0.0
         self._counting: Progress | None = None
 
@@ -180,21 +178,19 @@ class BarDisplay(ProgressDisplay):
     def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
         """Move the bar between epochs, too."""
         now = time.monotonic()
-        if self._task is not None and now - self._drawn > _REDRAW_SECONDS:
+        if now - self._drawn > _REDRAW_SECONDS:
             self._drawn = now
             self._bars.update(self._task, completed=epoch + (step + 1) / steps)
 
     def epoch_done(self, record: EpochRecord) -> None:
         """The terms of the epoch."""
-        if self._task is not None:
-            self._bars.update(self._task, completed=record.epoch, epoch=record.epoch)
+        self._bars.update(self._task, completed=record.epoch, epoch=record.epoch)
         self._terms.plain = f"{record.stage}  {terms_in_words(record)}"
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
         """A stage that ended before its time is complete, too."""
-        if self._task is not None:
-            done = len(outcome.history)
-            self._bars.update(self._task, total=done, completed=done, epoch=done)
+        done = len(outcome.history)
+        self._bars.update(self._task, total=done, completed=done, epoch=done)
 
 
 def terms_in_words(record: EpochRecord) -> str:
