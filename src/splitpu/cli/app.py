@@ -45,7 +45,7 @@ def prior(
     seed: Whole = 0,
     device: Device = "auto",
     json: AsJson = False,
-) -> int:
+) -> None:
     """Estimate the share of positives in the population from labelled and unlabelled rows, by several estimators.
 
     Args:
@@ -59,7 +59,7 @@ def prior(
     from splitpu.cli.sensitivity import run_prior
 
     asked = DataOptions(data=data, **where.__dict__)
-    return run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
+    run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
 
 
 def sensitivity(
@@ -72,7 +72,7 @@ def sensitivity(
     refit: Flag = False,
     device: Device = "auto",
     json: AsJson = False,
-) -> int:
+) -> None:
     """Show how the decisions of a run would change if the prior were another one.
 
     Args:
@@ -85,7 +85,7 @@ def sensitivity(
     """
     from splitpu.cli.sensitivity import run_sensitivity
 
-    return run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
+    run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
 
 
 def hard(
@@ -97,7 +97,7 @@ def hard(
     copy_to: Path | None = None,
     link: Link = False,
     json: Flag = False,
-) -> int:
+) -> None:
     """List the hard samples, those worth a second look, most doubtful first, and copy their images for review.
 
     Args:
@@ -108,10 +108,10 @@ def hard(
     """
     from splitpu.cli.inspect import run_hard
 
-    return run_hard(run, top=top, out=out, copy_to=copy_to, link=link, json=json)
+    run_hard(run, top=top, out=out, copy_to=copy_to, link=link, json=json)
 
 
-def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> int:
+def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> None:
     """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
 
     Args:
@@ -119,10 +119,10 @@ def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = Fals
     """
     from splitpu.cli.predict import run_export
 
-    return run_export(run, file, json=json)
+    run_export(run, file, json=json)
 
 
-def info(run: str | None = None, /, *, json: AsJson = False) -> int:
+def info(run: str | None = None, /, *, json: AsJson = False) -> None:
     """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
 
     Args:
@@ -130,24 +130,24 @@ def info(run: str | None = None, /, *, json: AsJson = False) -> int:
     """
     from splitpu.cli.inspect import run_info
 
-    return run_info(run, json=json)
+    run_info(run, json=json)
 
 
-def methods(*, json: AsJson = False) -> int:
+def methods(*, json: AsJson = False) -> None:
     """List the methods: when to use which, what each assumes, and where it comes from."""
     from splitpu.cli.inspect import run_methods
 
-    return run_methods(json=json)
+    run_methods(json=json)
 
 
-def data_list(*, json: AsJson = False) -> int:
+def data_list(*, json: AsJson = False) -> None:
     """List the public sets that have a name, and whether they are on this machine."""
     from splitpu.cli.inspect import run_list
 
-    return run_list(json=json)
+    run_list(json=json)
 
 
-def data_get(name: str, /, *, json: AsJson = False) -> int:
+def data_get(name: str, /, *, json: AsJson = False) -> None:
     """Download a public set into the cache.
 
     Args:
@@ -155,7 +155,7 @@ def data_get(name: str, /, *, json: AsJson = False) -> int:
     """
     from splitpu.cli.inspect import run_get
 
-    return run_get(name, json=json)
+    run_get(name, json=json)
 
 
 def compare(
@@ -367,7 +367,7 @@ def predict(
     strict: Strict = False,
     device: Device = "auto",
     json: Flag = False,
-) -> int:
+) -> None:
     """Score new rows: write the name, probability of being positive and decision of each as CSV or Parquet.
 
     Args:
@@ -381,9 +381,7 @@ def predict(
     with quick_start():
         from splitpu.cli.predict import run_predict
 
-    return run_predict(
-        run, input, out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json
-    )
+    run_predict(run, input, out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json)
 
 
 def evaluate(
@@ -395,7 +393,7 @@ def evaluate(
     scenario: Scenario | None = None,
     device: Device = "auto",
     json: AsJson = False,
-) -> int:
+) -> None:
     """Say how good a model is: from rows whose truth is known, or else estimated from labelled and unlabelled rows.
 
     Args:
@@ -408,7 +406,7 @@ def evaluate(
     from splitpu.cli.evaluate import run_evaluate
 
     asked = DataOptions(data=data, **where.__dict__)
-    return run_evaluate(run, asked, scenario=scenario, device=device, json=json)
+    run_evaluate(run, asked, scenario=scenario, device=device, json=json)
 
 
 app = App(
@@ -423,7 +421,7 @@ app = App(
 )
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
-COMMANDS: list[tuple[App, tuple[Callable[..., int], ...]]] = [
+COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
     (app, (demo, fit, resume, predict, hard, evaluate, export, prior, sensitivity, methods, compare, info)),
     (datasets, (data_list, data_get)),
     (reproduce, (reproduce_list, reproduce_run, reproduce_plan, reproduce_choose, reproduce_smoke, reproduce_render)),

@@ -26,7 +26,7 @@ from splitpu.types import Watch
 _COLUMNS = ("accuracy", "f1", "roc_auc", "average_precision")
 
 
-def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = None, device: str, json: bool) -> int:
+def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = None, device: str, json: bool) -> None:
     """Figures of base and final model on rows whose truth is known, or estimates where it is not."""
     folder = RunFolder.find_trained(run)
     model = Model.load(folder.path)
@@ -37,7 +37,7 @@ def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = No
     show = _show_estimates if rows.labelled is not None else _show_figures
     facts, notes = show(folder, model, rows, Hardware.choose(device, EngineConfig()), json=json)
     if json:
-        return 0
+        return
     if model.network_name == LEARNER:
         facts["naive"] = (
             "the best single learner of labelled against unlabelled rows, cut where being labelled is as likely as not"
@@ -45,7 +45,6 @@ def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = No
     print_facts(facts)
     for sentence in notes:
         print_note(sentence)
-    return 0
 
 
 def rows_to_judge_by(

@@ -31,10 +31,11 @@ from splitpu.utils.files import check_free, disk_errors_in_words, drafted, ends_
 from splitpu.utils.text import listed
 
 
-def run_info(run: str | None, *, json: bool) -> int:
+def run_info(run: str | None, *, json: bool) -> None:
     """This installation, or a run."""
     if run is not None:
-        return _show_run(RunFolder.find_one(run), json=json)
+        _show_run(RunFolder.find_one(run), json=json)
+        return
     from splitpu.config.presets import preset_names
     from splitpu.config.schema import EngineConfig
     from splitpu.engine.hardware import Hardware
@@ -51,13 +52,12 @@ def run_info(run: str | None, *, json: bool) -> int:
     }
     if json:
         print_json({**facts, "sets": sets_here()})
-        return 0
+        return
     print_facts({name: ", ".join(value) if isinstance(value, list) else value or "-" for name, value in facts.items()})
     print_table(sets_here(), ("name", "what", "state"))
-    return 0
 
 
-def _show_run(folder: RunFolder, *, json: bool) -> int:
+def _show_run(folder: RunFolder, *, json: bool) -> None:
     request, config = folder.request(), folder.config()
     result = folder.read_result() if folder.finished else None
     used = request.backbone if result is None else result["network"]
@@ -80,7 +80,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
         asked["reached"] = f"{last['stage']}, epoch {last['epoch']} of {last['epochs']}"
     if json:
         print_json({**asked, "result": result})
-        return 0
+        return
     if result is not None:  # it says these again, and more of them
         del asked["run"], asked["prior"]
     elif request.prior_is_open:
@@ -92,7 +92,6 @@ def _show_run(folder: RunFolder, *, json: bool) -> int:
         show_result(folder, result, json=False)
     else:
         print(continue_with(folder.path))
-    return 0
 
 
 _LONGEST_NAME = 255  # bytes, on nearly every file system
@@ -169,7 +168,7 @@ _COLUMNS = tuple(field.name for field in fields(HardSample))
 _BY_NUMBER = re.compile(r"(.*/)?patient-\d{4,}")
 
 
-def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | None, link: bool, json: bool) -> int:
+def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | None, link: bool, json: bool) -> None:
     """List the hard samples of a finished run, the most doubtful first, and lay their files out for review."""
     folder = RunFolder.find_one(run)
     source = folder.request().source
@@ -196,7 +195,7 @@ def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | Non
         summary = {"run": str(folder.path), "round": last["round"], "agreement": last["agreement"], "hard": len(found)}
         listing: dict[str, Any] = {"samples": [asdict(sample) for sample in wanted]}
         print_json(summary | {"copied": len(files)} | (listing if out is None else {"out": str(out)}))
-        return 0
+        return
     unlabelled = last["easy"] + last["hard"]
     if out is not None:
         print(f"{out}: {len(wanted):,} of {len(found):,} hard samples among {unlabelled:,} unlabelled ones")
@@ -211,7 +210,6 @@ def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | Non
         print_note(f"none of the {unlabelled:,} unlabelled samples was hard in round {last['round']}")
     if files:
         print_note(f"the {len(files):,} most doubtful samples are in {copy_to}")
-    return 0
 
 
 def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToReview]:
@@ -235,12 +233,12 @@ def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToRe
     return [ToReview(paths[sample.name], sample.name, sample.probability) for sample in samples]
 
 
-def run_methods(*, json: bool) -> int:
+def run_methods(*, json: bool) -> None:
     """Which methods there are, and when to use which."""
     listed_methods = [_facts(method) for method in METHODS.values()]
     if json:
         print_json({"methods": listed_methods})
-        return 0
+        return
     width = max(len(name) for name in METHODS)
     for facts in listed_methods:
         print(f"{facts['name']:<{width}}  {facts['when']}")
@@ -249,7 +247,6 @@ def run_methods(*, json: bool) -> int:
             print(f"{'':<{width}}    {what}: {', '.join(value) if isinstance(value, list) else value}")
     print("\nChoose one with: splitpu fit DATA --method NAME")
     print("Put several side by side with: splitpu compare DATA --method NAME,NAME")
-    return 0
 
 
 def _facts(method: Method) -> dict[str, str | list[str]]:
@@ -284,17 +281,16 @@ def sets_here() -> list[dict[str, str]]:
     return [{"name": name, "what": _WHAT[name], "state": _state(name)} for name in NAMED_SETS]
 
 
-def run_list(*, json: bool) -> int:
+def run_list(*, json: bool) -> None:
     """Which sets there are."""
     if json:
         print_json({"cache": str(cache_folder()), "sets": sets_here()})
-        return 0
+        return
     print_table(sets_here(), ("name", "what", "state"))
     print_facts({"cache": cache_folder()})
-    return 0
 
 
-def run_get(name: str, *, json: bool) -> int:
+def run_get(name: str, *, json: bool) -> None:
     """Have a set on this machine."""
     named = load_named(name, progress=lambda line: print(line, file=sys.stderr))
     facts = {
@@ -310,7 +306,6 @@ def run_get(name: str, *, json: bool) -> int:
         print_json(facts)
     else:
         print_facts({key.replace("_", " "): value for key, value in facts.items()})
-    return 0
 
 
 def _state(name: str) -> str:

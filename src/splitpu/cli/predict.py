@@ -34,7 +34,7 @@ def run_predict(
     strict: bool,
     device: str,
     json: bool,
-) -> int:
+) -> None:
     """Score the rows of a file or the images of a folder with the final model of a run."""
     folder = RunFolder.find_trained(run)
     check_out(out, "scores", read=path)
@@ -77,7 +77,6 @@ def run_predict(
         print(f"{out}: {len(lines):,} rows, {positive:,} of them positive")
     if reviewed:
         print_note(f"the {reviewed:,} samples most likely to be positive are in {copy_to}")
-    return 0
 
 
 def _account_for_files(rows: NewRows, out: Path | None) -> None:
@@ -94,7 +93,7 @@ def _account_for_files(rows: NewRows, out: Path | None) -> None:
         listing.unlink()
 
 
-def run_export(run: str, file: Path | None, *, json: bool) -> int:
+def run_export(run: str, file: Path | None, *, json: bool) -> None:
     """Write the final model of a run in another format."""
     folder = RunFolder.find_trained(run)
     written = folder.path / "model.onnx" if file is None else file
@@ -106,7 +105,7 @@ def run_export(run: str, file: Path | None, *, json: bool) -> int:
     if json:
         facts = {"run": str(folder.path), "onnx": str(written), "input": INPUT, "dtype": done.dtype, "shape": shape}
         print_json(facts | {"outputs": [PROBABILITY, DECISION], "largest_difference": done.difference})
-        return 0
+        return
     # A table has fewer columns than the network has inputs: whoever uses the file has to make the one of the other.
     is_table = (model.inputs or {}).get("kind") == "table"
     stored = "the table's columns as numbers, made as `inputs` in model.json says" if is_table else "as stored"
@@ -119,4 +118,3 @@ def run_export(run: str, file: Path | None, *, json: bool) -> int:
             "checked": f"with onnxruntime; largest difference in a probability {done.difference:.1g}",
         }
     )
-    return 0

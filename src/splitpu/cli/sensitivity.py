@@ -49,7 +49,7 @@ def run_sensitivity(
     refit: bool,
     device: str,
     json: bool,
-) -> int:
+) -> None:
     """One row a prior: how many unlabelled rows are called positive, and how many decisions differ from the run's."""
     folder = RunFolder.find_trained(run)
     folder.read_result()  # says so if the run is not finished
@@ -89,7 +89,7 @@ def run_sensitivity(
     if json:
         content = {"run": str(folder.path), "prior": model.prior, "refit": refit, "note": about_own}
         print_json({**content, "rows": rows})
-        return 0
+        return
     left_out = {*(() if loaded.held_out else ("test_accuracy",)), *(() if judged else ("estimated_accuracy",))}
     columns = [column for column in _COLUMNS if column not in left_out]
     print_table([{**row, "prior": f"{row['prior']:.4g}"} for row in rows], columns)
@@ -113,7 +113,6 @@ def run_sensitivity(
             others.append(f"{row['prior']:.4g} ({' and '.join(one['kind'] for one in row['degenerate'])})")
     if others:
         print_note(f"do not believe the estimated accuracy of these priors (--json says why): {', '.join(others)}.")
-    return 0
 
 
 def _is_cut_by_calibration(calibration: PUCalibrator | None) -> bool:
@@ -224,7 +223,7 @@ def run_prior(
     seed: int,
     device: str,
     json: bool,
-) -> int:
+) -> None:
     """Every estimator, the recommended value, and what speaks against relying on it."""
     if asked.test is not None:
         raise InputError("--test is for fit and evaluate: the prior is estimated without any test rows.")
@@ -244,7 +243,7 @@ def run_prior(
     if json:
         about = {"labelling": labelling.__dict__, "true_prior": loaded.true_prior}
         print_json({"data": loaded.description, "scenario": scenario, **found.to_dict(), **about})
-        return 0
+        return
     rows = [(row.name, row.value, f"{row.low:.3f} to {row.high:.3f}") for row in found.table]
     columns = ("estimator", "prior", "95 % interval")
     title = "share of positives in the population"
@@ -265,7 +264,6 @@ def run_prior(
             **{f"note {number}": as_options(sentence) for number, sentence in enumerate(found.verdicts, start=1)},
         }
     )
-    return 0
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 Each is one file that opens anywhere, asks nothing of the network, and can be sent to a colleague.
 """
 
+import math
 import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,6 @@ def render(report: ReportData) -> str:
         report=report,
         answer=sections.headline(report),
         table=sections.figure_table(report.figures),
-        steps=sections.next_steps(report),
         splits=[sections.split(one) for one in report.rounds],
         spread=sections.spread(report),
         judged=sections.judged_figures(report),
@@ -73,6 +73,7 @@ def _environment() -> Environment:
     )
     made.filters |= {"percent": percent, "counted": count, "decimal": decimal, "probability": probability}
     made.filters |= {"picture": sections.picture, "interval_chart": interval_chart}
+    made.tests["finite"] = math.isfinite
     made.globals |= {"own_file": _own_file, "policy": _policy}
     return made
 

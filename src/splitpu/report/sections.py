@@ -100,19 +100,6 @@ def _change(report: ReportData) -> dict[str, str] | None:
     return {"what": what, "verb": verb, "old": old, "new": new, "first": str(first.get("model", "base"))}
 
 
-def next_steps(report: ReportData) -> dict[str, Any]:
-    """On what it depends what can be done with the run now."""
-    last = report.rounds[-1] if report.rounds else None
-    return {
-        "hard": last.hard if last else 0,
-        "unsure": last.unsure if last else 0,
-        "pictures": any(sample.pixels is not None for sample in (*report.easiest, *report.hardest)),
-        "tested": any(_is_number(row.get("accuracy")) for row in report.figures),
-        "judged": bool(report.judged),
-        "prior": math.isfinite(report.prior),
-    }
-
-
 def figure_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Set the models side by side, with the columns of all rows in the order of first sight.
 
@@ -134,6 +121,7 @@ def figure_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "rows": lines,
         "has_best": bool(best),
         "has_test": not _MORE_IS_BETTER.isdisjoint(columns),
+        "has_accuracy": any(_is_number(row.get("accuracy")) for row in rows),
     }
 
 
