@@ -1,7 +1,7 @@
 """From the words of the command line to an exit code: what a user did wrong is one sentence and code 2.
 
-A process that is there for one command leaves out what it can, so that training begins earlier; a program that imports
-the package keeps Python as it is.
+A process that is there for one command leaves out what it can, so that training begins earlier; whoever is cut short by
+a signal or a full disk is told how to go on.
 """
 
 import gc
@@ -15,10 +15,10 @@ from pathlib import Path
 
 from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
-from splitpu.cli import reader_has_gone
-from splitpu.cli.interruptions import RunStopped, output_refused
+from splitpu.cli import let_go_of_output, reader_has_gone
 from splitpu.cli.options import as_options
-from splitpu.errors import InputError, SplitPUError
+from splitpu.errors import DiskFull, InputError, Interrupted, SplitPUError
+from splitpu.utils.files import in_a_command, means_no_room
 from splitpu.utils.signals import started_together
 
 _ours: list[bool] = []  # not empty once this process is known to be there for one command
@@ -166,3 +166,41 @@ def _make_output_safe() -> None:
 def _complain(sentence: str) -> int:
     print(f"splitpu: {as_options(' '.join(sentence.split()))}", file=sys.stderr)
     return WRONG_INPUT
+
+
+class RunStopped(Interrupted):
+    """A signal, or the death of another process, ended the command; the message says how to go on."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def continue_with(run: Path) -> str:
+    """How a run goes on."""
+    return f"continue with: splitpu resume {in_a_command(run)}"
+
+
+@contextmanager
+def resumable(run: Path) -> Iterator[None]:
+    """Inside the block there is a run that can be gone on with: the same command would be told that it is there."""
+    try:
+        yield
+    except DiskFull as full:
+        raise DiskFull(full.wrong, f"free some space and {continue_with(run)}") from full
+
+
+def output_refused(advice: str = "") -> str:
+    """Why nothing can be written to standard output; nothing if it can. What it still holds is then let go.
+
+    The `advice` is needed where it is not enough to run the command again.
+    """
+    try:
+        print(flush=True)  # a large answer is not kept after it was refused, so that to flush alone proves nothing
+    except OSError as error:
+        let_go_of_output()
+        wrong = "standard output could not be written"
+        if means_no_room(error):
+            return str(DiskFull(wrong, advice) if advice else DiskFull(wrong))
+        return f"{wrong}: {error.strerror}{'; ' if advice else '.'}{advice}"
+    return ""

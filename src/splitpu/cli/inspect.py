@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.display import check_out, print_facts, print_json, print_note, print_table, show_result, write_out
-from splitpu.cli.interruptions import continue_with
+from splitpu.cli.entry_point import continue_with
 from splitpu.data.images.folders import FolderSource, reader_for
 from splitpu.data.images.scan import contents
 from splitpu.data.public.cifar10 import CIFAR10

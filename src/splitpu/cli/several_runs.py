@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.display import notes_in_report, print_facts, print_json, print_note, print_table, title_of
-from splitpu.cli.interruptions import RunStopped, continue_with, resumable
+from splitpu.cli.entry_point import RunStopped, continue_with, resumable
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.train import (
     FitOptions,
@@ -447,8 +447,8 @@ def _settled(
         chosen = chosen_prior(asked.prior, needing.method, draw, display)
         if chosen.source != TO_BE_ESTIMATED:
             return chosen
-        device, kept = asked.device or "auto", folder.checkpoints
-        return estimated_prior(needing.method, draw, seed, display, device=device, checkpoints=kept)
+        device = asked.device or "auto"
+        return estimated_prior(needing.method, draw, display, seed=seed, device=device, checkpoints=folder.checkpoints)
 
     priors = {seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed)) for seed, draw in draws.items()}
     if first.held_out is None and any(prior.value is None for prior in priors.values()):

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from splitpu.cli.display import show_result
-from splitpu.cli.interruptions import RunStopped, continue_with, output_refused, resumable
+from splitpu.cli.entry_point import RunStopped, continue_with, output_refused, resumable
 from splitpu.cli.options import DataOptions, TrainingWords
 from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
@@ -106,22 +107,15 @@ def chosen_prior(prior: float | str | None, method: str, loaded: LoadedData, dis
 
 
 def estimated_prior(
-    method: str,
-    loaded: LoadedData,
-    seed: int,
-    display: ProgressDisplay,
-    *,
-    device: str,
-    checkpoints: Path,
-    observer: Observer | None = None,
-    backbone: str = "auto",
+    method: str, loaded: LoadedData, display: ProgressDisplay, **how: Unpack[PriorOptions]
 ) -> ResolvedPrior:
     """The estimate, from wherever its checkpoints stand; what is doubtful about it is said."""
-    by_networks = needs_networks(loaded.data) and not is_encoder(backbone)
+    by_networks = needs_networks(loaded.data) and not is_encoder(how.get("backbone"))
+    if not by_networks:
+        how["checkpoints"] = None
     scores: ScoreKind = "auto" if by_networks else "classical"
-    kept_in = checkpoints if by_networks else None
-    with collected_warnings(display.note), estimating(loaded.data, scores, display, kept_in, observer) as watching:
-        how = PriorOptions(seed=seed, device=device, observer=watching, checkpoints=kept_in, backbone=backbone)
+    watched = estimating(loaded.data, scores, display, how.get("checkpoints"), how.get("observer"))
+    with collected_warnings(display.note), watched as how["observer"]:
         found = prior_for(method, "auto", loaded.data, **how)
     if found.value is not None:
         true = loaded.true_prior
@@ -152,16 +146,9 @@ def settle_prior(
             return request
         folder.sweep()
         try:
-            found = estimated_prior(
-                config.method,
-                loaded,
-                request.seed,
-                display,
-                device=request.device,
-                checkpoints=folder.checkpoints,
-                observer=observer,
-                backbone=request.backbone,
-            )
+            how = PriorOptions(seed=request.seed, device=request.device, backbone=request.backbone)
+            how |= {"checkpoints": folder.checkpoints, "observer": observer}
+            found = estimated_prior(config.method, loaded, display, **how)
             check_needs(config, data, found.value)
         except RunStopped as stopped:
             raise RunStopped(f"stopped; {continue_with(folder.path)}", stopped.code) from stopped
