@@ -435,7 +435,7 @@ def test_the_file_is_replaced_in_one_move(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("splitpu.report.sections.headline", fail)
+    monkeypatch.setattr("splitpu.report.sections.change", fail)
     with pytest.raises(KeyboardInterrupt):
         write_report(path, fake_report())
     assert path.read_text(encoding="utf-8") == whole

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from splitpu.report import sections
 from splitpu.report.charts import interval_chart
-from splitpu.report.contents import ReportData, count, decimal, percent, probability, writable
+from splitpu.report.contents import MISSING, ReportData, count, decimal, percent, probability, writable
 from splitpu.utils.files import write_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -29,11 +29,11 @@ def render(report: ReportData) -> str:
         "report.html",
         title=report.title,
         report=report,
-        answer=sections.headline(report),
+        share=sections.called_positive(report),
+        change=sections.change(report),
         table=sections.figure_table(report.figures),
         splits=[sections.split(one) for one in report.rounds],
         spread=sections.spread(report),
-        judged=sections.judged_figures(report),
         reliable=sections.reliability(report.reliability),
         kinds=sections.curves(report.history),
     )
@@ -72,7 +72,8 @@ def _environment() -> Environment:
         finalize=lambda value: writable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
     made.filters |= {"percent": percent, "counted": count, "decimal": decimal, "probability": probability}
-    made.filters |= {"picture": sections.picture, "interval_chart": interval_chart}
+    made.filters |= {"picture": sections.picture, "interval_chart": interval_chart, "label": sections.figure_label}
+    made.filters["figure"] = lambda value: MISSING if value is None else f"{value:.3f}"
     made.tests["finite"] = math.isfinite
     made.globals |= {"own_file": _own_file, "policy": _policy}
     return made

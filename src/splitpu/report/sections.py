@@ -54,32 +54,7 @@ _SMALL_SIDE = 96  # pixels; smaller images are enlarged with sharp edges
 Lines = dict[int, Mapping[str, Any]]  # epoch -> its line of the history
 
 
-def headline(report: ReportData) -> dict[str, Any]:
-    """What came of the run, in a sentence or two; the rest of the page is the evidence for it."""
-    share, expected = called_positive(report), report.expected_positive_share
-    return {
-        "who": _final_model(report),
-        "share": None if math.isnan(share) else share,
-        "expected": expected if math.isfinite(expected) else None,
-        "change": _change(report),
-    }
-
-
-def _final_model(report: ReportData) -> str:
-    """Name the model that the answer comes from, and say so where the last students have no part in it."""
-    if report.learners:
-        return f"The model ({report.final.partition(': ')[2]}), chosen out of fold,"
-    if not report.rounds:
-        return "The base model" if report.method == "Split-PU" else f"The {report.method} model"
-    taken = max((one.number for one in report.rounds if one.taken), default=None)
-    if taken is None:
-        return "No student was taken, as none learned anything: the base model"
-    if taken < report.rounds[-1].number:
-        return f"The student of round {taken}, the last one that was taken,"
-    return f"After {count(len(report.rounds), 'round')} the student"
-
-
-def _change(report: ReportData) -> dict[str, str] | None:
+def change(report: ReportData) -> dict[str, str] | None:
     """How the most telling figure moved from the first model to the final one."""
     if not report.figures:
         return None
@@ -96,7 +71,7 @@ def _change(report: ReportData) -> dict[str, str] | None:
         verb = "is"
     elif old == new:
         verb = "stayed at"
-    what = f"{_label(column)} on the test set"
+    what = f"{figure_label(column)} on the test set"
     return {"what": what, "verb": verb, "old": old, "new": new, "first": str(first.get("model", "base"))}
 
 
@@ -114,26 +89,15 @@ def figure_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     lines = []
     for row in rows:
         written = [(column, _value(column, row.get(column))) for column in columns]
-        cells = [(_label(column), value, value == best.get(column)) for column, value in written]
+        cells = [(figure_label(column), value, value == best.get(column)) for column, value in written]
         lines.append((_capital(str(row.get("model", ""))), cells))
     return {
-        "labels": [_label(column) for column in columns],
+        "labels": [figure_label(column) for column in columns],
         "rows": lines,
         "has_best": bool(best),
         "has_test": not _MORE_IS_BETTER.isdisjoint(columns),
         "has_accuracy": any(_is_number(row.get("accuracy")) for row in rows),
     }
-
-
-def judged_figures(report: ReportData) -> list[dict[str, str]]:
-    """The figures of the final model, those first that tell most, and what simpler models get."""
-    rows = []
-    for name, one in report.judged.items():
-        kind, _, length = name.partition("@")
-        written = {key: MISSING if value is None else f"{value:.3f}" for key, value in one.items()}
-        label = f"{_label(kind)} in the top {int(length):,}" if length else _label(name)
-        rows.append({"label": label, "interval": f"{written['low']} to {written['high']}", **written})
-    return rows
 
 
 def reliability(bins: Sequence[Mapping[str, float]]) -> dict[str, Any] | None:
@@ -169,7 +133,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and math.isfinite(value)
 
 
-def _label(column: str) -> str:
+def figure_label(column: str) -> str:
+    """What a figure is called."""
     return _LABELS.get(column, shorten(_capital(column.replace("_", " ")), 32))
 
 
@@ -300,7 +265,6 @@ def spread(report: ReportData) -> dict[str, Any] | None:
         for is_logarithmic in (False, True)
     )
     return {
-        "verdict": _verdict(report, share),
         "bar": share_bar(share, expected, description=summary),
         "plain": plain,
         "logarithmic": logarithmic,
@@ -324,24 +288,6 @@ def _marks(report: ReportData, known: Floats) -> list[Mark]:
         met = percent(called_positive(report)) == percent(expected)
         return [Mark(threshold, f"{words}, where the prior is met" if met else words)]
     return [Mark(threshold, words), Mark(cut, f"prior met at {decimal(cut)}")]
-
-
-def _verdict(report: ReportData, share: float) -> str:
-    expected = report.expected_positive_share
-    if math.isnan(share):
-        return "The threshold is not a number, so it is unknown which samples are called positive."
-    if not math.isfinite(expected):
-        return f"The final model calls {percent(share)} of the unlabelled positive."
-    distance = share - expected
-    points = f"{abs(100 * distance):.1f}"
-    comparison = "as many as" if points == "0.0" else f"{points} points {'more' if distance > 0 else 'fewer'} than"
-    # An estimate is not met to the point, and whoever sees the difference should not look for a mistake.
-    why = " That prior is an estimate, which is followed only as closely as its interval requires."
-    return (
-        f"At the threshold {decimal(report.threshold)} the final model calls {percent(share)} of the unlabelled "
-        f"positive, {comparison} the {percent(expected)} expected from the prior of {decimal(report.prior)}."
-        f"{why if report.prior_table and points != '0.0' else ''}"
-    )
 
 
 def picture(sample: Sample) -> dict[str, Any]:
