@@ -48,12 +48,7 @@ def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = No
 
 
 def rows_to_judge_by(
-    folder: RunFolder,
-    model: Model,
-    asked: DataOptions,
-    watch: Watch | None = None,
-    *,
-    scenario: Scenario | None = None,
+    folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None = None, *, scenario: Scenario | None = None
 ) -> EvaluationRows:
     """What the words name, or the data of the run: its test rows if it has some.
 

@@ -41,14 +41,7 @@ _MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without
 
 
 def run_sensitivity(
-    run: str,
-    *,
-    lowest: float | None,
-    highest: float | None,
-    steps: int,
-    refit: bool,
-    device: str,
-    json: bool,
+    run: str, *, lowest: float | None, highest: float | None, steps: int, refit: bool, device: str, json: bool
 ) -> None:
     """One row a prior: how many unlabelled rows are called positive, and how many decisions differ from the run's."""
     folder = RunFolder.find_trained(run)
@@ -215,15 +208,7 @@ def _row(
     return row
 
 
-def run_prior(
-    asked: DataOptions,
-    *,
-    scenario: Scenario,
-    scores: ScoreKind,
-    seed: int,
-    device: str,
-    json: bool,
-) -> None:
+def run_prior(asked: DataOptions, *, scenario: Scenario, scores: ScoreKind, seed: int, device: str, json: bool) -> None:
     """Every estimator, the recommended value, and what speaks against relying on it."""
     if asked.test is not None:
         raise InputError("--test is for fit and evaluate: the prior is estimated without any test rows.")
