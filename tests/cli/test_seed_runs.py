@@ -13,7 +13,7 @@ from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from process_tools import PATIENCE, start
 
 from splitpu.cli import main
-from splitpu.cli import seed_runs as fit_seeds
+from splitpu.cli import several_runs as fit_seeds
 from splitpu.data.pudata import PUData
 from splitpu.engine import hardware
 from splitpu.runs import run as fitting

@@ -39,7 +39,7 @@ from splitpu.report.charts import (
 )
 from splitpu.report.contents import ReportData, RoundReport, Sample
 from splitpu.report.render import render, render_page, render_seeds, write_report
-from splitpu.report.training_section import called_positive
+from splitpu.report.sections import called_positive
 from splitpu.reproduce.summary import Block, Charts, Grid, Heading, Paragraph, Part, Pictures
 
 HOSTILE = (
@@ -435,7 +435,7 @@ def test_the_file_is_replaced_in_one_move(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("splitpu.report.outcome.headline", fail)
+    monkeypatch.setattr("splitpu.report.sections.change", fail)
     with pytest.raises(KeyboardInterrupt):
         write_report(path, fake_report())
     assert path.read_text(encoding="utf-8") == whole

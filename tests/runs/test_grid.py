@@ -16,8 +16,8 @@ from cli_tools import TINY, must_do, must_refuse, run_cli, tiny_arrays, write_np
 from compare_tools import ASKED, METHODS, lines_of, no_training
 from process_tools import PATIENCE, start, wait_for
 
-from splitpu.cli import compare as comparing
 from splitpu.cli import main
+from splitpu.cli import several_runs as comparing
 from splitpu.cli import train as estimating
 from splitpu.data.pudata import PUData
 from splitpu.errors import InputError

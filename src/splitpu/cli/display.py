@@ -1,8 +1,6 @@
-"""How the commands speak: results on standard output, everything else on standard error.
+"""How the commands speak: results on standard output, everything else on standard error; lists also as CSV or Parquet.
 
-What a finished run says of itself. Nothing heavy is imported here: `splitpu info` only reads files.
-
-Lists that a command writes where it was asked to: CSV, or Parquet by the ending.
+Nothing heavy is imported here: `splitpu info` only reads files.
 """
 
 import csv
@@ -10,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -25,6 +23,9 @@ from splitpu.runs.folder import NOT_JUDGED, RunFolder, belongs_to_a_run
 from splitpu.utils.files import ends_in, in_a_command, replacing
 from splitpu.utils.warnings import worth_repeating
 
+_WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken
+_WHOLE_NAMES = 30  # characters; longer names in the first column are paths, which may be broken, too
+_ENDINGS = (".csv", ".txt", ".parquet", "")
 _PERCENTAGES = {"accuracy", "precision", "recall", "positive_rate", "true_rate", "positive_rate_unlabelled"}
 _TITLES = {
     "model": "model",
@@ -58,10 +59,6 @@ def note_line(text: str) -> str:
     return f"note: {as_options(' '.join(text.split()))}"
 
 
-_WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken
-_WHOLE_NAMES = 30  # characters; longer names in the first column are paths, which may be broken, too
-
-
 def title_of(figure: str) -> str:
     """What a figure is called, the same in every table.
 
@@ -77,25 +74,31 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Iterable[str], title
 
     A terminal that is too narrow even for the narrowest columns breaks the lines itself: rich would leave columns out.
     """
-    table = Table(title=title, title_justify="left")
     chosen = list(columns)
     cells = {column: [_cell(column, row.get(column)) for row in rows] for column in chosen}
     console = Console(markup=False, highlight=False)
     borders = 3 * len(chosen) + 1
     widths = _widths([(title_of(column), cells[column]) for column in chosen], console.width - borders)
+    table = Table(title=title, title_justify="left")
     for number, (column, width) in enumerate(zip(chosen, widths, strict=True)):
-        widest = max(map(cell_len, cells[column]), default=0)
-        are_words = widest > _WHOLE_NUMBERS and any(_is_wordy(str(row.get(column))) for row in rows)
-        table.add_column(
-            title_of(column),
-            justify="left" if number == 0 or are_words else "right",
-            overflow="fold",
-            width=width,
+        texts = [str(row.get(column)) for row in rows]
+        are_words = max(map(cell_len, cells[column]), default=0) > _WHOLE_NUMBERS and any(
+            sum(map(str.isalpha, text)) > sum(map(str.isdigit, text)) for text in texts
         )
+        side: Literal["left", "right"] = "left" if number == 0 or are_words else "right"
+        table.add_column(title_of(column), justify=side, overflow="fold", width=width)
     for line in zip(*cells.values(), strict=True):
         table.add_row(*map(Text, line))
     console.width = max(console.width, sum(widths) + borders)
     console.print(table)
+
+
+def _cell(column: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{100 * value:.1f} %" if column in _PERCENTAGES else f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int]:
@@ -118,28 +121,15 @@ def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int
     return widths
 
 
-def _is_wordy(cell: str) -> bool:
-    return sum(map(str.isalpha, cell)) > sum(map(str.isdigit, cell))
-
-
 def print_figures(figures: Mapping[str, Mapping[str, float | None]]) -> None:
     """The figures of one model, each with its interval and with what simpler models get."""
-
-    def written(value: float | None) -> str:
-        return "-" if value is None else f"{value:.3f}"
-
-    rows = [
-        {
-            "figure": title_of(name),
-            "value": written(one["value"]),
-            "95 % interval": f"{written(one['low'])} to {written(one['high'])}",
-            "always negative": written(one["always_negative"]),
-            "naive": written(one["naive"]),
-        }
-        for name, one in figures.items()
-    ]
+    rows = []
+    for name, one in figures.items():
+        written = {key: "-" if value is None else f"{value:.3f}" for key, value in one.items()}
+        interval = f"{written['low']} to {written['high']}"
+        rows.append({"figure": title_of(name), "95 % interval": interval, **written})
     with_naive = any(one["naive"] is not None for one in figures.values())
-    print_table(rows, ["figure", "value", "95 % interval", "always negative", *(["naive"] if with_naive else [])])
+    print_table(rows, ["figure", "value", "95 % interval", "always_negative", *(["naive"] if with_naive else [])])
 
 
 def shortest_list(figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,23 +159,6 @@ def notes_in_report(warnings: Sequence[object]) -> dict[str, str]:
     return {"notes": f"{len(warnings)}, all in the report"} if warnings else {}
 
 
-def percent(share: float | None) -> str:
-    """Write a share for people.
-
-    >>> percent(0.9314), percent(None)
-    ('93.1 %', '-')
-    """
-    return "-" if share is None else f"{100 * share:.1f} %"
-
-
-def _cell(column: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return percent(value) if column in _PERCENTAGES else f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
 def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> None:
     """The figures of every model, the splits, and where everything is."""
     if json:
@@ -198,26 +171,42 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
     print_table(rows, ["model", *in_telling_order(tested, result["prior"] or 1.0), "positive_rate_unlabelled"])
     if "figures" in result:
         print_figures(shortest_list(result["figures"]))
-    if "learners" in result:
-        _print_learners(result["learners"])
-    if result["rounds"]:
+    if "learners" in result:  # a student is taken only if it beats its base
+        learners = [
+            {
+                "learner": one["learner"],
+                "AUC": f"{one['auc']:.3f}",
+                "95 % interval": f"{one['auc_low']:.3f} to {one['auc_high']:.3f}",
+                "seconds": f"{one['seconds']:.1f}",
+                "shipped": "yes" if one["chosen"] else "no" if one["gain_over_base"] is None else "not taken",
+            }
+            for one in result["learners"]
+        ]
+        print_table(learners, learners[0], title="learners, by their AUC of P against U out of fold")
+    rounds, hard = result["rounds"], 0
+    if rounds:
+        hard = rounds[-1]["hard"]
+        with_noise = ["noise"] if rounds[0]["noise"] else []
         print_table(
-            [{**r, "round": str(r["round"]), "noise": _noise(r["noise"])} for r in result["rounds"]],
-            ["round", "easy", "hard", "agreement", *(["noise"] if result["rounds"][0]["noise"] else [])],
+            [{**one, "round": str(one["round"]), "noise": _noise(one["noise"])} for one in rounds],
+            ["round", "easy", "hard", "agreement", *with_noise],
             title="split of the unlabelled",
         )
-    print_facts(
-        {
-            "prior": _prior_in_words(result),
-            "time": f"{result['seconds_total']:.1f} s of training on {result['device']}",
-            **_final_model(result),
-            "run": folder.path,
-            **({"scores": folder.scores} if folder.scores.exists() else {}),
-            **_hard_samples(folder, result),
-            "report": folder.report,
-            **notes_in_report(result["warnings"]),
-        }
-    )
+    prior = prior_in_words(result["prior"], result["prior_interval"], result["prior_source"])
+    if (expected := result["expected_positive_rate_unlabelled"]) is not None:
+        prior += f" (expects {100 * expected:.1f} % positives among the unlabelled)"
+    facts = {"prior": prior, "time": f"{result['seconds_total']:.1f} s of training on {result['device']}"}
+    if result["final"] != result["models"][-1]["model"]:
+        facts["model"] = f"{result['final']}, as no student after it was taken"
+    facts["run"] = str(folder.path)
+    if folder.scores.exists():
+        facts["scores"] = str(folder.scores)
+    if hard:
+        facts["hard"] = (
+            f"{hard:,} unlabelled sample{'' if hard == 1 else 's'}, named in {folder.split} and shown in the report; "
+            f"splitpu hard {in_a_command(folder.path)} lists them"
+        )
+    print_facts({**facts, "report": folder.report, **notes_in_report(result["warnings"])})
     unjudged = [NOT_JUDGED] if result["prior"] is not None else []
     for sentence in () if result["test_rows"] else result.get("figures_notes", unjudged):  # of a test it is on the page
         print_note(sentence)
@@ -226,50 +215,8 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
             print_note(warning)
 
 
-def _print_learners(learners: Sequence[Mapping[str, Any]]) -> None:
-    """Which learners were judged, and what came of each; a student is taken only if it beats its base."""
-    rows = [
-        {
-            "learner": one["learner"],
-            "AUC": f"{one['auc']:.3f}",
-            "95 % interval": f"{one['auc_low']:.3f} to {one['auc_high']:.3f}",
-            "seconds": f"{one['seconds']:.1f}",
-            "shipped": "yes" if one["chosen"] else "no" if one["gain_over_base"] is None else "not taken",
-        }
-        for one in learners
-    ]
-    print_table(rows, list(rows[0]), title="learners, by their AUC of P against U out of fold")
-
-
-def _final_model(result: dict[str, Any]) -> dict[str, str]:
-    """Which model predicts, where it is not the last of the table."""
-    final = result["final"]
-    return {} if final == result["models"][-1]["model"] else {"model": f"{final}, as no student after it was taken"}
-
-
-def _hard_samples(folder: RunFolder, result: dict[str, Any]) -> dict[str, str]:
-    """Where to find the samples that are worth a second look."""
-    hard = result["rounds"][-1]["hard"] if result["rounds"] else 0
-    if not hard:
-        return {}
-    samples = "sample" if hard == 1 else "samples"
-    where = f"named in {folder.split} and shown in the report"
-    return {"hard": f"{hard:,} unlabelled {samples}, {where}; splitpu hard {in_a_command(folder.path)} lists them"}
-
-
-def _prior_in_words(result: dict[str, Any]) -> str:
-    used = prior_in_words(result["prior"], result["prior_interval"], result["prior_source"])
-    expected = result["expected_positive_rate_unlabelled"]
-    if expected is None:
-        return used
-    return f"{used} (expects {100 * expected:.1f} % positives among the unlabelled)"
-
-
 def _noise(noise: dict[str, float] | None) -> str:
     return "-" if noise is None else ", ".join(f"{part} {100 * share:.1f} %" for part, share in noise.items())
-
-
-_ENDINGS = (".csv", ".txt", ".parquet", "")
 
 
 def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:

@@ -1,8 +1,7 @@
-"""What a process that is there for one command can leave out, so that training begins earlier.
+"""From the words of the command line to an exit code: what a user did wrong is one sentence and code 2.
 
-A program that imports the package keeps Python as it is: nothing here happens in it.
-
-From the words of the command line to an exit code: what a user did wrong is one sentence and code 2.
+A process that is there for one command leaves out what it can, so that training begins earlier; whoever is cut short by
+a signal or a full disk is told how to go on.
 """
 
 import gc
@@ -16,18 +15,13 @@ from pathlib import Path
 
 from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
-from splitpu.cli import by_control_c, reader_has_gone
-from splitpu.cli.interruptions import RunStopped, output_refused
+from splitpu.cli import let_go_of_output, reader_has_gone
 from splitpu.cli.options import as_options
-from splitpu.errors import InputError, SplitPUError
+from splitpu.errors import DiskFull, InputError, Interrupted, SplitPUError
+from splitpu.utils.files import in_a_command, means_no_room
 from splitpu.utils.signals import started_together
 
 _ours: list[bool] = []  # not empty once this process is known to be there for one command
-
-
-def claim_process() -> None:
-    """Say that this process was started for one command."""
-    _ours.append(True)
 
 
 @contextmanager
@@ -49,7 +43,6 @@ def quick_start() -> Iterator[None]:
 
 
 WRONG_INPUT = 2
-INTERRUPTED = 130  # what a shell gives for Ctrl-C
 COMMANDS_WITH_TWO_SIDES = ("splitpu fit", "splitpu compare", "splitpu prior", "splitpu evaluate")
 TRAINING_COMMANDS = ("splitpu fit", "splitpu compare")  # which take settings
 OTHER_WORDS = {  # by which other programs call what ours do
@@ -66,9 +59,8 @@ KNOW_OF_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; anything unexpected is a bug and keeps its traceback."""
     if argv is None:
-        claim_process()
-        _open_what_is_closed()
-        _write_what_the_terminal_cannot_show()
+        _ours.append(True)
+        _make_output_safe()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         _refuse_several_processes(words)
@@ -83,17 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stopped.code
     except SplitPUError as error:
         return _complain(str(error))
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as left:
+        if not isinstance(left, BrokenPipeError) and not isinstance(left.__context__, BrokenPipeError):
+            raise  # rich leaves with a code of its own where the pipe is broken
         return reader_has_gone()
-    except SystemExit as left:  # as rich does in this case, with a code of its own
-        if not isinstance(left.__context__, BrokenPipeError):
-            raise
-        return reader_has_gone()
-    except (KeyboardInterrupt, RuntimeError) as error:
-        if not by_control_c(error):
-            raise
-        _complain("interrupted before there was anything to keep")
-        return INTERRUPTED
     except OSError as error:
         if error.filename is None:
             if refused := output_refused():
@@ -112,15 +97,14 @@ def _refuse_several_processes(words: Sequence[str]) -> None:
 
 def _in_words(error: CycloptsError) -> str:
     """What is wrong with the words, and where to look the right ones up."""
-    sentence = str(error)
     command = " ".join(["splitpu", *(error.command_chain or ())])
     if isinstance(error, UnknownCommandError):
         return _about_command((error.unused_tokens or [""])[0], command)
     if isinstance(error, UnusedCliTokensError):
         return _about_words(error.unused_tokens or [], command)
     if isinstance(error, UnknownOptionError):
-        return _about_option(sentence, error.token.keyword or error.token.value, command)
-    return sentence
+        return _about_option(str(error), error.token.keyword or error.token.value, command)
+    return str(error)
 
 
 def _about_command(word: str, command: str) -> str:
@@ -166,24 +150,57 @@ def _about_option(sentence: str, option: str, command: str) -> str:
     return f"{sentence} {command} --help lists the options{settings}."
 
 
-def _open_what_is_closed() -> None:
+def _make_output_safe() -> None:
     """Who closes standard output (`>&-`) wants to hear nothing, which is no reason to fail.
 
-    Python has no stream there then, and the next file that is opened would take the place of the closed one.
+    Python has no stream there then, and the next file that is opened would take the place of the closed one. Names of
+    files may hold letters that the terminal's encoding lacks: they are spelt out.
     """
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-
-
-def _write_what_the_terminal_cannot_show() -> None:
-    """Names of files may hold letters that the terminal's encoding lacks: they are spelt out, not a reason to fail."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - while the process lives
+        if isinstance(stream := getattr(sys, name), TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _complain(sentence: str) -> int:
     print(f"splitpu: {as_options(' '.join(sentence.split()))}", file=sys.stderr)
     return WRONG_INPUT
+
+
+class RunStopped(Interrupted):
+    """A signal, or the death of another process, ended the command; the message says how to go on."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def continue_with(run: Path) -> str:
+    """How a run goes on."""
+    return f"continue with: splitpu resume {in_a_command(run)}"
+
+
+@contextmanager
+def resumable(run: Path) -> Iterator[None]:
+    """Inside the block there is a run that can be gone on with: the same command would be told that it is there."""
+    try:
+        yield
+    except DiskFull as full:
+        raise DiskFull(full.wrong, f"free some space and {continue_with(run)}") from full
+
+
+def output_refused(advice: str = "") -> str:
+    """Why nothing can be written to standard output; nothing if it can. What it still holds is then let go.
+
+    The `advice` is needed where it is not enough to run the command again.
+    """
+    try:
+        print(flush=True)  # a large answer is not kept after it was refused, so that to flush alone proves nothing
+    except OSError as error:
+        let_go_of_output()
+        wrong = "standard output could not be written"
+        if means_no_room(error):
+            return str(DiskFull(wrong, advice) if advice else DiskFull(wrong))
+        return f"{wrong}: {error.strerror}{'; ' if advice else '.'}{advice}"
+    return ""

@@ -1,12 +1,6 @@
-"""`splitpu info`.
+"""`splitpu info`, `hard`, `methods` and `data`: what is read from files, without torch.
 
-Laying samples into a folder, in the order in which people should look through them.
-
-`splitpu hard`.
-
-`splitpu methods`. Needs no torch.
-
-`splitpu data list` and `splitpu data get`.
+Samples to review are laid into a folder in the order in which people should look through them.
 """
 
 import os
@@ -19,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from splitpu.cli.display import check_out, print_facts, print_json, print_note, print_table, show_result, write_out
+from splitpu.cli.entry_point import continue_with
 from splitpu.data.images.folders import FolderSource, reader_for
 from splitpu.data.images.scan import contents
 from splitpu.data.public.cifar10 import CIFAR10
@@ -32,21 +27,17 @@ from splitpu.errors import InputError
 from splitpu.methods.registry import METHODS, Method
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.hard_samples import HardSample, hard_samples
-from splitpu.utils.files import check_free, disk_errors_in_words, drafted, ends_in, in_a_command
+from splitpu.utils.files import check_free, disk_errors_in_words, drafted, ends_in
 from splitpu.utils.text import listed
 
 
-def run_info(run: str | None, *, json: bool) -> int:
+def run_info(run: str | None, *, json: bool) -> None:
     """This installation, or a run."""
-    if run is None:
-        return _show_installation(json=json)
-    return _show_run(RunFolder.find_one(run), json=json)
-
-
-def _show_installation(*, json: bool) -> int:
+    if run is not None:
+        _show_run(RunFolder.find_one(run), json=json)
+        return
     from splitpu.config.presets import preset_names
     from splitpu.config.schema import EngineConfig
-    from splitpu.data.public.download import cache_folder
     from splitpu.engine.hardware import Hardware
     from splitpu.networks.build import network_names
     from splitpu.runs.folder import source_commit, versions
@@ -61,71 +52,49 @@ def _show_installation(*, json: bool) -> int:
     }
     if json:
         print_json({**facts, "sets": sets_here()})
-        return 0
+        return
     print_facts({name: ", ".join(value) if isinstance(value, list) else value or "-" for name, value in facts.items()})
     print_table(sets_here(), ("name", "what", "state"))
-    return 0
 
 
-def _show_run(folder: RunFolder, *, json: bool) -> int:
+def _show_run(folder: RunFolder, *, json: bool) -> None:
     request, config = folder.request(), folder.config()
-    source = request.source
+    result = folder.read_result() if folder.finished else None
+    used = request.backbone if result is None else result["network"]
     asked: dict[str, Any] = {
         "run": str(folder.path),
         "state": folder.state,
-        "data": source.where,
-        "scenario": source.scenario,
+        "data": request.source.where,
+        "scenario": request.source.scenario,
         "method": config.method,
         "prior": request.prior,
         "preset": request.preset,
-        "backbone": _backbone(folder, request.backbone),
+        "backbone": used if used == request.backbone else f"{request.backbone}: {used}",
         **({} if config.members == 1 else {"members": config.members}),
         "seed": request.seed,
         "device": request.device,
     }
     lines = folder.read_metrics()
-    if lines and not folder.finished:
+    if lines and result is None:
         last = lines[-1]
         asked["reached"] = f"{last['stage']}, epoch {last['epoch']} of {last['epochs']}"
     if json:
-        print_json({**asked, "result": folder.read_result() if folder.finished else None})
-        return 0
-    # What was reached says these again, and more of them.
-    repeated = ("run", "prior") if folder.finished else ()
-    if request.prior_is_open:
+        print_json({**asked, "result": result})
+        return
+    if result is not None:  # it says these again, and more of them
+        del asked["run"], asked["prior"]
+    elif request.prior_is_open:
         asked["prior"] = request.prior_source
-    print_facts({name: _in_words(value) for name, value in asked.items() if name not in repeated})
-    if folder.finished:
-        show_result(folder, folder.read_result(), json=False)
+    elif request.prior is not None:
+        asked["prior"] = f"{request.prior:.4g}"
+    print_facts({name: "not given" if value is None else value for name, value in asked.items()})
+    if result is not None:
+        show_result(folder, result, json=False)
     else:
-        print(f"continue with: splitpu resume {in_a_command(folder.path)}")
-    return 0
-
-
-def _backbone(folder: RunFolder, asked: str) -> str:
-    """What was asked for and, of a finished run, which network that turned out to be."""
-    used = folder.read_result()["network"] if folder.finished else asked
-    return asked if used == asked else f"{asked}: {used}"
-
-
-def _in_words(value: object) -> object:
-    if value is None:
-        return "not given"
-    return f"{value:.4g}" if isinstance(value, float) else value
+        print(continue_with(folder.path))
 
 
 _LONGEST_NAME = 255  # bytes, on nearly every file system
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReviewOptions:
-    """Where the listed samples go, and how many of their files are laid out for people to look through."""
-
-    out: Path | None = None
-    top: int | None = None
-    copy_to: Path | None = None
-    link: bool = False
-    json: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,19 +121,16 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
         for rank, sample in enumerate(samples, start=1):
             place = f"{rank:0{digits}d}_{sample.probability:.3f}_"
             flat = sample.name.replace("/", "__") + _missing_ending(sample)
-            _lay(sample.path, draft / (place + _end_of(flat, _LONGEST_NAME - len(place))), link)
+            while len(os.fsencode(place + flat)) > _LONGEST_NAME:  # the end of a name tells most
+                flat = flat[1:]
+            target = draft / (place + flat)
+            if link:
+                os.symlink(sample.path, target)
+            elif os.path.isdir(sample.path):
+                _copy_folder(sample.path, target)
+            else:
+                _copy_file(sample.path, target)
     return len(samples)
-
-
-def _end_of(name: str, most_bytes: int) -> str:
-    """As much of the end of a name as fits; a letter may be several bytes, of which none is kept without the others.
-
-    >>> _end_of("plain.png", 20), _end_of("plain.png", 6), _end_of("文文.png", 8)
-    ('plain.png', 'in.png', '文.png')
-    """
-    while len(os.fsencode(name)) > most_bytes:
-        name = name[1:]
-    return name
 
 
 def _missing_ending(sample: ToReview) -> str:
@@ -173,15 +139,6 @@ def _missing_ending(sample: ToReview) -> str:
         if ends_in(sample.path, ending) and not os.path.isdir(sample.path):
             return "" if ends_in(sample.name, ending) else ending
     return ""
-
-
-def _lay(path: str, target: Path, link: bool) -> None:
-    if link:
-        os.symlink(path, target)
-    elif os.path.isdir(path):
-        _copy_folder(path, target)
-    else:
-        _copy_file(path, target)
 
 
 def _copy_folder(folder: str, target: Path) -> None:
@@ -202,9 +159,8 @@ def _copy_file(path: str, target: Path) -> None:
     except PermissionError as error:
         if error.filename != path:
             raise
-        raise InputError(
-            f"{path} may not be read ({error.strerror}): change that, or lay out links with --link."
-        ) from error
+        sentence = f"{path} may not be read ({error.strerror}): change that, or lay out links with --link."
+        raise InputError(sentence) from error
 
 
 SHOWN = 20  # samples in the table, if nothing else was said
@@ -212,50 +168,39 @@ _COLUMNS = tuple(field.name for field in fields(HardSample))
 _BY_NUMBER = re.compile(r"(.*/)?patient-\d{4,}")
 
 
-def run_hard(run: str, asked: ReviewOptions) -> int:
+def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | None, link: bool, json: bool) -> None:
     """List the hard samples of a finished run, the most doubtful first, and lay their files out for review."""
     folder = RunFolder.find_one(run)
     source = folder.request().source
     result = folder.read_result()
-    if asked.link and asked.copy_to is None:
+    if link and copy_to is None:
         raise InputError("--link goes with --copy-to: it makes links there instead of copies.")
-    check_out(asked.out, "hard samples")
-    check_review(asked.copy_to, asked.top)
-    if asked.copy_to is not None and not isinstance(source, FolderSource):
+    check_out(out, "hard samples")
+    check_review(copy_to, top)
+    if copy_to is not None and not isinstance(source, FolderSource):
         raise InputError(
             f"--copy-to is for runs from folders, and {folder.path} was trained on {source.where}: --out lists its "
             "hard samples."
         )
     found = hard_samples(folder, result)
-    wanted = found[: asked.top]
+    wanted = found[:top]
     # The files come first: where some have moved, nothing is written at all.
-    files = _files_of(wanted, source) if asked.copy_to is not None and isinstance(source, FolderSource) else []
-    if asked.copy_to is not None and files:
-        lay_out(asked.copy_to, files, link=asked.link)
-    if asked.out is not None:
-        write_out(asked.out, _COLUMNS, [astuple(sample) for sample in wanted])
-    _tell(folder, result["rounds"][-1], found, wanted, len(files), asked)
-    return 0
-
-
-def _tell(
-    folder: RunFolder,
-    last: dict[str, Any],
-    found: Sequence[HardSample],
-    wanted: Sequence[HardSample],
-    laid_out: int,
-    asked: ReviewOptions,
-) -> None:
-    summary = {"run": str(folder.path), "round": last["round"], "agreement": last["agreement"], "hard": len(found)}
-    if asked.json:
+    files = _files_of(wanted, source) if copy_to is not None and isinstance(source, FolderSource) else []
+    if copy_to is not None and files:
+        lay_out(copy_to, files, link=link)
+    if out is not None:
+        write_out(out, _COLUMNS, [astuple(sample) for sample in wanted])
+    last = result["rounds"][-1]
+    if json:
+        summary = {"run": str(folder.path), "round": last["round"], "agreement": last["agreement"], "hard": len(found)}
         listing: dict[str, Any] = {"samples": [asdict(sample) for sample in wanted]}
-        print_json(summary | {"copied": laid_out} | (listing if asked.out is None else {"out": str(asked.out)}))
+        print_json(summary | {"copied": len(files)} | (listing if out is None else {"out": str(out)}))
         return
     unlabelled = last["easy"] + last["hard"]
-    if asked.out is not None:
-        print(f"{asked.out}: {len(wanted):,} of {len(found):,} hard samples among {unlabelled:,} unlabelled ones")
+    if out is not None:
+        print(f"{out}: {len(wanted):,} of {len(found):,} hard samples among {unlabelled:,} unlabelled ones")
     elif wanted:
-        shown = wanted if asked.top is not None else wanted[:SHOWN]
+        shown = wanted if top is not None else wanted[:SHOWN]
         columns = ["name", "probability", "teacher_probability", "rounds", "why"]
         rows = [{**asdict(sample), "name": sample.name or f"row {sample.index}"} for sample in shown]
         print_table(rows, columns, title=f"{len(shown):,} of {len(found):,} hard samples, the most doubtful first")
@@ -263,8 +208,8 @@ def _tell(
             print_note(f"--top {len(found)} shows all of them, --out hard.csv writes them to a file")
     else:
         print_note(f"none of the {unlabelled:,} unlabelled samples was hard in round {last['round']}")
-    if laid_out:
-        print_note(f"the {laid_out:,} most doubtful samples are in {asked.copy_to}")
+    if files:
+        print_note(f"the {len(files):,} most doubtful samples are in {copy_to}")
 
 
 def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToReview]:
@@ -288,21 +233,20 @@ def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToRe
     return [ToReview(paths[sample.name], sample.name, sample.probability) for sample in samples]
 
 
-def run_methods(*, json: bool) -> int:
+def run_methods(*, json: bool) -> None:
     """Which methods there are, and when to use which."""
+    listed_methods = [_facts(method) for method in METHODS.values()]
     if json:
-        print_json({"methods": [_facts(method) for method in METHODS.values()]})
-        return 0
+        print_json({"methods": listed_methods})
+        return
     width = max(len(name) for name in METHODS)
-    for method in METHODS.values():
-        facts = _facts(method)
-        print(f"{method.name:<{width}}  {method.summary}")
+    for facts in listed_methods:
+        print(f"{facts['name']:<{width}}  {facts['when']}")
         for what in ("assumes", "needs", "settings", "citation"):
             value = facts[what]
             print(f"{'':<{width}}    {what}: {', '.join(value) if isinstance(value, list) else value}")
     print("\nChoose one with: splitpu fit DATA --method NAME")
     print("Put several side by side with: splitpu compare DATA --method NAME,NAME")
-    return 0
 
 
 def _facts(method: Method) -> dict[str, str | list[str]]:
@@ -311,13 +255,12 @@ def _facts(method: Method) -> dict[str, str | list[str]]:
         "true labels": method.needs_truth,
         "rows to choose its epoch by, taken from the data where these are many": method.needs_rows_aside,
     }
-    needs = [what for what, needed in asked.items() if needed] or ["nothing besides the data"]
     return {
         "name": method.name,
         "title": method.title,
         "when": method.summary,
         "assumes": method.assumes,
-        "needs": needs,
+        "needs": [what for what, needed in asked.items() if needed] or ["nothing besides the data"],
         "settings": [section for section in method.sections if section not in ("rounds", "threshold")],
         "citation": method.citation,
     }
@@ -338,17 +281,16 @@ def sets_here() -> list[dict[str, str]]:
     return [{"name": name, "what": _WHAT[name], "state": _state(name)} for name in NAMED_SETS]
 
 
-def run_list(*, json: bool) -> int:
+def run_list(*, json: bool) -> None:
     """Which sets there are."""
     if json:
         print_json({"cache": str(cache_folder()), "sets": sets_here()})
-        return 0
+        return
     print_table(sets_here(), ("name", "what", "state"))
     print_facts({"cache": cache_folder()})
-    return 0
 
 
-def run_get(name: str, *, json: bool) -> int:
+def run_get(name: str, *, json: bool) -> None:
     """Have a set on this machine."""
     named = load_named(name, progress=lambda line: print(line, file=sys.stderr))
     facts = {
@@ -364,7 +306,6 @@ def run_get(name: str, *, json: bool) -> int:
         print_json(facts)
     else:
         print_facts({key.replace("_", " "): value for key, value in facts.items()})
-    return 0
 
 
 def _state(name: str) -> str:

@@ -63,38 +63,27 @@ Strict = Annotated[
 class DataWords:
     """Where the data are, besides DATA itself; the same words for every command that reads data.
 
-    Parameters
-    ----------
-    positives
-        The known positives: folders of images (PNG, JPEG, TIFF, WebP), folders of patients (each a folder of DICOM
-        files or one NIfTI file) or .npy files.
-    unlabelled
-        The rows that may be positive or not: folders or .npy files, as for --positives.
-    test
-        What to test on, with known truth: two folders or two .npy files, positives first, then negatives; or one table
-        whose label column is the truth.
-    labelled
-        For named sets, which are fully labelled: how many of the positives are labelled, such as 50. All other labels
-        are hidden.
-    labels
-        For images, instead of --positives: a CSV file with the columns name and label (1 = labelled positive, 0 or
-        empty = unlabelled). Give the folder of all images as DATA.
-    size
-        The size to resize images to, such as 64 or 48x64 (height x width). If not given, it is chosen from the images,
-        up to 224 pixels (128 for fewer than 5,000 images), and the run says what it is.
-    series
-        For patients: which DICOM series to take, by a part of its description, such as T1. If not given: the one with
-        the most slices.
-    slices
-        For patients: the largest number of slices; of patients with more, slices are chosen evenly. If not given: all.
-    label
-        For tables: the column that says which rows are labelled (1 = positive, 0 or empty = unlabelled).
-    positive_label
-        For tables: the value in that column that means positive. If not given: 1.
-    names
-        For tables: the column with the names of the rows, such as a patient's number. It is not used as a feature.
-    ignore
-        For tables: columns not to use as features, such as dates or what was filled in because of the label.
+    Args:
+        positives: The known positives: folders of images (PNG, JPEG, TIFF, WebP), folders of patients (each a folder of
+            DICOM files or one NIfTI file) or .npy files.
+        unlabelled: The rows that may be positive or not: folders or .npy files, as for --positives.
+        test: What to test on, with known truth: two folders or two .npy files, positives first, then negatives; or one
+            table whose label column is the truth.
+        labelled: For named sets, which are fully labelled: how many of the positives are labelled, such as 50. All
+            other labels are hidden.
+        labels: For images, instead of --positives: a CSV file with the columns name and label (1 = labelled positive, 0
+            or empty = unlabelled). Give the folder of all images as DATA.
+        size: The size to resize images to, such as 64 or 48x64 (height x width). If not given, it is chosen from the
+            images, up to 224 pixels (128 for fewer than 5,000 images), and the run says what it is.
+        series: For patients: which DICOM series to take, by a part of its description, such as T1. If not given: the
+            one with the most slices.
+        slices: For patients: the largest number of slices; of patients with more, slices are chosen evenly. If not
+            given: all.
+        label: For tables: the column that says which rows are labelled (1 = positive, 0 or empty = unlabelled).
+        positive_label: For tables: the value in that column that means positive. If not given: 1.
+        names: For tables: the column with the names of the rows, such as a patient's number. It is not used as a
+            feature.
+        ignore: For tables: columns not to use as features, such as dates or what was filled in because of the label.
     """
 
     positives: Words = None
@@ -123,33 +112,24 @@ class DataWords:
 class TrainingWords:
     """How to train; the same words for every command that trains.
 
-    Parameters
-    ----------
-    preset
-        The settings to start from: default, paper (as published) or record (slower: a warm-up, then fine-tuning).
-    config
-        A TOML file of settings, which override the preset.
-    settings
-        A single setting such as student.epochs=20, which overrides both. May be repeated.
-    rounds
-        How many rounds of split and student.
-    backbone
-        The network: auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18; for split-pu also a
-        pretrained one whose features stay frozen: efficientnet-lite0, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER.
-    weights
-        Weights that resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth of tensors
-        only).
-    warmup
-        simclr: first learn features from all rows without labels, and start every network from them. If not given: no
-        warm-up.
-    scenario
-        How the data were sampled: single-training-set (one draw, some of its positives labelled; the default) or
-        case-control (the positives were collected separately).
-    calibration
-        Calibrate the probabilities by temperature, platt or isotonic, so that they mean what they say. This keeps a
-        fifth of the rows out of the training (or the share that --set selection.held_out=... says).
-    device
-        Where to compute: auto (a GPU if there is one), cpu or cuda.
+    Args:
+        preset: The settings to start from: default, paper (as published) or record (slower: a warm-up, then
+            fine-tuning).
+        config: A TOML file of settings, which override the preset.
+        settings: A single setting such as student.epochs=20, which overrides both. May be repeated.
+        rounds: How many rounds of split and student.
+        backbone: The network: auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18; for split-pu also
+            a pretrained one whose features stay frozen: efficientnet-lite0, timm:NAME, torchvision:NAME,
+            hf:NAME_OR_FOLDER.
+        weights: Weights that resnet18 starts from: imagenet, or a file in torchvision's format (.safetensors, or .pth
+            of tensors only).
+        warmup: simclr: first learn features from all rows without labels, and start every network from them. If not
+            given: no warm-up.
+        scenario: How the data were sampled: single-training-set (one draw, some of its positives labelled; the default)
+            or case-control (the positives were collected separately).
+        calibration: Calibrate the probabilities by temperature, platt or isotonic, so that they mean what they say.
+            This keeps a fifth of the rows out of the training (or the share that --set selection.held_out=... says).
+        device: Where to compute: auto (a GPU if there is one), cpu or cuda.
     """
 
     preset: str | None = None

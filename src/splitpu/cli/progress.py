@@ -2,17 +2,15 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from splitpu.cli.display import note_line, print_note
+from splitpu.cli.display import note_line
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.types import Watch
 
@@ -31,10 +29,10 @@ class ProgressDisplay(Observer):
         """Say a warning in one line, once: several runs in one command may have the same to say."""
         if text not in self._noted:
             self._noted.add(text)
-            self._print_note(text)
+            self._print(note_line(text))
 
-    def _print_note(self, text: str) -> None:
-        print_note(text)
+    def _print(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         """Say what is being done; only to those who watch."""
@@ -56,9 +54,7 @@ class ProgressDisplay(Observer):
     def __enter__(self) -> "ProgressDisplay":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
 
@@ -85,13 +81,11 @@ class LineDisplay(ProgressDisplay):
 
     def __init__(self) -> None:
         super().__init__()
-        self._replayed = 0
-        self._shown = 0
-        self._counted = time.monotonic()
+        self._replayed, self._shown, self._counted = 0, 0, time.monotonic()
 
     def say(self, text: str) -> None:
         """One line."""
-        print(text, file=sys.stderr, flush=True)
+        self._print(text)
 
     def watch(self, what: str, done: int, of: int) -> None:
         """Some lines, of what takes long enough to be waited for."""
@@ -141,7 +135,7 @@ class BarDisplay(ProgressDisplay):
         self._terms = Text("", no_wrap=True, overflow="ellipsis", style="dim")
         # The terms come and go with the bars; notes are printed above them.
         self._live = Live(Group(self._bars, self._terms), console=console, refresh_per_second=8)
-        self._task: TaskID | None = None
+        self._task = TaskID(0)  # of the stage that runs
         self._drawn = 0.0
         self._counting: Progress | None = None
 
@@ -149,19 +143,16 @@ class BarDisplay(ProgressDisplay):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.update(self._bars)
         self._live.stop()
 
-    def _print_note(self, text: str) -> None:
-        """Above the bars."""
-        self._live.console.print(note_line(text), markup=False, soft_wrap=True)
+    def _print(self, line: str) -> None:
+        self._live.console.print(line, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Above the bars."""
-        self._live.console.print(text, markup=False, soft_wrap=True)
+        self._print(text)
 
     def watch(self, what: str, done: int, of: int) -> None:
         """A bar of its own, gone when it is full."""
@@ -187,21 +178,19 @@ class BarDisplay(ProgressDisplay):
     def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
         """Move the bar between epochs, too."""
         now = time.monotonic()
-        if self._task is not None and now - self._drawn > _REDRAW_SECONDS:
+        if now - self._drawn > _REDRAW_SECONDS:
             self._drawn = now
             self._bars.update(self._task, completed=epoch + (step + 1) / steps)
 
     def epoch_done(self, record: EpochRecord) -> None:
         """The terms of the epoch."""
-        if self._task is not None:
-            self._bars.update(self._task, completed=record.epoch, epoch=record.epoch)
+        self._bars.update(self._task, completed=record.epoch, epoch=record.epoch)
         self._terms.plain = f"{record.stage}  {terms_in_words(record)}"
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
         """A stage that ended before its time is complete, too."""
-        if self._task is not None:
-            done = len(outcome.history)
-            self._bars.update(self._task, total=done, completed=done, epoch=done)
+        done = len(outcome.history)
+        self._bars.update(self._task, total=done, completed=done, epoch=done)
 
 
 def terms_in_words(record: EpochRecord) -> str:
@@ -210,7 +199,5 @@ def terms_in_words(record: EpochRecord) -> str:
     >>> terms_in_words(EpochRecord("base", 1, 2, 0.1, 1e-3, {"loss": 0.51234, "recall": 0.9}))
     'loss 0.512  recall 0.9'
     """
-    terms: Mapping[str, Any] = record.terms
-    if record.agreement is not None:
-        terms = {**terms, "agreement": record.agreement}
-    return "  ".join(f"{name} {value:.3g}" for name, value in terms.items())
+    agreement = {} if record.agreement is None else {"agreement": record.agreement}
+    return "  ".join(f"{name} {value:.3g}" for name, value in {**record.terms, **agreement}.items())

@@ -1,7 +1,4 @@
-"""`splitpu sensitivity`: what would have been decided if the prior were another one.
-
-`splitpu prior`.
-"""
+"""`splitpu prior`, and `splitpu sensitivity`: what would have been decided if the prior were another one."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +12,7 @@ import torch
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
 from splitpu.cli.options import DataOptions, as_options
 from splitpu.cli.progress import choose_display
-from splitpu.cli.train import estimating, say_that_it_continues
+from splitpu.cli.train import estimating
 from splitpu.config.schema import EngineConfig, Scenario
 from splitpu.data.public.download import cache_folder
 from splitpu.data.pudata import PUData
@@ -25,37 +22,31 @@ from splitpu.errors import InputError
 from splitpu.evaluation.calibration import PUCalibrator
 from splitpu.evaluation.diagnostics import check_random_labelling, find_degeneracies
 from splitpu.evaluation.metrics import evaluate_pu, evaluate_scores
-from splitpu.methods.context import RowsAside, WarmStart
+from splitpu.methods.context import RowsAside
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
-from splitpu.prior.estimate import PriorEstimate, being_estimated, estimate_prior
-from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
+from splitpu.prior.estimate import estimate_prior
+from splitpu.prior.scores import ScoreKind, needs_networks
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, kept_until_settled
 from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
 from splitpu.runs.run import spec_of
-from splitpu.training import Runtime, Training, calibrated_on, train, without_rows_aside
+from splitpu.training import Runtime, calibrated_on, train, without_rows_aside
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.warnings import collected_warnings
 
 _COLUMNS = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
+_MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
 def run_sensitivity(
-    run: str,
-    *,
-    lowest: float | None,
-    highest: float | None,
-    steps: int,
-    refit: bool,
-    device: str,
-    json: bool,
-) -> int:
+    run: str, *, lowest: float | None, highest: float | None, steps: int, refit: bool, device: str, json: bool
+) -> None:
     """One row a prior: how many unlabelled rows are called positive, and how many decisions differ from the run's."""
     folder = RunFolder.find_trained(run)
     folder.read_result()  # says so if the run is not finished
-    request = folder.request()
+    request, config = folder.request(), folder.config()
     model = Model.load(folder.path)
     if model.prior is None or request.prior is None:
         how = how_to_have_a_prior(request)
@@ -69,43 +60,52 @@ def run_sensitivity(
     found = folder.read_out_of_fold(len(loaded.data))
     if found is not None and model.calibration is None:  # as in scores.csv
         own = plain = {**own, "training": found[0]}
-    taught, aside = without_rows_aside(loaded.data, folder.config(), request.seed)
+    taught, aside = without_rows_aside(loaded.data, config, request.seed)
     judged = loaded.data if found is not None else aside  # never rows that the model was trained on
+    spec = spec_of(request, config, loaded.classes)
     rows, start = [], None
     for prior in priors:
+        is_own = prior == request.prior
         if refit:
             display.say(f"training with prior {prior:.4g}")
             with collected_warnings(display.note):
-                training = _trained_with(prior, folder, request, loaded, device, start)
+                asked = spec if is_own else replace(spec, prior=prior, prior_interval=None)
+                training = train(loaded.data, asked, Runtime(device=device, warm_start=start))
             start = training.warm_start  # a warm-up knows no prior, so the first one does for all
             scores = _decisions(training.model, loaded, hardware)
             if training.out_of_fold is not None:
                 scores["training"] = training.out_of_fold[0]
         else:
-            scores = own if prior == request.prior else _moved(plain, taught, aside, prior, model.calibration)
+            scores = own if is_own else _moved(plain, taught, aside, prior, model.calibration)
         rows.append(_row(prior, scores, own, loaded, judged))
     about_own = _about_own_row(model, request, refit=refit)
     if json:
         content = {"run": str(folder.path), "prior": model.prior, "refit": refit, "note": about_own}
         print_json({**content, "rows": rows})
-        return 0
+        return
     left_out = {*(() if loaded.held_out else ("test_accuracy",)), *(() if judged else ("estimated_accuracy",))}
     columns = [column for column in _COLUMNS if column not in left_out]
     print_table([{**row, "prior": f"{row['prior']:.4g}"} for row in rows], columns)
-    how = "trained anew" if refit else _HOW_CALIBRATED if _is_cut_by_calibration(model.calibration) else _HOW
+    how = "the run's model with its threshold where that prior puts it"
+    if refit:
+        how = "trained anew"
+    elif _is_cut_by_calibration(model.calibration):
+        how = "the run's model, calibrated for that prior, with its threshold at the probability 1/2"
     print_facts({"run": folder.path, "its prior": f"{model.prior:.4g}", "each row": how})
     if about_own is not None:
         print_note(about_own)
     words = "decisions out of fold" if found is not None else "rows that were kept out of the training"
     resting = f"the estimated accuracy rests on the {words} and on the prior of its row being right."
     print_note(resting if judged else f"{NOT_JUDGED}.")
-    for doubt in _doubts(rows, request.prior):
-        print_note(doubt)
-    return 0
-
-
-_HOW = "the run's model with its threshold where that prior puts it"
-_HOW_CALIBRATED = "the run's model, calibrated for that prior, with its threshold at the probability 1/2"
+    others = []  # of the run's own row the reason is said in full, of the others in a word
+    for row in rows:
+        if row["prior"] == request.prior:
+            for one in row["degenerate"]:
+                print_note(f"the run's own prior {request.prior:.4g}: {one['sentence']}")
+        elif row["degenerate"]:
+            others.append(f"{row['prior']:.4g} ({' and '.join(one['kind'] for one in row['degenerate'])})")
+    if others:
+        print_note(f"do not believe the estimated accuracy of these priors (--json says why): {', '.join(others)}.")
 
 
 def _is_cut_by_calibration(calibration: PUCalibrator | None) -> bool:
@@ -127,19 +127,6 @@ def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None
             "logits and on the count of a model trained with a PU risk; every other row takes its prior as known."
         )
     return None
-
-
-def _doubts(rows: list[dict[str, Any]], own_prior: float) -> list[str]:
-    """Which estimates are not to be believed: the reason in full for the run's own row, in a word for the others."""
-    said, others = [], []
-    for row in rows:
-        if row["prior"] == own_prior:
-            said = [f"the run's own prior {own_prior:.4g}: {one['sentence']}" for one in row["degenerate"]]
-        elif row["degenerate"]:
-            others.append(f"{row['prior']:.4g} ({' and '.join(one['kind'] for one in row['degenerate'])})")
-    if others:
-        said.append(f"do not believe the estimated accuracy of these priors (--json says why): {', '.join(others)}.")
-    return said
 
 
 def prior_range(
@@ -196,15 +183,6 @@ def _moved(
     return {name: anew.decision(scores) for name, scores in moved.items()}
 
 
-def _trained_with(
-    prior: float, folder: RunFolder, request: Request, loaded: LoadedData, device: str, start: WarmStart | None
-) -> Training:
-    spec = spec_of(request, folder.config(), loaded.classes)
-    if prior != request.prior:
-        spec = replace(spec, prior=prior, prior_interval=None)
-    return train(loaded.data, spec, Runtime(device=device, warm_start=start))
-
-
 def _row(
     prior: float,
     scores: dict[str, Floats],
@@ -230,18 +208,7 @@ def _row(
     return row
 
 
-_MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
-
-
-def run_prior(
-    asked: DataOptions,
-    *,
-    scenario: Scenario,
-    scores: ScoreKind,
-    seed: int,
-    device: str,
-    json: bool,
-) -> int:
+def run_prior(asked: DataOptions, *, scenario: Scenario, scores: ScoreKind, seed: int, device: str, json: bool) -> None:
     """Every estimator, the recommended value, and what speaks against relying on it."""
     if asked.test is not None:
         raise InputError("--test is for fit and evaluate: the prior is estimated without any test rows.")
@@ -252,40 +219,36 @@ def run_prior(
         loaded = source.load(progress=display.say, watch=watch)
     for warning in loaded.warnings:
         print_note(warning)
-    if not too_few_rows(loaded.data):  # else there is no estimate to wait for
-        display.say(being_estimated(loaded.data, scores))
-    with _checkpoints_of(loaded.data, seed) as checkpoints, estimating(display, checkpoints) as observer:
-        say_that_it_continues(display, checkpoints)
+    data = loaded.data
+    with _checkpoints_of(data, seed) as kept_in, estimating(data, scores, display, kept_in) as observer:
         found = estimate_prior(
-            loaded.data,
-            seed=seed,
-            every=True,
-            scores=scores,
-            device=device,
-            observer=observer,
-            checkpoints=checkpoints,
+            data, every=True, scores=scores, seed=seed, device=device, observer=observer, checkpoints=kept_in
         )
-    labelling = check_random_labelling(loaded.data, scores=found.scores, seed=seed)
+    labelling = check_random_labelling(data, scores=found.scores, seed=seed)
     if json:
-        content: dict[str, Any] = {
-            "data": loaded.description,
-            "scenario": scenario,
-            **found.to_dict(),
-            "labelling": labelling.__dict__,
-            "true_prior": loaded.true_prior,
+        about = {"labelling": labelling.__dict__, "true_prior": loaded.true_prior}
+        print_json({"data": loaded.description, "scenario": scenario, **found.to_dict(), **about})
+        return
+    rows = [(row.name, row.value, f"{row.low:.3f} to {row.high:.3f}") for row in found.table]
+    columns = ("estimator", "prior", "95 % interval")
+    title = "share of positives in the population"
+    print_table([dict(zip(columns, row, strict=True)) for row in rows], columns, title=title)
+    low, high = found.interval
+    auc = found.diagnostics["auc_labelled_against_unlabelled"]
+    best = found.diagnostics["auc_a_perfect_classifier_would_have"]
+    besides = ", so something besides the class may tell them apart" if auc > best + _MORE_THAN_CHANCE else ""
+    true = {} if loaded.true_prior is None else {"truth": f"{loaded.true_prior:.4g}, known for a named set"}
+    print_facts(
+        {
+            "recommended": f"{found.value:.3g} (95 % interval {low:.3f} to {high:.3f}); fit finds it by itself and "
+            f"takes the interval into account, while --prior {found.value:.3g} is taken as exact",
+            **true,
+            "separation": f"a classifier tells P from U with an AUC of {auc:.3f}; if this prior is right, a perfect "
+            f"one would reach {best:.3f}{besides}",
+            "labelling": labelling.verdict,
+            **{f"note {number}": as_options(sentence) for number, sentence in enumerate(found.verdicts, start=1)},
         }
-        print_json(content)
-        return 0
-    print_table(
-        [
-            {"estimator": row.name, "prior": row.value, "95 % interval": f"{row.low:.3f} to {row.high:.3f}"}
-            for row in found.table
-        ],
-        ("estimator", "prior", "95 % interval"),
-        title="share of positives in the population",
     )
-    print_facts(_facts(found, labelling.verdict, loaded.true_prior))
-    return 0
 
 
 @contextmanager
@@ -308,24 +271,3 @@ def _checkpoints_of(data: PUData, seed: int) -> Iterator[Path | None]:
         folder.sweep()
         with kept_until_settled(folder.path):
             yield folder.checkpoints
-
-
-def _facts(found: PriorEstimate, labelling: str, true_prior: float | None) -> dict[str, object]:
-    low, high = found.interval
-    facts: dict[str, object] = {
-        "recommended": f"{found.value:.3g} (95 % interval {low:.3f} to {high:.3f}); fit finds it by itself and "
-        f"takes the interval into account, while --prior {found.value:.3g} is taken as exact"
-    }
-    if true_prior is not None:
-        facts["truth"] = f"{true_prior:.4g}, known for a named set"
-    auc, best = (
-        found.diagnostics[key] for key in ("auc_labelled_against_unlabelled", "auc_a_perfect_classifier_would_have")
-    )
-    besides = ", so something besides the class may tell them apart" if auc > best + _MORE_THAN_CHANCE else ""
-    facts["separation"] = (
-        f"a classifier tells P from U with an AUC of {auc:.3f}; if this prior is right, a perfect one would reach "
-        f"{best:.3f}{besides}"
-    )
-    facts["labelling"] = labelling
-    facts |= {f"note {number}": as_options(sentence) for number, sentence in enumerate(found.verdicts, start=1)}
-    return facts

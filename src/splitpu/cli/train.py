@@ -1,26 +1,19 @@
-"""What there is to say about the data, said once and before anything long: who waits should know of a mistake.
+"""`splitpu fit`, `splitpu resume` and `splitpu demo`: from the words to a run, its prior, and its training.
 
-The prior of a run: given, known of a named set, or estimated, which is the run's first stage.
-
-How the commands that train name the run that is there when they are cut short, or cannot say what came of it.
-
-Settings that were given on the command line and that no method in the command ever reads.
-
-Saying early that a run will take long, while it is still cheap to think again.
-
-`splitpu fit`, `splitpu resume` and `splitpu demo`.
+What is wrong or will take long is said early, and a command that is cut short names its run.
 """
 
 import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from splitpu.cli.display import show_result
-from splitpu.cli.interruptions import PriorStopped, RunLost, RunStopped, output_refused, resumable
+from splitpu.cli.entry_point import RunStopped, continue_with, output_refused, resumable
 from splitpu.cli.options import DataOptions, TrainingWords
 from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
@@ -38,12 +31,13 @@ from splitpu.networks.encoders import is_encoder, weights_installed
 from splitpu.prior.estimate import (
     TO_BE_ESTIMATED,
     TRUE_SHARE,
+    PriorOptions,
     ResolvedPrior,
     being_estimated,
     prior_for,
     prior_in_words,
 )
-from splitpu.prior.scores import needs_networks, too_few_rows
+from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
 from splitpu.reproduce.units import whole_run_seconds
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid_folders import SeedsFolder
@@ -64,17 +58,24 @@ def tell_of_data(draws: Iterable[LoadedData], display: ProgressDisplay) -> None:
 
 def all_but_of_data(note: Note, loaded: LoadedData) -> Note:
     """Pass on what a run says, but for what `tell_of_data` has said before it."""
-
-    def passed_on(text: str) -> None:
-        if text not in loaded.warnings:
-            note(text)
-
-    return passed_on
+    return lambda text: None if text in loaded.warnings else note(text)
 
 
 @contextmanager
-def estimating(display: ProgressDisplay, checkpoints: Path | None) -> Iterator[Observer]:
-    """What the networks of an estimate are watched by; a signal is a polite request where there is a way to go on."""
+def estimating(
+    data: PUData, scores: ScoreKind, display: ProgressDisplay, checkpoints: Path | None, own: Observer | None = None
+) -> Iterator[Observer]:
+    """Say that the prior is being estimated, and lend what its networks are watched by.
+
+    It stops politely where there are checkpoints to go on from; one of several runs at once has an observer of its own.
+    """
+    if not too_few_rows(data):  # else there is no estimate to wait for
+        display.say(being_estimated(data, scores))
+    if checkpoints is not None and checkpoints.exists():
+        display.say("prior: an estimate of these rows was stopped; it continues from there")
+    if own is not None:
+        yield own
+        return
     with display.watching() as watch:
         epochs = CountedEpochs(watch)
         if checkpoints is None:
@@ -83,16 +84,11 @@ def estimating(display: ProgressDisplay, checkpoints: Path | None) -> Iterator[O
         with StopRequest() as stop:
             try:
                 yield ObserverList([epochs, StopWhen(stop.wanted)])
+                if stop.wanted():  # after the last step of the last network
+                    raise Interrupted
             except (Interrupted, KeyboardInterrupt) as stopped:
-                raise PriorStopped(stop.exit_code) from stopped
-            if stop.wanted():  # after the last step of the last network
-                raise PriorStopped(stop.exit_code)
-
-
-def say_that_it_continues(display: ProgressDisplay, checkpoints: Path | None) -> None:
-    """Whoever started an estimate anew should know that it is none."""
-    if checkpoints is not None and checkpoints.exists():
-        display.say("prior: an estimate of these rows was stopped; it continues from there")
+                sentence = "stopped while the prior was being estimated; run the same command to continue from there"
+                raise RunStopped(sentence, stop.exit_code) from stopped
 
 
 def chosen_prior(prior: float | str | None, method: str, loaded: LoadedData, display: ProgressDisplay) -> ResolvedPrior:
@@ -111,53 +107,21 @@ def chosen_prior(prior: float | str | None, method: str, loaded: LoadedData, dis
 
 
 def estimated_prior(
-    method: str,
-    loaded: LoadedData,
-    seed: int,
-    display: ProgressDisplay,
-    *,
-    device: str,
-    checkpoints: Path,
-    observer: Observer | None = None,
-    backbone: str = "auto",
+    method: str, loaded: LoadedData, display: ProgressDisplay, **how: Unpack[PriorOptions]
 ) -> ResolvedPrior:
-    """The estimate, from wherever its checkpoints stand; what is doubtful about it is said.
-
-    Without an observer it is shown here and stops politely; one of several runs at once has its own.
-    """
-    data = loaded.data
-    by_networks = needs_networks(data) and not is_encoder(backbone)
-    if not too_few_rows(data):  # else there is no estimate to wait for
-        display.say(being_estimated(data, "auto" if by_networks else "classical"))
-    kept_in = checkpoints if by_networks else None
-    say_that_it_continues(display, kept_in)
-    watched = estimating(display, kept_in) if observer is None else nullcontext(observer)
-    with collected_warnings(display.note), watched as watching:
-        found = prior_for(
-            method,
-            "auto",
-            data,
-            seed=seed,
-            device=device,
-            observer=watching,
-            checkpoints=kept_in,
-            backbone=backbone,
-        )
+    """The estimate, from wherever its checkpoints stand; what is doubtful about it is said."""
+    by_networks = needs_networks(loaded.data) and not is_encoder(how.get("backbone"))
+    if not by_networks:
+        how["checkpoints"] = None
+    scores: ScoreKind = "auto" if by_networks else "classical"
+    watched = estimating(loaded.data, scores, display, how.get("checkpoints"), how.get("observer"))
+    with collected_warnings(display.note), watched as how["observer"]:
+        found = prior_for(method, "auto", loaded.data, **how)
     if found.value is not None:
-        known = ""
-        if loaded.true_prior is not None:
-            known = f"; the set's true share is {loaded.true_prior:.3g} (--prior true takes it)"
+        true = loaded.true_prior
+        known = "" if true is None else f"; the set's true share is {true:.3g} (--prior true takes it)"
         display.say(f"prior: {prior_in_words(found.value, found.interval, found.source)}{known}")
     return found
-
-
-def _embed_rows(data: PUData, request: Request, display: ProgressDisplay) -> None:
-    """What takes long in a run on frozen features, shown while it does; prior and training find it done."""
-    from splitpu.methods.frozen_features import frozen_choice
-
-    display.say(f"features: frozen, of {request.backbone}; embeddings are computed once and kept")
-    with display.watching() as watch:
-        frozen_choice(data, request.backbone, request.seed, lambda done: watch("embedding", done, len(data)))
 
 
 def settle_prior(
@@ -167,29 +131,27 @@ def settle_prior(
 
     The estimate is kept in the request. A run of which none can be made is discarded.
     """
-    if is_encoder(folder.request().backbone):
-        _embed_rows(loaded.data, folder.request(), display)
-    if not folder.request().prior_is_open:
-        return folder.request()
+    request, data = folder.request(), loaded.data
+    if is_encoder(request.backbone):  # what takes long is shown while it does; prior and training find it done
+        from splitpu.methods.frozen_features import frozen_choice
+
+        display.say(f"features: frozen, of {request.backbone}; embeddings are computed once and kept")
+        with display.watching() as watch:
+            frozen_choice(data, request.backbone, request.seed, lambda done: watch("embedding", done, len(data)))
+    if not request.prior_is_open:
+        return request
     with folder.locked(), resumable(folder.path):
         request, config = folder.request(), folder.config()
         if not request.prior_is_open:  # another process was at it meanwhile
             return request
         folder.sweep()
         try:
-            found = estimated_prior(
-                config.method,
-                loaded,
-                request.seed,
-                display,
-                device=request.device,
-                checkpoints=folder.checkpoints,
-                observer=observer,
-                backbone=request.backbone,
-            )
-            check_needs(config, loaded.data, found.value)
-        except PriorStopped as stopped:
-            raise RunStopped(folder.path, stopped.code) from stopped
+            how = PriorOptions(seed=request.seed, device=request.device, backbone=request.backbone)
+            how |= {"checkpoints": folder.checkpoints, "observer": observer}
+            found = estimated_prior(config.method, loaded, display, **how)
+            check_needs(config, data, found.value)
+        except RunStopped as stopped:
+            raise RunStopped(f"stopped; {continue_with(folder.path)}", stopped.code) from stopped
         except DiskError:  # the estimate is possible and waits for room
             raise
         except InputError:
@@ -207,7 +169,7 @@ def named_if_interrupted(run: Path) -> Iterator[None]:
     except KeyboardInterrupt as stopped:
         if not (RunFolder(run).request_file.exists() or SeedsFolder(run).list_file.exists()):
             raise
-        raise RunStopped(run, 128 + signal.SIGINT) from stopped
+        raise RunStopped(f"stopped; {continue_with(run)}", 128 + signal.SIGINT) from stopped
 
 
 @contextmanager
@@ -225,9 +187,6 @@ def named_if_unheard(run: Path, shown_by: str) -> Iterator[None]:
         raise DiskError(refused) from error
 
 
-_FOR_ALL = ("engine", "members", "warmup")
-
-
 def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], rounds: int | None) -> list[str]:
     """A note about settings without any effect on the methods of these configurations, waited for in vain.
 
@@ -235,7 +194,7 @@ def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], r
     ['--set student.epochs=5, --rounds 3 have no effect: nnpu reads the settings in base, selection']
     """
     configs = list(configs)
-    read = set(_FOR_ALL).union(*map(sections_in_use, configs))
+    read = {"engine", "members", "warmup"}.union(*map(sections_in_use, configs))  # the first three by all methods
     if any(config.method == "split-pu" for config in configs):
         read.add("learner")
     idle = [f"--set {one}" for one in settings if one.partition("=")[0].partition(".")[0].strip() not in read]
@@ -257,72 +216,49 @@ _LONG = 20 * 60.0  # seconds from which it is said
 _SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
 
 
+@dataclass
 class LongRun(Observer):
     """After the second epoch that is trained here, which libraries no longer warm up in, says what all will take."""
 
-    def __init__(
-        self,
-        config: Config,
-        data: PUData,
-        tell: Callable[[str], None],
-        *,
-        backbone: str,
-        from_files: bool,
-        on_cpu: bool = False,
-    ) -> None:
-        self._config, self._data, self._tell, self._on_cpu = config, data, tell, on_cpu
-        self._backbone, self._from_files = backbone, from_files  # `from_files`: images or patients, of any size
-        self._epoch = -1  # of the first stage; later stages take other times
-        self._first: str | None = None
+    config: Config
+    data: PUData
+    tell: Callable[[str], None]
+    backbone: str
+    from_files: bool  # images or patients, of any size
+    on_cpu: bool = False
+    timed: tuple[str, int] | None = None  # of the first stage the second epoch; later stages take other times
 
     def stage_started(self, stage: Stage, done: int) -> None:
         """Only the first stage is timed, and of it no epoch that was restored."""
-        if self._first is None:
-            self._first, self._epoch = stage.name, done + 2
+        self.timed = self.timed or (stage.name, done + 2)
 
     def epoch_done(self, record: EpochRecord) -> None:
         """Say it once, if there is something to say."""
-        if record.stage != self._first or record.epoch != self._epoch:
+        if (record.stage, record.epoch) != self.timed:
             return
-        data = self._data
-        seconds = whole_run_seconds(self._config, len(data), len(data.positives), record.seconds)
-        if seconds >= _LONG:
-            self._tell(f"at this speed the run takes about {_in_words(seconds)}; {self._advice()}.")
-
-    def _advice(self) -> str:
-        safe = "it can be stopped (Ctrl-C) and resumed"
+        seconds = whole_run_seconds(self.config, len(self.data), len(self.data.positives), record.seconds)
+        if seconds < _LONG:
+            return
+        minutes = 5 * round(seconds / 300)  # as exact as such a guess can be
+        length = f"{minutes} minutes" if minutes < 90 else f"{round(seconds / 1800) / 2:g} hours"
         ways = self._faster_ways()
-        if not ways:
-            return safe
-        return f"{safe}. Faster: {' or '.join([', '.join(ways[:-1]), ways[-1]] if ways[1:] else ways)}"
+        listed = " or ".join([", ".join(ways[:-1]), ways[-1]] if ways[1:] else ways)
+        advice = f". Faster: {listed}" if ways else ""
+        self.tell(f"at this speed the run takes about {length}; it can be stopped (Ctrl-C) and resumed{advice}.")
 
     def _faster_ways(self) -> list[str]:
         """Only what would change this run: nobody is told to make small images larger."""
-        shape, kind = self._data.features.shape[1:], self._data.kind
-        network = self._backbone
+        shape, network = self.data.features.shape[1:], self.backbone
         if network == "auto":
-            network = choose_network(shape, len(self._data), on_cpu=self._on_cpu)
+            network = choose_network(shape, len(self.data), on_cpu=self.on_cpu)
         ways = []
-        if self._from_files and max(shape[-3:-1], default=0) > _SMALLER_SIDE:
+        if self.from_files and max(shape[-3:-1], default=0) > _SMALLER_SIDE:
             ways.append(f"smaller images (--size {_SMALLER_SIDE})")
-        if kind == "images" and network != _SMALLER_NETWORK:
+        if self.data.kind == "images" and network != _SMALLER_NETWORK:
             ways.append(f"a smaller network (--backbone {_SMALLER_NETWORK})")
-        if self._config.method == "split-pu" and self._config.rounds > 1:
+        if self.config.method == "split-pu" and self.config.rounds > 1:
             ways.append("a single round (--rounds 1)")
         return ways
-
-
-def _in_words(seconds: float) -> str:
-    """As exact as such a guess can be.
-
-    >>> _in_words(1500), _in_words(9000)
-    ('25 minutes', '2.5 hours')
-    """
-    minutes = 5 * round(seconds / 300)
-    return f"{minutes} minutes" if minutes < 90 else f"{round(seconds / 1800) / 2:g} hours"
-
-
-DEMO_SET, DEMO_LABELLED = "digits", 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,23 +272,33 @@ class FitOptions(TrainingWords, DataOptions):
     seed: int | None = None
     seeds: str | None = None
     side_by_side: int | None = None
+    keep_checkpoints: bool = False
+
+    def new_run(self, source: Source, seed: int, config: Config, prior: ResolvedPrior) -> NewRun:
+        """The run of one seed, where configuration and prior are settled."""
+        return NewRun(
+            source=source,
+            config=config,
+            prior=prior,
+            preset=self.preset or "default",
+            backbone=self.backbone or "auto",
+            seed=seed,
+            device=self.device or "auto",
+            weights=self.weights,
+            keep_checkpoints=self.keep_checkpoints,
+        )
 
 
-def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
-    """The quickest way to see the method at work, through the same code as any other run."""
-    return run_fit(FitOptions(data=DEMO_SET, labelled=DEMO_LABELLED, out=out), quiet=quiet, json=json)
-
-
-def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, json: bool) -> int:
+def run_fit(asked: FitOptions, *, quiet: bool, json: bool) -> int:
     """Begin a new run and bring it to its end."""
     world = World.join()
     if not world.writes:  # before anything can be wrong, which one process is to say
         return help_first_process(world)
     asked = sized_for_encoder(asked)
     if asked.seeds is not None:
-        from splitpu.cli.seed_runs import run_fit_seeds
+        from splitpu.cli.several_runs import run_fit_seeds
 
-        return run_fit_seeds(asked, keep_checkpoints=keep_checkpoints, quiet=quiet, json=json)
+        return run_fit_seeds(asked, quiet=quiet, json=json)
     if asked.side_by_side is not None:
         raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
     seed = checked_seed(asked.seed or 0, "--seed ")
@@ -365,7 +311,7 @@ def run_fit(asked: FitOptions, *, keep_checkpoints: bool = False, quiet: bool, j
         loaded = source.load(progress=display.say, watch=watch)
     with named_if_interrupted(path):
         tell_of_data([loaded], display)
-        folder, _ = begin_asked(asked, path, source, loaded, seed, display, keep_checkpoints=keep_checkpoints)
+        folder = begin_asked(asked, path, source, loaded, seed, display)
         request = settle_prior(folder, loaded, display)
         display.say(f"data: {loaded.in_words()}")
         return _train_and_show(folder, request, loaded, display, world, json=json)
@@ -389,10 +335,8 @@ def begin_asked(
     loaded: LoadedData,
     seed: int,
     display: ProgressDisplay,
-    *,
-    keep_checkpoints: bool,
     threads: int | None = None,
-) -> tuple[RunFolder, Request]:
+) -> RunFolder:
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
     config = resolved_config(asked, loaded, threads)
     if threads is None:  # of several seeds, the first
@@ -400,27 +344,21 @@ def begin_asked(
             display.note(note)
     # Before there is a run, and before its prior is estimated, which may take minutes.
     check_method(config, loaded.data)
-    asked = dataclasses.replace(asked, backbone=_meant_backbone(asked, config.method, loaded.data))
-    check_network(asked.backbone or "auto", asked.weights, loaded.data.features.shape[1:])
+    shape, backbone = loaded.data.features.shape[1:], asked.backbone or "auto"
+    if asked.features is not None or (config.method == "split-pu" and not _says_how_to_train(asked)):
+        on_cpu = check_device(asked.device or "auto").type == "cpu"
+        backbone = str(chosen_backbone(backbone, asked.features, shape, len(loaded.data), on_cpu=on_cpu))
+        asked = dataclasses.replace(asked, backbone=backbone)
+    check_network(backbone, asked.weights, shape)
     prior = chosen_prior(asked.prior, config.method, loaded, display)
-    folder, request = begin_with(
-        asked, path, source, loaded, seed, config=config, prior=prior, keep_checkpoints=keep_checkpoints
-    )
+    folder, request = begin_run(path, asked.new_run(source, seed, config, prior), loaded)
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")
-    return folder, request
-
-
-def _meant_backbone(asked: FitOptions, method: str, data: PUData) -> str:
-    """The backbone's name, once the data are known; whoever says how networks are trained wants them trained."""
-    backbone, features = asked.backbone or "auto", asked.features
-    if features is None and (method != "split-pu" or _says_how_to_train(asked)):
-        return backbone
-    on_cpu = check_device(asked.device or "auto").type == "cpu"
-    return str(chosen_backbone(backbone, features, data.features.shape[1:], len(data), on_cpu=on_cpu))
+    return folder
 
 
 def _says_how_to_train(asked: FitOptions) -> bool:
+    """Whoever says how networks are trained wants them trained."""
     usual = asked.preset in (None, "default") and not asked.settings
     return not usual or any(one is not None for one in (asked.config, asked.weights, asked.warmup))
 
@@ -439,45 +377,16 @@ def sized_for_encoder(asked: FitOptions) -> FitOptions:
         on_cpu = check_device(asked.device or "auto").type == "cpu"
         wanted = usual and on_cpu and not _says_how_to_train(asked) and weights_installed()
     pictures = [path for folder in folders for path in folder.rglob("*") if path.suffix.lower() in _PICTURES]
-    if not wanted or not 0 < len(pictures) < FEW_IMAGES or _longer_side(pictures[0]) <= _USUAL_FOR_FEW:
+    if not wanted or not 0 < len(pictures) < FEW_IMAGES:
         return asked
-    return dataclasses.replace(asked, size=str(_ENCODER_SIDE))
-
-
-def _longer_side(picture: Path) -> int:
     from PIL import Image
 
     try:
-        with Image.open(picture) as opened:
-            return max(opened.size)
+        with Image.open(pictures[0]) as opened:
+            is_small = max(opened.size) <= _USUAL_FOR_FEW
     except (OSError, ValueError):  # whoever reads them all will say so
-        return 0
-
-
-def begin_with(
-    asked: FitOptions,
-    path: Path,
-    source: Source,
-    loaded: LoadedData,
-    seed: int,
-    *,
-    config: Config,
-    prior: ResolvedPrior,
-    keep_checkpoints: bool,
-) -> tuple[RunFolder, Request]:
-    """Make the run's folder where configuration and prior are settled already."""
-    new = NewRun(
-        source=source,
-        config=config,
-        prior=prior,
-        preset=asked.preset or "default",
-        backbone=asked.backbone or "auto",
-        seed=seed,
-        device=asked.device or "auto",
-        weights=asked.weights,
-        keep_checkpoints=keep_checkpoints,
-    )
-    return begin_run(path, new, loaded)
+        return asked
+    return asked if is_small else dataclasses.replace(asked, size=str(_ENCODER_SIDE))
 
 
 def run_resume(run: str, *, quiet: bool, json: bool) -> int:
@@ -487,7 +396,7 @@ def run_resume(run: str, *, quiet: bool, json: bool) -> int:
         return help_first_process(world)
     folder = RunFolder.find(run)
     if SeedsFolder(folder.path).list_file.exists():
-        from splitpu.cli.seed_runs import resume_seeds
+        from splitpu.cli.several_runs import resume_seeds
 
         return resume_seeds(SeedsFolder(folder.path), quiet=quiet, json=json)
     display = choose_display(quiet=quiet)
@@ -514,15 +423,14 @@ def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None =
     config = preset(asked.preset or "default", profile_of(loaded.data))
     if asked.config is not None:
         config = read_config(asked.config, config)
-    config = apply_overrides(config, asked.settings or [])
-    if asked.method is not None:
-        config = apply_overrides(config, [f"method={find_method(asked.method).name}"])
-    if asked.rounds is not None:
-        config = apply_overrides(config, [f"rounds={asked.rounds}"])
-    if asked.warmup is not None:
-        config = apply_overrides(config, [f"warmup.name={asked.warmup}"])
-    if threads is not None:
-        config = apply_overrides(config, [f"engine.threads={threads}"])
+    single = {
+        "method": None if asked.method is None else find_method(asked.method).name,
+        "rounds": asked.rounds,
+        "warmup.name": asked.warmup,
+        "engine.threads": threads,
+    }
+    words = [f"{key}={value}" for key, value in single.items() if value is not None]
+    config = apply_overrides(config, [*(asked.settings or []), *words])
     return with_calibration(config, asked.calibration)
 
 
@@ -533,24 +441,23 @@ def _train_and_show(
         try:
             world.tell(str(folder.path.resolve()))
             with display, resumable(folder.path):
-                pace = LongRun(
-                    folder.config(),
-                    loaded.data,
-                    display.note,
-                    backbone=request.backbone,
-                    from_files=request.source.rows_are_files,
-                    on_cpu=request.device == "cpu",
-                )
+                from_files, on_cpu = request.source.rows_are_files, request.device == "cpu"
+                pace = LongRun(folder.config(), loaded.data, display.note, request.backbone, from_files, on_cpu)
                 observer = ObserverList([display, pace, StopWhen(stop.wanted)])
                 note = all_but_of_data(display.note, loaded)
                 result = carry_out(folder, request, loaded, runtime=Runtime(observer=observer, world=world), note=note)
         except (Interrupted, KeyboardInterrupt) as stopped:
-            raise RunStopped(folder.path, stop.exit_code) from stopped
+            raise RunStopped(f"stopped; {continue_with(folder.path)}", stop.exit_code) from stopped
         except RankLost as lost:
-            raise RunLost(folder.path) from lost
+            raise _run_lost(folder.path) from lost
     with named_if_unheard(folder.path, f"splitpu info {in_a_command(folder.path)}"):
         show_result(folder, result, json=json)
     return 0
+
+
+def _run_lost(run: Path) -> RunStopped:
+    """One of the processes of a run has died; the others cannot go on without it, but the run can."""
+    return RunStopped(f"another process of this run has died; {continue_with(run)}", 1)
 
 
 def help_first_process(world: World) -> int:
@@ -573,5 +480,5 @@ def help_first_process(world: World) -> int:
         except (Interrupted, KeyboardInterrupt):
             return stop.exit_code
         except RankLost as lost:
-            raise RunLost(folder.path) from lost
+            raise _run_lost(folder.path) from lost
     return 0

@@ -1,6 +1,4 @@
-"""Axes: where a value lies on the paper, and which round numbers are written beside it.
-
-Charts as SVG text: pure functions of numbers and names; colours come from the style of the page around them.
+"""Charts as SVG text: pure functions of numbers and names; colours come from the style of the page around them.
 
 A PNG encoder of a few lines: the galleries need nothing more, and so the package needs no imaging library.
 """
@@ -69,7 +67,9 @@ def round_axis(low: float, high: float, *, about: int = 4, whole: bool = False, 
     >>> round_axis(1, 7, whole=True, widen=False).ticks
     (2.0, 4.0, 6.0)
     """
-    step = _round_step((high - low) / about)
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = power * next(factor for factor in (1, 2, 5, 10) if rough <= factor * power * (1 + 1e-9))
     if whole:
         step = max(step, 1.0)
     first, last = math.floor(low / step), math.ceil(high / step)
@@ -94,22 +94,19 @@ def decades_axis(largest: float) -> Axis:
     return Axis(-0.33, max(top, 1.0), ticks, tuple(_tick_label(10**tick, 10**tick) for tick in ticks))
 
 
-def _round_step(rough: float) -> float:
-    power = 10.0 ** math.floor(math.log10(rough))
-    return power * next(factor for factor in (1, 2, 5, 10) if rough <= factor * power * (1 + 1e-9))
-
-
 def _tick_label(value: float, step: float) -> str:
     if value == 0 and not 1e-4 <= step < 1:
         return "0"
     if step >= 1e-4 and abs(value) < 1e4:
         decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step < 1 else 0
-        return f"{value:.{min(decimals, 4)}f}".replace("-", "\N{MINUS SIGN}")
-    if 1e4 <= abs(value) < 1e9 and step % 100 == 0:
+        words = f"{value:.{min(decimals, 4)}f}"
+    elif 1e4 <= abs(value) < 1e9 and step % 100 == 0:
         size, suffix = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k")
-        return f"{value / size:g}{suffix}".replace("-", "\N{MINUS SIGN}")
-    digits = 1 + max(0, round(math.log10(abs(value) / step)))  # as many as tell neighbours apart
-    return f"{value:.{digits + 1}g}".replace("-", "\N{MINUS SIGN}")
+        words = f"{value / size:g}{suffix}"
+    else:
+        digits = 1 + max(0, round(math.log10(abs(value) / step)))  # as many as tell neighbours apart
+        words = f"{value:.{digits + 1}g}"
+    return words.replace("-", "\N{MINUS SIGN}")
 
 
 WIDTH = 380
@@ -148,30 +145,40 @@ class Labels:
     y: str
 
 
-@dataclass(frozen=True)
 class _Frame:
-    """The rectangle of a plot inside its drawing, and the two axes along it."""
+    """The rectangle of a plot inside its drawing, under some rows of words, and the two axes along it."""
 
-    width: float
-    left: float
-    top: float
-    height: float
-    x: Axis
-    y: Axis
-
-    @property
-    def right(self) -> float:
-        return self.width - _RIGHT
-
-    @property
-    def bottom(self) -> float:
-        return self.top + self.height
+    def __init__(self, x: Axis, y: Axis, width: float, height: float, rows: int) -> None:
+        self.x, self.y, self.width = x, y, width
+        self.left, self.right = 10 + max((len(label) for label in y.labels), default=1) * 6.8, width - _RIGHT
+        self.top = 26 + _ROW * rows
+        self.bottom = self.top + height
 
     def across(self, value: float) -> float:
         return self.x.place(value, self.left, self.right)
 
     def up(self, value: float) -> float:
         return self.y.place(value, self.bottom, self.top)
+
+    def drawing(self, labels: Labels, body: str, *, empty: bool, more: str = "") -> Markup:
+        """Axes and what is drawn between them; words where that is nothing."""
+        left, right, bottom = f"{self.left:.1f}", f"{self.right:.1f}", self.bottom
+        longest = int((self.width - 8) / _CHARACTER)
+        parts = [f'<text class="label" x="0" y="12">{_escape(shorten(labels.y, longest))}</text>']
+        for tick, label in zip(self.y.ticks, self.y.labels, strict=True):
+            y = self.up(tick)
+            parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            parts.append(f'<text x="{self.left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{_escape(label)}</text>')
+        parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom:g}" y2="{bottom:g}"/>')
+        for tick, label in zip(self.x.ticks, self.x.labels, strict=True):
+            x = self.across(tick)
+            parts.append(f'<text x="{x:.1f}" y="{bottom + 15:g}" text-anchor="middle">{_escape(label)}</text>')
+        across = f'x="{(self.left + self.right) / 2:.1f}"'
+        below = f'{across} y="{bottom + 31:g}" text-anchor="middle"'
+        parts += [f'<text class="label" {below}>{_escape(labels.x)}</text>', body]
+        if empty:
+            parts.append(f'<text {across} y="{(self.top + bottom) / 2:.1f}" text-anchor="middle">no values</text>')
+        return _drawing(self.width, bottom + _BOTTOM, labels.description, "".join(parts), more)
 
 
 def line_chart(
@@ -190,27 +197,23 @@ def line_chart(
     >>> print(line_chart([Series("a", [1, 2], [0.5, 0.4])], Labels("a falls", "epoch", "loss"))[:4])
     <svg
     """
-    marks = [stop] if stop else []
-    x_axis = round_axis(
-        *span_of([x for line in series for x in line.x] + [mark.at for mark in marks]), whole=whole, widen=False
-    )
-    y_axis = round_axis(*span_of([y for line in series for y in line.y] + ([level.at] if level else [])))
-    legend, legend_rows = _legend([line.name for line in series], width) if len(series) > 1 else ("", 0)
-    frame = _frame(x_axis, y_axis, width, height, rows=legend_rows + len(marks))
-    drawn = "".join(_line(line, number, frame) for number, line in enumerate(series))
-    empty = "" if any(finite(line.y) for line in series) else _words_in_the_middle(frame, "no values")
+    xs = [x for line in series for x in line.x] + ([stop.at] if stop else [])
+    ys = [y for line in series for y in line.y] + ([level.at] if level else [])
+    x_axis, y_axis = round_axis(*span_of(xs), whole=whole, widen=False), round_axis(*span_of(ys))
+    body, legend_rows = _legend([line.name for line in series], width) if len(series) > 1 else ("", 0)
+    frame = _Frame(x_axis, y_axis, width, height, rows=legend_rows + bool(stop))
+    if level and finite([level.at]):
+        y = frame.up(level.at)
+        body += (
+            f'<line class="mark dashed" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text class="strong halo" x="{frame.left + 4:.1f}" y="{y - 5:.1f}">{_escape(level.label)}</text>'
+        )
+    body += "".join(_line(line, number, frame) for number, line in enumerate(series))
+    body += _upright(stop, frame, legend_rows) if stop else ""
     corners = (frame.left, frame.right, x_axis.low, x_axis.high, frame.top, frame.bottom)
     across = _escape(labels.x.partition(" ")[0])
     hover = f' data-frame="{" ".join(f"{corner:g}" for corner in corners)}" data-across="{across}"'
-    body = (
-        _axes(frame, labels)
-        + legend
-        + (_level(level, frame) if level else "")
-        + drawn
-        + "".join(_upright(mark, frame, legend_rows + row) for row, mark in enumerate(marks))
-        + empty
-    )
-    return _drawing(width, frame.bottom + _BOTTOM, labels.description, body, hover)
+    return frame.drawing(labels, body, empty=not any(finite(line.y) for line in series), more=hover)
 
 
 def histogram(
@@ -226,16 +229,25 @@ def histogram(
     counts, edges = np.histogram(flat[np.isfinite(flat)], bins=_BINS, range=(0.0, 1.0))
     highest = float(counts.max())
     y_axis = decades_axis(highest) if logarithmic else round_axis(0.0, max(highest, 1.0), whole=True)
-    frame = _frame(round_axis(0.0, 1.0, about=5), y_axis, WIDTH, _HEIGHT, rows=len(marks))
-    bars = "".join(
-        _bar(float(left), float(right), int(number), split_at, frame, logarithmic)
-        for left, right, number in zip(edges[:-1], edges[1:], counts, strict=True)
-        if number
-    )
-    empty = "" if highest else _words_in_the_middle(frame, "no values")
-    lines = "".join(_upright(mark, frame, row) for row, mark in enumerate(marks))
-    body = _axes(frame, labels) + bars + lines + empty
-    return _drawing(WIDTH, frame.bottom + _BOTTOM, labels.description, body)
+    frame = _Frame(round_axis(0.0, 1.0, about=5), y_axis, WIDTH, _HEIGHT, rows=len(marks))
+    body = ""
+    for left, right, number in zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True):
+        if not number:
+            continue
+        top = frame.up(math.log10(number) if logarithmic else number)
+        top = min(top, frame.bottom - 0.75)  # one sample among millions is still to be seen
+        edge = right if split_at is None or math.isnan(split_at) else min(max(split_at, left), right)
+        words = f"{decimal(left)} to {decimal(right)}: {count(number)}"
+        for start, end, colour in ((left, edge, "below"), (edge, right, "s0")):
+            if end > start:
+                length = frame.across(end) - frame.across(start) - (1 if end == right else 0.5)
+                body += (
+                    f'<rect class="fill {colour}" x="{frame.across(start) + 0.5:.2f}" y="{top:.2f}" '
+                    f'width="{max(length, 0.2):.2f}" '
+                    f'height="{frame.bottom - top:.2f}"><title>{_escape(words)}</title></rect>'
+                )
+    body += "".join(_upright(mark, frame, row) for row, mark in enumerate(marks))
+    return frame.drawing(labels, body, empty=not highest)
 
 
 def stacked_bar(parts: Sequence[tuple[str, int]], *, description: str, width: float = WIDTH) -> Markup:
@@ -253,8 +265,8 @@ def stacked_bar(parts: Sequence[tuple[str, int]], *, description: str, width: fl
                 f'height="22" rx="2"><title>{words}</title></rect>'
             )
         start += length
-    share = [percent(number / whole) if whole else percent(math.nan) for _, number in parts]
-    names = [f"{shorten(part[0], 22)} {count(part[1])} ({share[row]})" for row, part in enumerate(parts)]
+    shares = [percent(number / whole if whole else math.nan) for _, number in parts]
+    names = [f"{shorten(part, 22)} {count(n)} ({share})" for (part, n), share in zip(parts, shares, strict=True)]
     legend, rows = _legend(names, width, top=40, squares=True)
     return _drawing(width, 30 + _ROW * rows, description, body + legend)
 
@@ -266,8 +278,7 @@ def share_bar(share: float, expected: float, *, description: str, width: float =
     body += f'<rect class="fill s0" x="0" y="20" width="{filled:.2f}" height="18" rx="3"/>'
     body += _at_bar(filled, f"called positive {percent(share)}", width, 14)
     if math.isfinite(expected):
-        tick = width * min(max(expected, 0.0), 1.0)
-        tick = min(max(tick, 1.0), width - 1)
+        tick = min(max(width * expected, 1.0), width - 1)
         body += f'<line class="mark" x1="{tick:.2f}" x2="{tick:.2f}" y1="16" y2="44"/>'
         body += _at_bar(tick, f"expected {percent(expected)}", width, 56)
     return _drawing(width, 62, description, body)
@@ -303,11 +314,6 @@ def _at_bar(x: float, words: str, width: float, y: float) -> str:
     return f'<text x="{middle:.1f}" y="{y:g}" text-anchor="middle" class="strong">{_escape(words)}</text>'
 
 
-def _frame(x_axis: Axis, y_axis: Axis, width: float, height: float, rows: int) -> _Frame:
-    left = 10 + max((len(label) for label in y_axis.labels), default=1) * 6.8
-    return _Frame(width, left, 26 + _ROW * rows, height, x_axis, y_axis)
-
-
 def _drawing(width: float, height: float, description: str, body: str, more: str = "") -> Markup:
     """The one place where a chart is marked as safe: all names in its body went through `_escape`."""
     return Markup(
@@ -320,35 +326,15 @@ def _escape(text: str) -> str:
     return str(markupsafe.escape(writable(text)))
 
 
-def _axes(frame: _Frame, labels: Labels) -> str:
-    longest = int((frame.width - 8) / _CHARACTER)
-    parts = [f'<text class="label" x="0" y="12">{_escape(shorten(labels.y, longest))}</text>']
-    for tick, label in zip(frame.y.ticks, frame.y.labels, strict=True):
-        y = frame.up(tick)
-        parts.append(f'<line class="grid" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{frame.left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{_escape(label)}</text>')
-    parts.append(
-        f'<line class="axis" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{frame.bottom:g}" y2="{frame.bottom:g}"/>'
-    )
-    for tick, label in zip(frame.x.ticks, frame.x.labels, strict=True):
-        x = frame.across(tick)
-        parts.append(f'<text x="{x:.1f}" y="{frame.bottom + 15:g}" text-anchor="middle">{_escape(label)}</text>')
-    middle, below = (frame.left + frame.right) / 2, frame.bottom + 31
-    parts.append(f'<text class="label" x="{middle:.1f}" y="{below:g}" text-anchor="middle">{_escape(labels.x)}</text>')
-    return "".join(parts)
-
-
 def _legend(names: Sequence[str], width: float, top: float = 28, squares: bool = False) -> tuple[str, int]:
     """Write the names of the series in as many rows as they take; give the drawing and the number of rows."""
     body, x, row = "", 0.0, 0
-    longest = int((width - 24) / _CHARACTER)
     for number, full in enumerate(names):
-        words = shorten(full, longest)
+        words = shorten(full, int((width - 24) / _CHARACTER))
         length = 22 + len(words) * _CHARACTER + 14
         if x and x + length - 14 > width:
             x, row = 0.0, row + 1
-        y = top + row * _ROW
-        colour = f"s{number % COLOURS}"
+        y, colour = top + row * _ROW, f"s{number % COLOURS}"
         if squares:
             body += f'<rect class="fill {colour}" x="{x:.1f}" y="{y - 9:g}" width="10" height="10" rx="2"/>'
         else:
@@ -377,16 +363,6 @@ def _line(series: Series, number: int, frame: _Frame) -> str:
     return f'<g data-name="{_escape(series.name)}" data-x="{xs}" data-y="{ys}">{drawn}</g>'
 
 
-def _level(mark: Mark, frame: _Frame) -> str:
-    if not finite([mark.at]):
-        return ""
-    y = frame.up(mark.at)
-    return (
-        f'<line class="mark dashed" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="strong halo" x="{frame.left + 4:.1f}" y="{y - 5:.1f}">{_escape(mark.label)}</text>'
-    )
-
-
 def _upright(mark: Mark, frame: _Frame, row: int) -> str:
     """Draw an upright reference line from its words, which stand above the plot in a row of their own."""
     if not finite([mark.at]):
@@ -403,26 +379,6 @@ def _upright(mark: Mark, frame: _Frame, row: int) -> str:
         f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top:g}" y2="{frame.bottom:g}"/>'
         f'<text class="strong halo" x="{at:.1f}" y="{y:g}" text-anchor="{anchor}">{_escape(mark.label)}</text>'
     )
-
-
-def _bar(left: float, right: float, number: int, split_at: float | None, frame: _Frame, logarithmic: bool) -> str:
-    top = frame.up(math.log10(number) if logarithmic else number)
-    top = min(top, frame.bottom - 0.75)  # one sample among millions is still to be seen
-    edge = right if split_at is None or math.isnan(split_at) else min(max(split_at, left), right)
-    words = f"{decimal(left)} to {decimal(right)}: {count(number)}"
-    pieces = ((left, edge, "below"), (edge, right, "s0"))
-    return "".join(
-        f'<rect class="fill {colour}" x="{frame.across(start) + 0.5:.2f}" y="{top:.2f}" '
-        f'width="{max(frame.across(end) - frame.across(start) - (1 if end == right else 0.5), 0.2):.2f}" '
-        f'height="{frame.bottom - top:.2f}"><title>{_escape(words)}</title></rect>'
-        for start, end, colour in pieces
-        if end > start
-    )
-
-
-def _words_in_the_middle(frame: _Frame, words: str) -> str:
-    x, y = (frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{_escape(words)}</text>'
 
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -445,14 +401,11 @@ def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
     # Every scan line starts with the number of its filter; 0 = the bytes as they are.
     lines = np.zeros((height, 1 + width * channels), dtype=np.uint8)
     lines[:, 1:] = pixels.reshape(height, width * channels)
-    body = zlib.compress(lines.tobytes(), level=9)
-    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+    chunks = (b"IHDR" + header, b"IDAT" + zlib.compress(lines.tobytes(), level=9), b"IEND")
+    written = [struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in chunks]
+    return _SIGNATURE + b"".join(written)
 
 
 def png_address(pixels: npt.NDArray[np.uint8]) -> str:
     """Write pixels as a `data:` address, so that an image lives inside the page itself."""
     return "data:image/png;base64," + b64encode(encode_png(pixels)).decode("ascii")
-
-
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

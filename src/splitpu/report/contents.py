@@ -1,7 +1,4 @@
-"""What a report is made of: plain values, so that the page can be drawn without torch and without the run folder.
-
-Words and numbers as the page writes them.
-"""
+"""What a report is made of: plain values, without torch and the run folder; and how they are written."""
 
 import math
 import re
@@ -68,11 +65,6 @@ class ReportData:
     learners: Sequence[Mapping[str, Any]] = ()  # of a table: how each ranks P against U out of fold, the best first
     calibrated: bool = False  # all probabilities, the teacher's too, by the map of the final model
 
-    @property
-    def last_taken(self) -> int | None:
-        """The number of the last round whose student was taken."""
-        return max((one.number for one in self.rounds if one.taken), default=None)
-
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 MISSING = "\N{EN DASH}"
@@ -113,9 +105,7 @@ def count(number: int, thing: str = "") -> str:
     >>> count(35880), count(1, "round").replace(NO_BREAK, " ")
     ('35,880', '1 round')
     """
-    if not thing:
-        return f"{number:,}"
-    return f"{number:,}{NO_BREAK}{thing}{'' if number == 1 else 's'}"
+    return f"{number:,}{NO_BREAK}{thing}{'' if number == 1 else 's'}" if thing else f"{number:,}"
 
 
 def decimal(number: float, digits: int = 3) -> str:

@@ -3,6 +3,7 @@
 Each is one file that opens anywhere, asks nothing of the network, and can be sent to a colleague.
 """
 
+import math
 import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from splitpu.report import outcome, training_section
+from splitpu.report import sections
 from splitpu.report.charts import interval_chart
-from splitpu.report.contents import ReportData, count, decimal, percent, probability, writable
+from splitpu.report.contents import MISSING, ReportData, count, decimal, percent, probability, writable
 from splitpu.utils.files import write_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -28,15 +29,13 @@ def render(report: ReportData) -> str:
         "report.html",
         title=report.title,
         report=report,
-        sections=_sections(report),
-        answer=outcome.headline(report),
-        table=outcome.figure_table(report.figures),
-        steps=outcome.next_steps(report),
-        splits=[training_section.split(one) for one in report.rounds],
-        spread=training_section.spread(report),
-        judged=outcome.judged_figures(report),
-        reliable=outcome.reliability(report.reliability),
-        kinds=training_section.curves(report.history),
+        share=sections.called_positive(report),
+        change=sections.change(report),
+        table=sections.figure_table(report.figures),
+        splits=[sections.split(one) for one in report.rounds],
+        spread=sections.spread(report),
+        reliable=sections.reliability(report.reliability),
+        kinds=sections.curves(report.history),
     )
 
 
@@ -52,32 +51,14 @@ def render_seeds(
     pages: Mapping[str, str],
     warnings: Sequence[str],
 ) -> str:
-    """Draw the page over several seeds: means and deviations, the final models seed by seed, and pages by their name.
-
-    Warnings of the runs come first, as on their own pages.
-    """
-    tables = {"means": outcome.figure_table(means), "runs": outcome.figure_table(runs)}
+    """Draw the page over several seeds: means and deviations, the final model of each seed, and pages by their name."""
+    tables = {"means": sections.figure_table(means), "runs": sections.figure_table(runs)}
     return render_page("seeds.html", title=title, **tables, pages=pages, warnings=warnings)
 
 
 def render_page(template: str, **values: Any) -> str:
     """Fill one of the templates."""
     return _environment().get_template(template).render(values) + "\n"
-
-
-def _sections(report: ReportData) -> list[str]:
-    """The anchors of what there is to show, in reading order; only Split-PU tells easy from hard samples."""
-    return [
-        *("question", "outcome"),
-        *(("learners",) if report.learners else ()),
-        "next",
-        *(("split", "samples") if report.method == "Split-PU" else ()),
-        "probabilities",
-        *(("prior",) if report.prior_table else ()),
-        *(("reliability",) if report.reliability else ()),
-        *(("curves",) if report.history else ()),
-        *("configuration", "environment"),
-    ]
 
 
 @cache
@@ -91,7 +72,9 @@ def _environment() -> Environment:
         finalize=lambda value: writable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
     made.filters |= {"percent": percent, "counted": count, "decimal": decimal, "probability": probability}
-    made.filters |= {"picture": training_section.picture, "interval_chart": interval_chart}
+    made.filters |= {"picture": sections.picture, "interval_chart": interval_chart, "label": sections.figure_label}
+    made.filters["figure"] = lambda value: MISSING if value is None else f"{value:.3f}"
+    made.tests["finite"] = math.isfinite
     made.globals |= {"own_file": _own_file, "policy": _policy}
     return made
 

@@ -1,0 +1,514 @@
+"""Several runs in one command: `splitpu fit --seeds 0,1,2`, and `splitpu compare`, every method on the same rows."""
+
+import dataclasses
+import hashlib
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from splitpu.cli.display import notes_in_report, print_facts, print_json, print_note, print_table, title_of
+from splitpu.cli.entry_point import RunStopped, continue_with, resumable
+from splitpu.cli.progress import ProgressDisplay, choose_display
+from splitpu.cli.train import (
+    FitOptions,
+    all_but_of_data,
+    begin_asked,
+    chosen_prior,
+    estimated_prior,
+    help_first_process,
+    if_settings_do_nothing,
+    named_if_interrupted,
+    named_if_unheard,
+    resolved_config,
+    settle_prior,
+    source_to_fit,
+    tell_of_data,
+)
+from splitpu.config.parse import apply_overrides, config_hash
+from splitpu.config.schema import Config
+from splitpu.data.sources import LoadedData, Source, check_still_there, load_draws
+from splitpu.engine.distributed import World
+from splitpu.engine.hardware import Hardware, check_device
+from splitpu.engine.parallel_runs import SharedRows
+from splitpu.engine.stage import Observer, Stage, StageOutcome
+from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
+from splitpu.evaluation.ranking import RARE, always_negative, in_telling_order
+from splitpu.methods.registry import find_method, uses_learners
+from splitpu.networks.build import weights_file
+from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
+from splitpu.runs.folder import KEEPING_ROWS, RUNS, RunFolder, kept_until_settled
+from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, SideBySide
+from splitpu.runs.grid_folders import (
+    COMPARED,
+    DOUBTFUL,
+    FIGURES,
+    ComparisonFolder,
+    Line,
+    SeedsFolder,
+    line_of,
+    mean_rows,
+    method_rows,
+    seed_rows,
+    seeds_in_words,
+    share_of_positives,
+    summary_of_methods,
+    warnings_in_words,
+)
+from splitpu.runs.request import check_unchanged
+from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
+from splitpu.runs.run import NewRun, begin_run, carry_out, check_network
+from splitpu.training import Runtime, check_method, check_needs
+from splitpu.utils.files import in_a_command
+from splitpu.utils.signals import StopRequest
+from splitpu.utils.statistics import by_chance
+from splitpu.utils.text import listed, parse_numbers, parse_words
+from splitpu.utils.warnings import UNRELIABLE, Note, worth_repeating
+
+
+def run_fit_seeds(asked: FitOptions, *, quiet: bool, json: bool) -> int:
+    """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
+    seeds = parse_seeds(asked.seeds or "")
+    if asked.seed is not None:
+        raise InputError("--seed and --seeds cannot be given together; leave out one of them.")
+    if asked.side_by_side is not None and asked.side_by_side < 1:
+        raise InputError(f"--side-by-side {asked.side_by_side} would train nothing; give 1 or more.")
+    refuse_several_processes("--seeds")
+    display = choose_display(quiet=quiet)
+    asked, sources = _sources(asked, seeds)
+    path = RunFolder.free_path(asked.out, sources[seeds[0]].title)
+    draws = _draws(sources, display)
+    tell_of_data(draws.values(), display)
+    threads: int | None = None  # chosen for the first run and the same for all, as the runs themselves change the load
+
+    def begin(place: Path, seed: int) -> RunFolder:
+        nonlocal threads
+        folder = begin_asked(asked, place, sources[seed], draws[seed], seed, display, threads)
+        threads = folder.config().engine.threads
+        return folder
+
+    with named_if_interrupted(path):
+        several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+        return _train_and_show(several, draws, display, json=json)
+
+
+def _sources(asked: FitOptions, seeds: Sequence[int]) -> tuple[FitOptions, dict[int, Source]]:
+    """Where the rows of every seed are; what can be wrong is found before anything long is begun."""
+    check_device(asked.device or "auto")
+    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
+    return asked, {seed: source_to_fit(asked, seed) for seed in seeds}
+
+
+def _draws(sources: Mapping[int, Source], display: ProgressDisplay) -> dict[int, LoadedData]:
+    """The rows of every seed; of named sets, each seed draws other labels."""
+    with display.watching() as watch:
+        return dict(zip(sources, load_draws(list(sources.values()), display.say, watch), strict=True))
+
+
+def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
+    """Continue those runs that are not finished."""
+    refuse_several_processes("--seeds")
+    display = choose_display(quiet=quiet)
+    seeds = several.seeds()
+    unfinished = [seed for seed in seeds if not several.run(seed).finished]
+    for seed in set(seeds) - set(unfinished):
+        several.run(seed).check_model()
+    loaded: dict[int, LoadedData] = {}
+    if unfinished:
+        requests = {seed: several.run(seed).request() for seed in unfinished}
+        check_still_there(requests[unfinished[0]].source.paths)
+        loaded = _draws({seed: request.source for seed, request in requests.items()}, display)
+        for seed, request in requests.items():
+            check_unchanged(loaded[seed], request)
+    tell_of_data(loaded.values(), display)
+    return _train_and_show(several, loaded, display, json=json)
+
+
+def _train_and_show(
+    several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
+) -> int:
+    """Train the runs of these seeds, then show what all runs in the folder say together."""
+    device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
+    rows = SharedRows()
+    units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows, display) for seed, data in loaded.items()]
+    # All runs at once: else a second command trains those that this one has not come to yet, and both fail.
+    with RunFolder(several.path).locked() if loaded else nullcontext():
+        try:
+            grid = Grid(units, progress=StageLines(display))
+            run_grid(grid, SideBySide(device, several.at_once()), how_to_go_on=continue_with(several.path))
+        except InputError:
+            several.discard_if_empty()
+            raise
+        summary = several.summarise()
+    with named_if_unheard(several.path, f"splitpu resume {in_a_command(several.path)}"):
+        show_summary(several, summary, json=json)
+    return 0
+
+
+def run_grid(grid: Grid[Any], executor: Executor, *, how_to_go_on: str) -> None:
+    """Bring all units to their end; Ctrl-C stops them, and what failed is named in one sentence.
+
+    What is no mistake of the user's keeps its traceback.
+    """
+    with StopRequest() as stop:
+        try:
+            grid.run(executor, stop.wanted).results()
+        except (Interrupted, KeyboardInterrupt) as error:
+            raise RunStopped(f"stopped; {how_to_go_on}", stop.exit_code) from error
+        except SomeRunsFailed as some:
+            for mistake in some.failed.values():
+                if not isinstance(mistake, SplitPUError):
+                    traceback.print_exception(mistake, file=sys.stderr)
+            reasons = {str(error) for error in some.failed.values()}
+            if len(reasons) == 1 and not some.finished:  # it is not about single runs
+                raise InputError(reasons.pop()) from some
+            raise InputError(f"{str(some).rstrip('.')}; {how_to_go_on}") from some
+
+
+@dataclasses.dataclass(frozen=True)
+class RunUnit:
+    """One of several runs, in a folder of its own; it says nothing about the data, which all have in common."""
+
+    name: str
+    folder: RunFolder
+    loaded: LoadedData
+    rows: SharedRows
+
+    def run(self, observer: Observer, note: Note) -> dict[str, Any]:
+        """Train from wherever its checkpoints stand to the end; gives the run's result."""
+        runtime = Runtime(observer=observer, shared=self.rows)
+        note = all_but_of_data(note, self.loaded)
+        return carry_out(self.folder, self.folder.request(), self.loaded, runtime=runtime, note=note)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SeedRun(RunUnit):
+    display: ProgressDisplay  # which says how far the estimate of the prior is, the first stage of the run
+
+    def run(self, observer: Observer, note: Note) -> dict[str, Any]:
+        with resumable(self.folder.path.parent):
+            settle_prior(self.folder, self.loaded, self.display, observer)
+            return super().run(observer, note)
+
+
+class StageLines(Progress[RunUnit]):
+    """One line a stage that says whose it is: bars of several runs at once would be too much to look at."""
+
+    def __init__(self, display: ProgressDisplay) -> None:
+        self._display = display
+
+    def stage_done(self, unit: RunUnit, stage: Stage, outcome: StageOutcome, restored: int) -> None:
+        """Say what the stage took."""
+        seconds, epochs = sum(record.seconds for record in outcome.history), len(outcome.history)
+        self._display.say(f"{unit.name}  {stage.name}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
+
+    def note(self, unit: RunUnit, text: str) -> None:
+        """Say it with the name of the run before it."""
+        self._display.note(f"{unit.name}: {text}")
+
+
+def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:
+    """Mean and deviation of every model, the final model of every seed, and where everything is."""
+    if json:
+        print_json({"run": str(several.path), "report": str(several.page), **summary})
+        return
+    columns = [figure for figure in FIGURES if any(figure in model["figures"] for model in summary["models"])]
+    narrower = [column for column in columns if column != "average_precision"]  # it is on the page; 80 columns are few
+    title = "mean and standard deviation over the seeds (accuracy, called positive: percent)"
+    print_table(mean_rows(summary), ["model", *narrower], title=title)
+    print_table(seed_rows(summary), ["model", *columns], title="final model of every seed")
+    warned = warnings_in_words(summary)
+    print_facts({"runs": several.path, "report": several.page, **notes_in_report(warned)})
+    for warning in filter(worth_repeating, warned):
+        print_note(warning)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read the seeds, each of which is named once.
+
+    >>> parse_seeds("3,0")
+    (3, 0)
+    """
+    seeds = parse_numbers(text, "--seeds")
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"--seeds {text} names a seed twice; give each of them once.")
+    return seeds
+
+
+def refuse_several_processes(what: str) -> None:
+    """Several runs in one command share one process."""
+    if World.join().size > 1:
+        raise InputError(f"{what} trains in one process; leave out torchrun, or start one run per seed.")
+
+
+def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
+    """One row a method, and under it everything that decides how far the figures can be trusted."""
+    found = folder.lines()
+    lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
+    summary = summary_of_methods(lines, methods, seeds)
+    notes = {"prior": _prior_in_words(list(lines.values())), **_notes(summary, lines, len(seeds))}
+    unreliable = [
+        f"{method}, seed {seed}: {warning}"
+        for (method, seed), line in lines.items()
+        for warning in line["warnings"]
+        if UNRELIABLE in warning
+    ]
+    share = share_of_positives(lines.values())
+    negative = {figure: always_negative(figure, share, 1) for figure in COMPARED}
+    if json:
+        places = {"comparison": str(folder.path), "runs": str(folder.lines_file)}
+        content = {"seeds": list(seeds), "methods": summary, "always_negative": negative, "notes": notes}
+        print_json({**places, **content, "unreliable": unreliable})
+        return
+    tested = lines[methods[0], seeds[0]]["test_rows"]
+    judged = f"on {tested:,} test rows by which nothing was chosen" if tested else "estimated from P, U and the prior"
+    leading = "average_precision" if share < RARE else "accuracy"
+    rows = method_rows(summary, leading)
+    rows.append({"method": "(always negative)", **{name: f"{100 * (one or 0):.1f}" for name, one in negative.items()}})
+    compared = f"{title_of(leading)} less {methods[0]}"
+    columns = ["method", "seeds", *in_telling_order(COMPARED, share), "seconds"]
+    if any(method["difference"] for method in summary):
+        columns.append(compared)
+    spread = "mean±standard deviation over the seeds" if len(seeds) > 1 else "one seed"
+    title = f"percent, {spread}, {judged}"
+    print_table([{**row, compared: row.get("difference")} for row in rows], columns, title=title)
+    print_facts({**notes, "folder": folder.path, "lines": folder.lines_file})
+    for warning in [*unreliable, *_doubts(summary)]:
+        print_note(warning)
+
+
+def _doubts(summary: Sequence[Line]) -> list[str]:
+    """Why the estimates of a method are not to be believed: each reason once, as the first seed that has it says it."""
+    said = []
+    for method in summary:
+        seeds: dict[str, list[int]] = {}
+        for one in method["degenerate"]:
+            seeds.setdefault(one["kind"], []).append(one["seed"])
+        for kind, found in seeds.items():
+            sentence = next(one["sentence"] for one in method["degenerate"] if one["kind"] == kind)
+            which = "; of the first of them" if len(found) > 1 else ""
+            said.append(f"{DOUBTFUL} {method['method']}, {seeds_in_words(found)}{which}: {sentence}")
+    return said
+
+
+def _prior_in_words(lines: Sequence[Line]) -> str:
+    """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
+    without = [line["prior_source"] for line in lines if line["prior"] is None]
+    if without:
+        return str(without[0])
+    values = [line["prior"] for line in lines]
+    bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
+    return f"{' to '.join(bounds)}, {lines[0]['prior_source']}; the same for all methods"
+
+
+def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
+    """What has to be known before a figure is believed."""
+    first = next(iter(lines.values()))
+    notes = {"network": first["network"]}
+    if seeds == 1:
+        notes["spread"] = "a single seed has none, so differences may be chance; give --seeds 0,1,2,3,4"
+    leading = "average_precision" if share_of_positives(lines.values()) < RARE else "accuracy"
+    compared = {one["method"]: one["difference"][leading] for one in summary if leading in one["difference"]}
+    if compared:
+        chance = [method for method, difference in compared.items() if by_chance(difference)]
+        here = f" (here {', '.join(chance)})" if chance else ""
+        notes["difference"] = (
+            f"in points, seed by seed, ± standard error; a smaller difference is chance{here}, and with {seeds} seeds "
+            "larger ones may be chance too"
+        )
+    if "estimates_note" in first:
+        notes["intervals"] = "95 %, for one run, averaged over the seeds; deviations are only those between seeds"
+        by_note: dict[str, list[str]] = {}
+        for line in lines.values():
+            by_note.setdefault(line["estimates_note"], []).append(line["method"])
+        notes["estimates"] = ". ".join(
+            f"{', '.join(dict.fromkeys(methods))}: {note}" if len(by_note) > 1 else note
+            for note, methods in by_note.items()
+        )
+        if any(ON_ROWS_ASIDE in note for note in by_note):
+            notes["rows kept out"] = f"so that there are rows to judge by ({KEEPING_ROWS}); with {KNOWN_ROWS} none are"
+    doubtful = [one["method"] for one in summary if one["degenerate"]]
+    if doubtful:
+        notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
+    warned = [line["run"] for line in lines.values() if line["warnings"]]
+    if warned:
+        notes["warnings"] = f"in the reports of {listed(warned)} in the folder"
+    mixed = [what for what in ("versions", "device") if len({str(line[what]) for line in lines.values()}) > 1]
+    if mixed:
+        notes["beware"] = f"not all runs had the same {' and '.join(mixed)}; the lines say which had which"
+    return notes
+
+
+def run_compare(asked: FitOptions, *, quiet: bool, as_json: bool) -> int:
+    """Bring all runs to their end that are not there yet, and show what they say."""
+    world = World.join()
+    if not world.writes:  # one process says what is wrong
+        return help_first_process(world)
+    refuse_several_processes("splitpu compare")
+    methods, seeds = parse_methods(asked.method or ""), parse_seeds(asked.seeds or "")
+    display = choose_display(quiet=quiet)
+    asked, sources = _sources(asked, seeds)
+    draws = _draws(sources, display)
+    asked, folder = _folder_asked(asked, methods, sources[seeds[0]], draws[seeds[0]])
+    with folder.locked():  # before anything of it is read, as another command may be about to write it
+        with kept_until_settled(folder.checkpoints):
+            configs, priors = _settled(asked, methods, draws, folder, display)
+        shared, lines = SharedRows(), _Lines(folder)
+        units = [  # seed by seed, so that methods can be compared as early as possible
+            _MethodRun(
+                f"{method}, seed {seed}",
+                folder.run(method, seed),
+                draws[seed],
+                shared,
+                method,
+                asked.new_run(sources[seed], seed, configs[method], priors[seed]),
+            )
+            for seed in seeds
+            for method in methods
+        ]
+        if finished := sum(lines.find(unit) is not None for unit in units):
+            display.say(f"{finished} of {len(units)} runs are finished already")
+        run_grid(
+            Grid(units, lines, progress=StageLines(display)),
+            InTurn(),  # on a GPU as well: runs that share a device would take seconds that mean nothing
+            how_to_go_on=f"run the same command to continue with what is in {folder.path}",
+        )
+    show_comparison(folder, methods, seeds, json=as_json)
+    return 0
+
+
+def parse_methods(text: str) -> tuple[str, ...]:
+    """Read the names of methods, each of which is named once.
+
+    >>> parse_methods("vpu, nnpu")
+    ('vpu', 'nnpu')
+    """
+    names = tuple(find_method(word).name for word in parse_words(text, "--method", "split-pu,nnpu"))
+    if len(set(names)) < len(names):
+        raise InputError(f"--method {text} names a method twice; give names with commas, such as split-pu,nnpu.")
+    return names
+
+
+def _folder_asked(
+    asked: FitOptions, methods: Sequence[str], source: Source, first: LoadedData
+) -> tuple[FitOptions, ComparisonFolder]:
+    """Check what can be wrong without a prior, by the first seed, as of the others only the draw of labels differs.
+
+    Gives what is asked for, in full, and the folder for it.
+    """
+    data = first.data
+    start = check_network(asked.backbone or "auto", asked.weights, data.features.shape[1:])
+    configs = _configs(asked, methods, first)
+    for config in configs.values():
+        check_method(config, data)
+    if asked.prior is None:
+        # Estimates without truth rest on the prior, also those of methods that do without.
+        no_use = first.held_out is not None and find_method(_most_in_need(configs).method).needs_truth
+        asked = dataclasses.replace(asked, prior="none" if no_use else "auto")
+    truth = None if data.truth is None else hashlib.sha256(data.truth.tobytes()).hexdigest()
+    shared = {  # what runs must have in common for their figures to be comparable, by the names it is told by
+        "scenario": source.scenario,
+        "number of labelled positives": source.labelled_count,
+        "content of the training rows": data.features_fingerprint() if source.draws_labels else data.fingerprint(),
+        "content of the test rows": first.held_out and first.held_out.fingerprint(),
+        "truth of the training rows": truth,
+        "set of settings": config_hash(_configs(asked, ["split-pu"], first)["split-pu"]),
+        "backbone": asked.backbone or "auto",
+        "device": asked.device or "auto",
+        "prior": asked.prior,
+        "file of weights": start and start["checksum"],
+    }
+    # The usual path is the same for the same command, which is how it finds what it had done.
+    name = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
+    return asked, ComparisonFolder(asked.out or RUNS / f"compare-{source.title}-{name}", shared)
+
+
+def _settled(
+    asked: FitOptions,
+    methods: Sequence[str],
+    draws: Mapping[int, LoadedData],
+    folder: ComparisonFolder,
+    display: ProgressDisplay,
+) -> tuple[dict[str, Config], dict[int, ResolvedPrior]]:
+    """Settle configurations by method and priors by seed, check what depends on them, and write them down."""
+    first = next(iter(draws.values()))
+    configs = _configs(asked, methods, first)
+    needing = _most_in_need(configs)
+    display.say(f"data: {first.in_words()}")
+    tell_of_data(draws.values(), display)
+    for note in if_settings_do_nothing(configs.values(), asked.settings or [], asked.rounds):
+        display.note(note)
+
+    def find(draw: LoadedData, seed: int) -> ResolvedPrior:
+        chosen = chosen_prior(asked.prior, needing.method, draw, display)
+        if chosen.source != TO_BE_ESTIMATED:
+            return chosen
+        device = asked.device or "auto"
+        return estimated_prior(needing.method, draw, display, seed=seed, device=device, checkpoints=folder.checkpoints)
+
+    priors = {seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed)) for seed, draw in draws.items()}
+    if first.held_out is None and any(prior.value is None for prior in priors.values()):
+        raise InputError(f"without test rows, figures are estimates that rest on the prior: give one, or {KNOWN_ROWS}.")
+    for seed, prior in priors.items():
+        for config in configs.values():
+            check_needs(config, draws[seed].data, prior.value)
+    threads = folder.threads(lambda: Hardware.choose(asked.device or "auto", needing.engine).threads)
+    folder.save()
+    return _configs(asked, methods, first, threads), priors
+
+
+def _configs(
+    asked: FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int | None = None
+) -> dict[str, Config]:
+    """The configuration of every method; rows are kept out for judging where nothing else shows it new ones."""
+    network_given = asked.backbone not in (None, "auto") or asked.weights is not None
+    configs = {}
+    for method in methods:
+        config = resolved_config(dataclasses.replace(asked, method=method), loaded, threads)
+        by_networks = not uses_learners(config) or (network_given and method == "split-pu")
+        if loaded.held_out is None and by_networks and not config.selection.held_out:
+            config = apply_overrides(config, ["selection.held_out=0.2", "selection.criterion=none"])
+        configs[method] = config
+    return configs
+
+
+def _most_in_need(configs: Mapping[str, Config]) -> Config:
+    """Of the method for which the prior is found, for all of them: first those that cannot do without one."""
+
+    def rank(config: Config) -> tuple[bool, bool]:
+        method = find_method(config.method)
+        return not method.needs_prior, method.needs_truth
+
+    return min(configs.values(), key=rank)
+
+
+@dataclasses.dataclass(frozen=True)
+class _MethodRun(RunUnit):
+    """The run of a method and a seed, which begins when its turn comes; its result is its line."""
+
+    method: str
+    new: NewRun
+
+    def run(self, observer: Observer, note: Note) -> Line:
+        if not self.folder.finished:
+            if not self.folder.request_file.exists():
+                begin_run(self.folder.path, self.new, self.loaded)
+            super().run(observer, note)
+        return line_of(self.folder, self.loaded)
+
+
+class _Lines(Results[_MethodRun]):
+    """The lines of the finished runs, in the comparison's folder."""
+
+    def __init__(self, folder: ComparisonFolder) -> None:
+        self._folder, self._found = folder, folder.lines()
+
+    def find(self, unit: _MethodRun) -> Line | None:
+        return self._found.get((unit.method, unit.new.seed))
+
+    def add(self, unit: _MethodRun, result: Line) -> None:
+        self._folder.add(result)
