@@ -1,11 +1,9 @@
-"""Many image files at a time: read by several processes, each result in its place.
-
-Decoded images on disk, so that a second run over the same files starts at once and memory stays free.
+"""Decoded images on disk, so that a second run over the same files starts at once and memory stays free.
 
 A set is kept under the checksum of its files' contents and the form they were brought into; neither names nor paths are
 written. A second, small entry remembers under which contents a list of paths, sizes and times was last found, so that
 files which have not been touched need not be read again. Sets of files that have changed since stay: nobody knows
-whether a run under way still reads them.
+whether a run under way still reads them. Files are read by several processes, each result in its place.
 """
 
 import hashlib
@@ -18,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import connection, parent_process
 from pathlib import Path
@@ -26,9 +24,11 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from splitpu.data.images.decode import BadImage, Header, Headers, Remark
-from splitpu.data.images.scan import ImageReader, Reader, RowFile, RowSpec
+from splitpu.data.images.decode import BadImage, Header, Headers, ImageSpec, Remark
+from splitpu.data.images.scan import ImageReader, RowFile
 from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
+from splitpu.data.volumes.reader import VolumeReader
+from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
 from splitpu.types import Array, Watch
 from splitpu.utils.files import move_into_place, write_text
@@ -36,6 +36,8 @@ from splitpu.utils.files import move_into_place, write_text
 MOST_PROCESSES = 16
 CHECKSUM_BYTES = 16  # of the pixels of an image
 
+Reader = ImageReader | VolumeReader  # its repr names everything that its rows depend on
+RowSpec = ImageSpec | VolumeSpec  # the one form that all rows of a set are brought into
 Task = tuple[int, list[Any]]  # the row of the first source, and the sources: paths, or what else the reader takes
 Result = TypeVar("Result")
 
@@ -49,9 +51,6 @@ class Outcome:
     remarks: tuple[Remark, ...] = ()
 
 
-Outcomes = Generator[Outcome, None, None]
-
-
 def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = None) -> Headers:
     """The header of each source, or the reason why it has none."""
     found = _in_parallel(reader, partial(_headers_of, reader=reader), sources, f"looking at {reader.store}", watch)
@@ -60,7 +59,7 @@ def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = N
 
 def decode_all(
     reader: Reader, sources: Sequence[Any], spec: RowSpec, pixels: Path, watch: Watch | None = None
-) -> Outcomes:
+) -> Generator[Outcome, None, None]:
     """Decode every source into its row of the file `pixels`; outcomes come in order, once their row is written.
 
     Close it to stop the work before its end.
@@ -85,7 +84,7 @@ def _headers_of(task: Task, *, reader: Reader) -> list[Header | str]:
     return found
 
 
-def _decode_rows(task: Task, *, reader: Reader, spec: RowSpec, pixels: str, rows: int) -> list[Outcome]:
+def _decode_rows(task: Task, *, reader: Reader, spec: Any, pixels: str, rows: int) -> list[Outcome]:
     first, sources = task
     room = np.memmap(pixels, spec.dtype, mode="r+", shape=(rows, *spec.shape))
     outcomes = []
@@ -137,21 +136,17 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
 
 
 def _begin_process() -> None:
-    _without_chatter()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A command that is killed cannot end its processes, which would wait for work, and hold its output, forever."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _without_chatter() -> None:
-    """The C libraries behind pillow write to standard error about files that we report on ourselves."""
+    """Be silent, and end with the command: one that is killed cannot end its processes, which would wait forever."""
+    # The C libraries behind pillow write to standard error about files that we report on ourselves.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    parent = parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 FORMAT = 4  # raise it whenever decoding changes
@@ -170,29 +165,26 @@ class DecodedImages:
     sides: tuple[tuple[int, int], tuple[int, int]]  # smallest and largest height and width in the files
     remarks: Mapping[int, tuple[Remark, ...]] = field(default_factory=dict)  # position -> what there is to say
 
-    def rows_of(self, files: Sequence[RowFile]) -> list[RowFile]:
-        """The file of each row."""
-        return [file for position, file in enumerate(files) if position not in self.reasons]
-
 
 def decoded_images(
+    reader: Reader,
     files: Sequence[RowFile],
     *,
-    reader: Reader | None = None,
-    spec: RowSpec | None = None,
-    size: tuple[int, int] | None = None,
-    strict: bool = False,
-    watch: Watch | None = None,
+    spec: RowSpec | None,
+    size: tuple[int, int] | None,
+    strict: bool,
+    watch: Watch | None,
 ) -> DecodedImages:
     """All images in one form, from the cache where it has them. Without `spec` the form is chosen from the images.
 
-    `strict` stops at the first file, in the order given, that gives no image. Another `reader` makes rows of other
-    kinds of files.
+    `strict` stops at the first file, in the order given, that gives no image.
     """
-    reader = reader or ImageReader()
     store = cache_folder() / reader.store
     glance = _glance_key(reader, files, spec, size)
-    known = _recalled(reader, store, glance)
+    try:
+        known = _loaded(reader, store, (store / "glances" / glance).read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        known = None
     if known is None:
         reader.require()
         headers = read_headers(reader, [file.source for file in files], watch)
@@ -244,7 +236,7 @@ def _decode_into_store(
         good = np.flatnonzero([position not in reasons for position in wanted])
         _keep_rows(ready / PIXELS, good, _bytes(1, spec))
         checksums[good].tofile(ready / CHECKSUMS)
-        described = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "sides": headers.extreme_sides()}
+        described = {"format": FORMAT, "spec": asdict(spec), "rows": len(good), "sides": headers.extreme_sides()}
         description = {**described, "reasons": reasons, "remarks": remarks}
         (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         move_into_place(ready, store / key, lambda: _loaded(reader, store, key) is not None)
@@ -255,7 +247,7 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
     folder = store / key
     try:
         stored: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        spec = reader.stored_spec(stored["spec"])
+        spec = reader.stored_spec(**stored["spec"])
         smallest, largest = (tuple(sides) for sides in stored["sides"])
         reasons = {int(position): str(why) for position, why in stored["reasons"].items()}
         remarks = {int(position): tuple(Remark(*one) for one in some) for position, some in stored["remarks"].items()}
@@ -270,13 +262,6 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest), remarks)
-
-
-def _recalled(reader: Reader, store: Path, glance: str) -> DecodedImages | None:
-    try:
-        return _loaded(reader, store, (store / "glances" / glance).read_text(encoding="utf-8").strip())
-    except (OSError, ValueError):
-        return None
 
 
 def _glance_key(reader: Reader, files: Sequence[RowFile], spec: RowSpec | None, size: tuple[int, int] | None) -> str:

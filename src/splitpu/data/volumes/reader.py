@@ -1,9 +1,4 @@
-"""Finding patients: each folder of DICOM files is one, and so is each NIfTI file.
-
-What is told about the files of patients, under names that say nothing of who the patients are.
-
-Patients as rows: their files are grouped into series, put in order and brought into one form.
-"""
+"""Patients as rows: each folder of DICOM files is one, and so is each NIfTI file; who they are is never written."""
 
 import hashlib
 import os
@@ -11,7 +6,6 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.images.decode import BadImage, Header, Headers, Remark, usual_size
@@ -66,31 +60,32 @@ class PatientFiles:
         return os.path.relpath(self.paths[part], self.root).replace(os.sep, "/")
 
 
-@dataclass(frozen=True)
-class Patient:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient(RowFile):
     """One row: a folder, or a single NIfTI file."""
 
-    path: str
-    name: str  # as it is called in everything that is written
-    given_name: str  # relative to what all given folders have in common, as on the disk
-    folder: int  # which of the given folders it was found in
-    number: int  # which one it is in there, counted from 1 in the order of the names
+    size: int = 0
+    modified: int = 0
+    number: int  # which one it is in its given folder, counted from 1 in the order of the names
     parts: tuple[Entry, ...]
+    is_named: bool = False  # whether its own name says who the patient is
+
+    @property
+    def name(self) -> str:
+        """As on the disk, or by the number where that says who it is."""
+        if not self.is_named:
+            return self.given_name
+        return f"{self.given_name.rpartition('/')[0]}/patient-{self.number:04d}".lstrip("/")
 
     @property
     def source(self) -> PatientFiles:
-        """What the reader is given."""
+        """The paths of its files."""
         return PatientFiles(self.path, tuple(part.path for part in self.parts))
 
     @property
     def stamp(self) -> str:
         """What tells quickly whether a file changed, came or went."""
         return "".join(f"{part.path}\0{part.size}\0{part.modified}\n" for part in self.parts) + f"{self.path}\n"
-
-    def under_number(self) -> "Patient":
-        """The same patient under a name that says nothing of who it is."""
-        parent = self.name.rpartition("/")[0]
-        return replace(self, name=f"{parent}/patient-{self.number:04d}".lstrip("/"))
 
 
 def find_patients(folders: Sequence[str | Path]) -> FoundRows:
@@ -110,12 +105,11 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
                 continue
             number += 1
             entries = list(entry(path, closed, lambda _: ""))
-            called = readable_name(path, common)
             if entries:  # broken links among them: their names may say who the patient is, so the reader reports them
-                found.append(Patient(path, called, called, folder, number, tuple(entries)))
+                found.append(Patient(path, common, folder, number=number, parts=tuple(entries)))
             else:
                 why = "is a patient without slices: the folder holds no file"
-                skipped.append(Skipped(called, why, after=len(found), folder=folder))
+                skipped.append(Skipped(readable_name(path, common), why, after=len(found), folder=folder))
     return FoundRows(found, skipped)
 
 
@@ -205,7 +199,7 @@ def accounted(
     """
     named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
     named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
-    called = [one.under_number() if position in named else one for position, one in enumerate(patients)]
+    called = [replace(one, is_named=position in named) for position, one in enumerate(patients)]
     renamed = [called[position].name for position in sorted(named)]
     chosen: list[str] = []
     with_gaps: list[str] = []
@@ -276,9 +270,8 @@ class VolumeReader:
     def require(self) -> None:
         """What is needed depends on the files; it is asked for where the first of a kind is met."""
 
-    def find(self, folders: Sequence[str | Path]) -> FoundRows:
-        """Every patient in the folders."""
-        return find_patients(folders)
+    stored_spec = VolumeSpec
+    find = staticmethod(find_patients)
 
     def header(self, source: PatientFiles) -> Header:
         """Number and size of the slices that make the volume of a patient, and what there is to say about its files."""
@@ -292,10 +285,6 @@ class VolumeReader:
         height, width = size or usual_size(headers.sides[good])
         longest = int(headers.slices[good].max(initial=1))
         return VolumeSpec(min(longest, self.slices or longest), height, width, self.series)
-
-    def stored_spec(self, stored: Mapping[str, Any]) -> VolumeSpec:
-        """A form from the cache."""
-        return VolumeSpec(**stored)
 
     def decode(self, source: PatientFiles, spec: VolumeSpec) -> tuple[Array, Sequence[Remark]]:
         """The volume of a patient; slices that cannot be decoded are left out and remarked on."""

@@ -1,14 +1,11 @@
-"""The form that the volumes of a set are brought into, and how measured values become bytes.
-
-Which slices of a patient make the volume, and in which order.
-"""
+"""The form that the volumes of a set are brought into; which slices of a patient make one, and in which order."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,25 +26,13 @@ class VolumeSpec:
     height: int
     width: int
     series: str | None = None  # part of the description; None = the series with the most slices
-
-    @property
-    def kind(self) -> Literal["volumes"]:
-        """What such rows are."""
-        return "volumes"
+    kind: ClassVar[Literal["volumes"]] = "volumes"
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)  # of which 0 is kept for slices that are not there
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """Of one volume: slices, height, width, one channel."""
         return self.slices, self.height, self.width, 1
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Bytes, as 0 is kept for slices that are not there."""
-        return np.dtype(np.uint8)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
 
 
 def evenly_chosen(count: int, most: int) -> list[int]:
