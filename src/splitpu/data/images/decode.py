@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -110,12 +111,18 @@ def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = No
         logger.setLevel(level)
 
 
-def require_pillow() -> None:
+_READ_WITH = {"image": ("images", "pillow"), "DICOM": ("dicom", "pydicom"), "NIfTI": ("volumes", "nibabel")}
+
+
+def require_reader_of(files: Literal["image", "DICOM", "NIfTI"]) -> None:
     """Say which extra to install, before anything is begun that needs it."""
+    extra, library = _READ_WITH[files]
     try:
-        import PIL.Image  # noqa: F401
+        import_module("PIL.Image")
+        import_module("PIL" if library == "pillow" else library)
     except ImportError as error:
-        raise MissingExtraError("image files are read with pillow: pip install 'splitpu[images]'.") from error
+        needed = library if library == "pillow" else f"{library} and pillow"
+        raise MissingExtraError(f"{files} files are read with {needed}: pip install 'splitpu[{extra}]'.") from error
 
 
 def read_header(path: str | Path) -> Header:

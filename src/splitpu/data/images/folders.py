@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from splitpu.data.images.cache import DecodedImages, Reader, RowSpec, decoded_images
-from splitpu.data.images.decode import SUFFIXES, BadImage, ImageSpec, decode, read_header, require_pillow
+from splitpu.data.images.decode import SUFFIXES, BadImage, ImageSpec, decode, read_header, require_reader_of
 from splitpu.data.images.scan import (
     Accounted,
     ImageReader,
@@ -281,7 +281,7 @@ class FolderSource(Source):
             raise InputError(
                 f"{path} is one image, but the model was trained on volumes: give it a folder of patients."
             )
-        require_pillow()
+        require_reader_of("image")
         if not path.exists():
             raise InputError(f"{path} does not exist: check the path.")
         try:

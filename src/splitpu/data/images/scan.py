@@ -18,7 +18,7 @@ from splitpu.data.images.decode import (
     choose_spec,
     decode,
     read_header,
-    require_pillow,
+    require_reader_of,
 )
 from splitpu.errors import InputError
 from splitpu.types import Array
@@ -254,10 +254,13 @@ class ImageReader:
     fewest_for_processes = 512  # below, starting processes takes longer than they save
 
     stored_spec = ImageSpec
-    require = staticmethod(require_pillow)
     find = staticmethod(find_images)
     header = staticmethod(read_header)
     choose = staticmethod(choose_spec)
+
+    def require(self) -> None:
+        """Images need pillow; what patients need is asked for where the first file of a kind is met."""
+        require_reader_of("image")
 
     def decode(self, source: str, spec: ImageSpec) -> tuple[Array, Sequence[Remark]]:
         """The pixels; nothing is ever remarked on."""

@@ -2,13 +2,12 @@
 
 import hashlib
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
-from splitpu.data.images.decode import BadImage, Header, Headers, Remark, usual_size
+from splitpu.data.images.decode import BadImage, Header, Headers, Remark, require_reader_of, usual_size
 from splitpu.data.images.scan import (
     Accounted,
     Entry,
@@ -20,8 +19,8 @@ from splitpu.data.images.scan import (
     given_folders,
     readable_name,
 )
-from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom, require_pydicom
-from splitpu.data.volumes.nifti import load_nifti, read_nifti, require_nibabel
+from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom
+from splitpu.data.volumes.nifti import load_nifti, read_nifti
 from splitpu.data.volumes.spec import (
     Slice,
     SliceValues,
@@ -49,11 +48,6 @@ class PatientFiles:
 
     root: str  # its folder, or the one file; compared with the tags inside, never written
     paths: tuple[str, ...]
-
-    @property
-    def folder(self) -> str:
-        """What the folder is called."""
-        return os.path.basename(self.root)
 
     def inside(self, part: int) -> str:
         """The path of a file in the patient's folder."""
@@ -87,6 +81,14 @@ class Patient(RowFile):
         """What tells quickly whether a file changed, came or went."""
         return "".join(f"{part.path}\0{part.size}\0{part.modified}\n" for part in self.parts) + f"{self.path}\n"
 
+    def part_name(self, part: int, hidden: set[int]) -> str:
+        """What a file is called; the names of the hidden ones say who the patient is, -1 means that of the folder."""
+        if self.parts[part].path == self.path:
+            return self.name
+        if part in hidden or -1 in hidden:  # folders inside may repeat what the patient's own is called
+            return f"{self.name}/file {part + 1} of {len(self.parts)}"
+        return readable_name(f"{self.name}/{self.source.inside(part)}", 0)
+
 
 def find_patients(folders: Sequence[str | Path]) -> FoundRows:
     """What lies directly in the given folders: folders with files, however deep inside, and NIfTI files."""
@@ -99,7 +101,7 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
             path = os.path.join(root, name)
             if name.startswith("."):
                 continue
-            if not _is_folder(path) and not is_nifti(path):
+            if os.path.exists(path) and not os.path.isdir(path) and not is_nifti(path):  # links may lead nowhere
                 why = "is no patient's folder and no NIfTI file"
                 skipped.append(Skipped(readable_name(path, common), why, False, len(found), folder))
                 continue
@@ -145,21 +147,14 @@ def is_nifti(path: str) -> bool:
 
 def is_dicom(path: str) -> bool:
     """By the four letters that a DICOM file has after its empty preamble."""
+    if not os.path.isfile(path):  # a pipe would wait for ever
+        return False
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait for ever
-            return False
         with open(path, "rb") as file:
             file.seek(_MAGIC_AT)
             return file.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.stat(path).st_mode)
-    except OSError:
-        return True  # a broken link is accounted for with the contents
 
 
 SKIPPED = "skipped"  # a file that should have been a slice
@@ -169,6 +164,7 @@ MISSING = "missing"  # slices between those that are there
 IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who the patient is
 NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a patient that cannot be used
 
+_GAPS = "larger distances between some slices than between most, as if slices were missing"
 _LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
 
 
@@ -178,77 +174,8 @@ def says_who(text: str, who: Sequence[str] | set[str] | frozenset[str]) -> bool:
     >>> says_who("Doe_John 1970", {"DOE^JOHN"}), says_who("case-7", {"DOE^JOHN", "7"}), says_who("7", {"7"})
     (True, False, True)
     """
-    plain = _letters(text)
-    for one in who:
-        words = _letters(one)
-        if words and (words == plain or (len(words) >= _LONG_ENOUGH and words in plain)):
-            return True
-    return False
-
-
-def accounted(
-    patients: Sequence[Patient],
-    remarks: Mapping[int, Sequence[Remark]],
-    reasons: Mapping[int, str],
-    *,
-    series_is_settled: bool = False,
-) -> Accounted:
-    """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings.
-
-    Which series is taken is settled once there is a model: only its training could have chosen another.
-    """
-    named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
-    named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
-    called = [replace(one, is_named=position in named) for position, one in enumerate(patients)]
-    renamed = [called[position].name for position in sorted(named)]
-    chosen: list[str] = []
-    with_gaps: list[str] = []
-    skipped: list[Skipped] = []
-    for position, some in sorted(remarks.items()):
-        hidden = {one.part for one in some if one.kind == IDENTIFYING}
-        for one in some:
-            if one.kind in (SKIPPED, UNUSED):
-                name = _part_name(called[position], one.part, hidden)
-                skipped.append(Skipped(name, one.text, one.kind == SKIPPED))
-            elif one.kind == OTHERS:
-                chosen.append(f"{called[position].name} also has {one.text}")
-            elif one.kind == MISSING:
-                with_gaps.append(f"{called[position].name} lacks {one.text}")
-    warnings = []
-    if chosen:
-        advice = "as in the training, where fit --series chooses one" if series_is_settled else "choose with --series"
-        warnings.append(
-            f"{_patients_have(chosen)} several series, of which the one with the most slices was taken "
-            f"({listed(chosen, separator='; ')}): {advice}."
-        )
-    if with_gaps:
-        warnings.append(
-            f"{_patients_have(with_gaps)} larger distances between some slices than between most, as if slices were "
-            f"missing ({listed(with_gaps, separator='; ')}): the slices that are there are taken without gaps; look "
-            "whether all files were copied."
-        )
-    if renamed:
-        warnings.append(
-            f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by their "
-            f"place in the order of the folders instead ({listed(renamed, separator='; ')})."
-        )
-    return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
-
-
-def _patients_have(those: Sequence[str]) -> str:
-    return "1 patient has" if len(those) == 1 else f"{len(those):,} patients have"
-
-
-def _part_name(patient: Patient, part: int, hidden: set[int]) -> str:
-    if patient.parts[part].path == patient.path:
-        return patient.name
-    if part in hidden or -1 in hidden:  # folders inside may repeat what the patient's own is called
-        return f"{patient.name}/file {part + 1} of {len(patient.parts)}"
-    return readable_name(f"{patient.name}/{patient.source.inside(part)}", 0)
-
-
-def _letters(text: str) -> str:
-    return "".join(letter for letter in str(text).casefold() if letter.isalnum())
+    plain, *others = ("".join(letter for letter in str(one).casefold() if letter.isalnum()) for one in (text, *who))
+    return any(one and (one == plain or (len(one) >= _LONG_ENOUGH and one in plain)) for one in others)
 
 
 HIDDEN = "(a text that names the patient)"
@@ -308,9 +235,46 @@ class VolumeReader:
     def account(
         self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
     ) -> Accounted:
-        """What the run folder and the user are told about the files of the patients."""
+        """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings."""
+        named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
+        named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
         patients = [file for file in files if isinstance(file, Patient)]
-        return accounted(patients, remarks, reasons, series_is_settled=self.series_is_settled)
+        called = [replace(one, is_named=position in named) for position, one in enumerate(patients)]
+        chosen: list[str] = []
+        with_gaps: list[str] = []
+        skipped: list[Skipped] = []
+        for position, some in sorted(remarks.items()):
+            patient, hidden = called[position], {one.part for one in some if one.kind == IDENTIFYING}
+            for one in some:
+                if one.kind in (SKIPPED, UNUSED):
+                    skipped.append(Skipped(patient.part_name(one.part, hidden), one.text, one.kind == SKIPPED))
+                elif one.kind == OTHERS:
+                    chosen.append(f"{patient.name} also has {one.text}")
+                elif one.kind == MISSING:
+                    with_gaps.append(f"{patient.name} lacks {one.text}")
+        # Which series is taken is settled once there is a model: only its training could have chosen another.
+        settled = self.series_is_settled
+        advice = "as in the training, where fit --series chooses one" if settled else "choose with --series"
+        warnings = [
+            f"{'1 patient has' if len(those) == 1 else f'{len(those):,} patients have'} {what} "
+            f"({listed(those, separator='; ')}): {said}."
+            for those, what, said in (
+                (chosen, "several series, of which the one with the most slices was taken", advice),
+                (
+                    with_gaps,
+                    _GAPS,
+                    "the slices that are there are taken without gaps; look whether all files were copied",
+                ),
+            )
+            if those
+        ]
+        if named:
+            renamed = [called[position].name for position in sorted(named)]
+            warnings.append(
+                f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by "
+                f"their place in the order of the folders instead ({listed(renamed, separator='; ')})."
+            )
+        return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
 
 
 @dataclass(frozen=True)
@@ -331,10 +295,10 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
     for part, path in enumerate(source.paths):
         try:
             if is_nifti(path):
-                require_nibabel()
+                require_reader_of("NIfTI")
                 found, checksum = read_nifti(path, part)
             else:
-                require_pydicom()
+                require_reader_of("DICOM")
                 read = read_dicom(path, part)
                 found, checksum = read.slices, read.checksum
                 who |= read.who
@@ -345,7 +309,7 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
         digest.update(checksum)
     if not slices:
         raise BadImage(f"is a patient without slices (the first file {remarks[0].text})")
-    is_named = says_who(source.folder, who)
+    is_named = says_who(os.path.basename(source.root), who)
     slices, copies = without_copies(slices)
     try:
         best, others = chosen_series(slices, series, lambda text: HIDDEN if says_who(text, who) else text)
@@ -359,12 +323,8 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
         remarks.append(Remark(MISSING, -1, f"{order.missing} of {len(order.slices) + order.missing}"))
     if is_named:
         remarks.append(Remark(IDENTIFYING, -1, ""))
-    remarks += _named_files(source, who)
+    # A file's own name, or that of a folder inside the patient's, may say it, too.
+    inside = (source.inside(part) for part in range(len(source.paths)))
+    remarks += [Remark(IDENTIFYING, part, "") for part, name in enumerate(inside) if says_who(name, who)]
     digest.update(repr(remarks).encode())
     return Plan(order.slices, tuple(remarks), digest.digest())
-
-
-def _named_files(source: PatientFiles, who: set[str]) -> list[Remark]:
-    """Files whose own name, or that of a folder inside the patient's, says who the patient is."""
-    parts = range(len(source.paths))
-    return [Remark(IDENTIFYING, part, "") for part in parts if says_who(source.inside(part), who)]
