@@ -169,7 +169,8 @@ def from_parts(parts: dict[str, Array], where: str) -> Any:
     import scipy.sparse
 
     found = parts.get("format")
-    kind = "csr" if found is None else _word(found)
+    word = "csr" if found is None else found.item() if found.ndim == 0 else str(found)
+    kind = word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)
     if kind not in FORMATS:
         raise InputError(f"{where} holds a sparse matrix in the format {kind!r}: save X.tocsr() instead")
     try:
@@ -187,8 +188,3 @@ def from_parts(parts: dict[str, Array], where: str) -> Any:
             f"{where} holds a sparse matrix that is damaged ({error}): save it again with scipy.sparse.save_npz"
         ) from error
     return matrix
-
-
-def _word(value: Array) -> str:
-    plain = value.item() if value.ndim == 0 else str(value)
-    return plain.decode("ascii", "replace") if isinstance(plain, bytes) else str(plain)
