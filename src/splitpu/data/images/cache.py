@@ -236,7 +236,9 @@ def _decode_into_store(
         good = np.flatnonzero([position not in reasons for position in wanted])
         _keep_rows(ready / PIXELS, good, _bytes(1, spec))
         checksums[good].tofile(ready / CHECKSUMS)
-        described = {"format": FORMAT, "spec": asdict(spec), "rows": len(good), "sides": headers.extreme_sides()}
+        sides = headers.sides() if len(wanted) else np.zeros((1, 2), int)
+        extremes = [sides.min(axis=0).tolist(), sides.max(axis=0).tolist()]
+        described = {"format": FORMAT, "spec": asdict(spec), "rows": len(good), "sides": extremes}
         description = {**described, "reasons": reasons, "remarks": remarks}
         (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         move_into_place(ready, store / key, lambda: _loaded(reader, store, key) is not None)
@@ -273,7 +275,7 @@ def _glance_key(reader: Reader, files: Sequence[RowFile], spec: RowSpec | None, 
 
 def _content_key(reader: Reader, headers: Headers, spec: RowSpec) -> str:
     digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {sorted(headers.reasons.items())}\n".encode())
-    digest.update(headers.checksums.data)
+    digest.update(headers.facts["checksum"].tobytes())
     return digest.hexdigest()
 
 

@@ -61,8 +61,7 @@ class Remark(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What can be known of an image without decoding it, and the checksum of the whole file."""
 
     checksum: bytes
@@ -219,53 +218,42 @@ def _orientation(image: Any) -> int:
 RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
 # What some hundred images can teach does not need more pixels, and three times as many take a laptop hours.
 _LARGEST_OF_FEW, _LARGEST = RUNGS[-2:]
-_CHECKSUM_BYTES = 32
+_FACTS = [("checksum", "V32"), ("height", "i4"), ("width", "i4"), ("grey", "?"), ("depth", "u1"), ("slices", "i4")]
 
 
 @dataclass(frozen=True, eq=False)
 class Headers:
-    """A column a fact, as that takes little memory, and a line a file; that of one in `reasons` means nothing."""
+    """What is known of many images, a line a file, in little memory; that of a file in `reasons` means nothing."""
 
-    checksums: Array  # (files, 32) bytes, of the whole file
-    sides: Array  # (files, 2): height and width
-    grey: Array
-    depth: Array
-    slices: Array
+    facts: Array  # as in Header
     reasons: dict[int, str]  # position of a file that cannot be an image -> why
     remarks: dict[int, tuple[Remark, ...]]  # position of a file that there is something to say about
 
     @classmethod
     def collect(cls, found: Iterable[Header | str], files: int) -> "Headers":
         """Headers, or the reasons why there is none, as they come in."""
-        headers = cls(
-            np.zeros((files, _CHECKSUM_BYTES), np.uint8),
-            np.zeros((files, 2), np.int32),
-            np.zeros(files, np.bool_),
-            np.full(files, 8, np.uint8),
-            np.ones(files, np.int32),
-            {},
-            {},
-        )
+        headers = cls(np.zeros(files, _FACTS), {}, {})
         for position, header in enumerate(found):
             if isinstance(header, str):
                 headers.reasons[position] = header
                 continue
-            headers.checksums[position] = np.frombuffer(header.checksum, np.uint8)
-            headers.sides[position] = header.height, header.width
-            headers.grey[position], headers.depth[position] = header.grey, header.depth
-            headers.slices[position] = header.slices
+            headers.facts[position] = header[:-1]
             if header.remarks:
                 headers.remarks[position] = header.remarks
         return headers
 
     def good(self) -> Array:
         """Positions of the files that have a header."""
-        return np.delete(np.arange(len(self.grey)), list(self.reasons))
+        return np.delete(np.arange(len(self.facts)), list(self.reasons))
 
-    def extreme_sides(self) -> list[list[int]]:
-        """The smallest height and width of all, and the largest."""
-        sides = self.sides[self.good()]
-        return [sides.min(axis=0).tolist(), sides.max(axis=0).tolist()] if len(sides) else [[0, 0], [0, 0]]
+    def of_good(self, fact: str) -> Array:
+        """One fact of all files that have a header."""
+        known: Array = self.facts[fact][self.good()]
+        return known
+
+    def sides(self) -> Array:
+        """Height and width of all files that have a header."""
+        return np.stack([self.of_good("height"), self.of_good("width")], axis=1)
 
 
 def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageSpec:
@@ -279,11 +267,9 @@ def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageS
     >>> [choose_spec(Headers.collect(some, len(some))).shape for some in ([photo], [photo, thumbnail])]
     [(96, 128, 3), (128, 128, 3)]
     """
-    good = headers.good()
-    channels = 1 if len(good) and headers.grey[good].all() else 3
-    depth = int(headers.depth[good].max(initial=8))
-    height, width = size or usual_size(headers.sides[good])
-    return ImageSpec(height, width, channels, depth)
+    grey = headers.of_good("grey")
+    height, width = size or usual_size(headers.sides())
+    return ImageSpec(height, width, 1 if len(grey) and grey.all() else 3, int(headers.of_good("depth").max(initial=8)))
 
 
 def usual_size(sides: Array) -> tuple[int, int]:

@@ -247,24 +247,7 @@ class FolderSource(Source):
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         """All images or volumes; the model's own are brought into its form by the way they were read."""
         spec = None if model is None or how.get("own_rows") else row_spec(model, self.where)
-        found = read_folders(self, how.get("watch"), spec)
-        train, test = found.train, found.test
-        data = PUData.from_arrays(
-            train.pixels, found.labelled, scenario=self.scenario, names=train.names, channels="last"
-        )
-        held_out = None
-        if test is not None and found.test_truth is not None:
-            held_out = HeldOut.from_arrays(test.pixels, found.test_truth, channels="last")
-        return LoadedData(
-            data=data,
-            held_out=held_out,
-            description=self.where,
-            inputs={"kind": train.spec.kind, **asdict(train.spec)},
-            skipped=found.skipped,
-            duplicates=found.duplicates,
-            warnings=found.warnings,
-            made_from=train.made_from,
-        )
+        return read_folders(self, how.get("watch"), spec)
 
     @classmethod
     def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
@@ -296,8 +279,7 @@ class FolderSource(Source):
         if words.test is None or len(words.test) != 2:
             return None
         where, folders = " and ".join(words.test), absolute(words.test)
-        rows, truth = read_test_folders(folders, row_spec(model, where), strict=words.strict, watch=watch)
-        tested = HeldOut.from_arrays(rows.pixels, truth, channels="last")
+        rows, tested = read_test_folders(folders, row_spec(model, where), strict=words.strict, watch=watch)
         said = tuple(rows.in_words("test"))
         return EvaluationRows(where=where, tested=tested, warnings=said, folders=folders, skipped=rows.skipped)
 
@@ -384,24 +366,7 @@ class ImageRows:
         return [*self.warnings, *skipped_in_words(self.skipped, which, self.spec.kind)]
 
 
-@dataclass(frozen=True, eq=False)
-class FolderData:
-    """All that `splitpu fit` needs to know of its folders."""
-
-    train: ImageRows
-    labelled: Mask
-    test: ImageRows | None
-    test_truth: Mask | None
-    duplicates: tuple[tuple[str, str], ...]  # names of equal pictures on two sides that should have none in common
-    warnings: tuple[str, ...]
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Everything that was left out, of training and test folders."""
-        return self.train.skipped + (self.test.skipped if self.test else ())
-
-
-def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> FolderData:
+def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> LoadedData:
     """Read every image, in the given form; the test images are brought into the form of the training images."""
     for (folder, inner), (other, outer) in permutations([(one, Path(one).resolve()) for one in source.folders], 2):
         if inner == outer or outer in inner.parents:
@@ -421,7 +386,7 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
         side, empty = ("unlabelled", source.unlabelled) if labelled.any() else ("labelled positive", source.positives)
         where = f" in {' and '.join(empty)}" if empty else ""
         raise InputError(f"there are no {side} {reader.looked_for}{where}: both kinds are needed.")
-    test, test_truth = read_test_folders(source.test, train.spec, **how_read) if source.test else (None, None)
+    test, held_out = read_test_folders(source.test, train.spec, **how_read) if source.test else (None, None)
     known, others = np.flatnonzero(labelled), np.flatnonzero(~labelled)
     leaks = _in_common(train, known, train, others)
     into_test = _in_common(train, np.arange(len(labelled)), test, np.arange(len(test.files))) if test else []
@@ -436,15 +401,25 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
             are = f"{what}s are" if len(pairs) > 1 else f"{what} is"
             shown = [f"{first} = {second}" for first, second in pairs]
             warnings.append(f"{len(pairs):,} {are} {where} ({listed(shown)}): {advice}.")
-    return FolderData(train, labelled, test, test_truth, (*leaks, *into_test), tuple(warnings))
+    data = PUData.from_arrays(train.pixels, labelled, scenario=source.scenario, names=train.names, channels="last")
+    return LoadedData(
+        data=data,
+        held_out=held_out,
+        description=source.where,
+        inputs={"kind": train.spec.kind, **asdict(train.spec)},
+        skipped=train.skipped + (test.skipped if test else ()),
+        duplicates=(*leaks, *into_test),
+        warnings=tuple(warnings),
+        made_from=train.made_from,
+    )
 
 
 def read_test_folders(
     folders: Sequence[str], spec: RowSpec, *, strict: bool = False, watch: Watch | None = None
-) -> tuple[ImageRows, Mask]:
+) -> tuple[ImageRows, HeldOut]:
     """The images of two folders, of positives and of negatives, and which of them are positive."""
     rows = read_images(folders, positives=1, spec=spec, strict=strict, watch=watch)
-    return rows, np.array([file.folder == 0 for file in rows.files], dtype=np.bool_)
+    return rows, HeldOut.from_arrays(rows.pixels, [file.folder == 0 for file in rows.files], channels="last")
 
 
 def reader_for(

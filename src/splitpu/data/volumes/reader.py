@@ -208,9 +208,8 @@ class VolumeReader:
 
     def choose(self, headers: Headers, size: tuple[int, int] | None) -> VolumeSpec:
         """As many slices as the longest volume has, or as were asked for if that is fewer; sizes as for images."""
-        good = headers.good()
-        height, width = size or usual_size(headers.sides[good])
-        longest = int(headers.slices[good].max(initial=1))
+        height, width = size or usual_size(headers.sides())
+        longest = int(headers.of_good("slices").max(initial=1))
         return VolumeSpec(min(longest, self.slices or longest), height, width, self.series)
 
     def decode(self, source: PatientFiles, spec: VolumeSpec) -> tuple[Array, Sequence[Remark]]:
