@@ -12,15 +12,15 @@ import math
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -42,29 +42,27 @@ Task = tuple[int, list[Any]]  # the row of the first source, and the sources: pa
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one file: the checksum of its pixels, or the reason why there are none."""
+class Outcome(NamedTuple):
+    """Of a file that was decoded into its row."""
 
-    checksum: bytes = b""
-    reason: str | None = None
-    remarks: tuple[Remark, ...] = ()
+    checksum: bytes  # of its pixels
+    remarks: tuple[Remark, ...]
 
 
 def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = None) -> Headers:
     """The header of each source, or the reason why it has none."""
-    found = _in_parallel(reader, partial(_headers_of, reader=reader), sources, f"looking at {reader.store}", watch)
+    found = _in_parallel(reader, partial(_header, reader=reader), sources, f"looking at {reader.store}", watch)
     return Headers.collect(found, len(sources))
 
 
 def decode_all(
     reader: Reader, sources: Sequence[Any], spec: RowSpec, pixels: Path, watch: Watch | None = None
-) -> Generator[Outcome, None, None]:
+) -> Generator[Outcome | str, None, None]:
     """Decode every source into its row of the file `pixels`; outcomes come in order, once their row is written.
 
     Close it to stop the work before its end.
     """
-    work = partial(_decode_rows, reader=reader, spec=spec, pixels=str(pixels), rows=len(sources))
+    work = partial(_decode_row, reader=reader, spec=spec, pixels=str(pixels))
     return _in_parallel(reader, work, sources, "decoding", watch)
 
 
@@ -74,39 +72,38 @@ def process_count(files: int, fewest: int) -> int:
     return 1 if files < fewest else min(cores, MOST_PROCESSES)
 
 
-def _headers_of(task: Task, *, reader: Reader) -> list[Header | str]:
-    found: list[Header | str] = []
-    for source in task[1]:
+def _header(row: int, source: Any, *, reader: Reader) -> Header:
+    return reader.header(source)
+
+
+def _decode_row(row: int, source: Any, *, reader: Reader, spec: Any, pixels: str) -> Outcome:
+    decoded, remarks = reader.decode(source, spec)
+    content = decoded.tobytes()
+    with open(pixels, "rb+") as file:
+        file.seek(row * len(content))
+        file.write(content)
+    return Outcome(hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).digest(), tuple(remarks))
+
+
+def _worked(task: Task, *, work: Callable[[int, Any], Result]) -> list[Result | str]:
+    """What became of each source, or the reason why it is bad."""
+    found: list[Result | str] = []
+    for row, source in enumerate(task[1], start=task[0]):
         try:
-            found.append(reader.header(source))
+            found.append(work(row, source))
         except BadImage as error:
             found.append(str(error))
     return found
 
 
-def _decode_rows(task: Task, *, reader: Reader, spec: Any, pixels: str, rows: int) -> list[Outcome]:
-    first, sources = task
-    room = np.memmap(pixels, spec.dtype, mode="r+", shape=(rows, *spec.shape))
-    outcomes = []
-    for row, source in enumerate(sources, start=first):
-        try:
-            decoded, remarks = reader.decode(source, spec)
-        except BadImage as error:
-            outcomes.append(Outcome(reason=str(error)))
-            continue
-        room[row] = decoded
-        checksum = hashlib.blake2b(decoded.tobytes(), digest_size=CHECKSUM_BYTES).digest()
-        outcomes.append(Outcome(checksum=checksum, remarks=tuple(remarks)))
-    return outcomes
-
-
 def _in_parallel(
-    reader: Reader, work: Callable[[Task], list[Result]], sources: Sequence[Any], what: str, watch: Watch | None
-) -> Generator[Result, None, None]:
+    reader: Reader, work: Callable[[int, Any], Result], sources: Sequence[Any], what: str, watch: Watch | None
+) -> Generator[Result | str, None, None]:
     step = reader.files_a_task
     tasks = [(start, list(sources[start : start + step])) for start in range(0, len(sources), step)]
+    processes = process_count(len(sources), reader.fewest_for_processes)
     done = 0
-    for results in _mapped(work, tasks, process_count(len(sources), reader.fewest_for_processes)):
+    for results in _mapped(partial(_worked, work=work), tasks, processes):
         yield from results
         done += len(results)
         if watch is not None:
@@ -163,7 +160,7 @@ class DecodedImages:
     checksums: Array  # of the pixels of each row: equal pictures have equal ones
     reasons: dict[int, str]  # position of each file that gave no image -> why
     sides: tuple[tuple[int, int], tuple[int, int]]  # smallest and largest height and width in the files
-    remarks: Mapping[int, tuple[Remark, ...]] = field(default_factory=dict)  # position -> what there is to say
+    remarks: dict[int, tuple[Remark, ...]]  # position -> what there is to say
 
 
 def decoded_images(
@@ -180,20 +177,25 @@ def decoded_images(
     `strict` stops at the first file, in the order given, that gives no image.
     """
     store = cache_folder() / reader.store
-    glance = _glance_key(reader, files, spec, size)
+    stamps = hashlib.sha256(f"{FORMAT} {reader} {spec} {size}\n".encode())
+    for file in files:
+        stamps.update(file.stamp.encode(errors="surrogateescape"))
+    glance = store / "glances" / stamps.hexdigest()
     try:
-        known = _loaded(reader, store, (store / "glances" / glance).read_text(encoding="utf-8").strip())
+        known = _loaded(reader, store, glance.read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
         known = None
     if known is None:
         reader.require()
         headers = read_headers(reader, [file.source for file in files], watch)
         form = spec or reader.choose(headers, size)
-        key = _content_key(reader, headers, form)
+        content = hashlib.sha256(f"{FORMAT} {reader} {form} {sorted(headers.reasons.items())}\n".encode())
+        content.update(headers.facts["checksum"].tobytes())
+        key = content.hexdigest()
         if _loaded(reader, store, key) is None:
             _decode_into_store(reader, store, key, files, headers, form, strict, watch)
         with cache_errors_in_words(store):
-            write_text(store / "glances" / glance, key)
+            write_text(glance, key)
         known = _loaded(reader, store, key)
     if known is None:
         raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
@@ -222,13 +224,13 @@ def _decode_into_store(
         checksums = np.zeros((len(wanted), CHECKSUM_BYTES), np.uint8)
         with closing(decode_all(reader, [files[at].source for at in wanted], spec, ready / PIXELS, watch)) as outcomes:
             for row, (position, outcome) in enumerate(zip(wanted, outcomes, strict=True)):
-                if outcome.reason is None:
+                if isinstance(outcome, str):
+                    reasons[position] = outcome
+                    first_bad = min(first_bad, position)
+                else:
                     checksums[row] = np.frombuffer(outcome.checksum, np.uint8)
                     if outcome.remarks:
                         remarks[position] = (*remarks.get(position, ()), *outcome.remarks)
-                else:
-                    reasons[position] = outcome.reason
-                    first_bad = min(first_bad, position)
                 if strict and first_bad <= position:
                     break
         if strict and reasons:
@@ -266,19 +268,6 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
     return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest), remarks)
 
 
-def _glance_key(reader: Reader, files: Sequence[RowFile], spec: RowSpec | None, size: tuple[int, int] | None) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {size}\n".encode())
-    for file in files:
-        digest.update(file.stamp.encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def _content_key(reader: Reader, headers: Headers, spec: RowSpec) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {sorted(headers.reasons.items())}\n".encode())
-    digest.update(headers.facts["checksum"].tobytes())
-    return digest.hexdigest()
-
-
 def _bytes(rows: int, spec: RowSpec) -> int:
     return rows * math.prod(spec.shape) * spec.dtype.itemsize
 
@@ -308,7 +297,7 @@ def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
 
 
 def _refuse(
-    reader: Reader, files: Sequence[RowFile], remarks: Mapping[int, tuple[Remark, ...]], reasons: dict[int, str]
+    reader: Reader, files: Sequence[RowFile], remarks: dict[int, tuple[Remark, ...]], reasons: dict[int, str]
 ) -> NoReturn:
     first = min(reasons)
     name = reader.account(files, remarks, reasons).files[first].name
