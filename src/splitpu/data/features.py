@@ -79,16 +79,11 @@ def canonical_features(
     """Features as (n, d) float32, or as (n, H, W, C) or (n, S, H, W, C) uint8 or float32; all values finite.
 
     Vectors stay float64 where a column lies so far from nought (times in seconds do) that float32 would make the same
-    of many of its values, or where a model asks for it with `double`, since its training rows did.
-
-    With `channels="auto"` they are the axis of 1, 3 or 4 entries or, for a model, the one that makes the rows such as
-    it was `trained_on`, which is the shape of one.
-
-    Five axes are volumes, stacks of S slices. A volume with fewer slices than others is filled up with slices of zeros:
-    a slice in which every value is 0 is not there, neither for statistics nor for networks.
-
-    Arrays that already have this form, memory-mapped ones among them, are passed on without a copy. A sparse matrix
-    stays sparse (`SparseRows`), float32.
+    of many of its values, or where a model asks for it with `double`, since its training rows did. With
+    `channels="auto"` they are the axis of 1, 3 or 4 entries or, for a model, the one that makes the rows such as it was
+    `trained_on`. Volumes with fewer slices than others are filled up with slices of zeros, which count as not there.
+    Arrays that already have this form, memory-mapped ones among them, are passed on without a copy; sparse matrices
+    become `SparseRows`.
 
     >>> canonical_features(np.zeros((5, 3, 8, 8), np.uint8)).shape
     (5, 8, 8, 3)

@@ -247,12 +247,10 @@ class PUData:
 
     @property
     def kind(self) -> Kind:
-        """Vectors, images or volumes."""
         return kind_of(self.features)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the rows are those of a sparse matrix."""
         return is_sparse(self.features)
 
     @cached_property
@@ -278,7 +276,6 @@ class PUData:
 
     @property
     def labelled_share(self) -> float:
-        """Share of the rows that are labelled."""
         return float(self.labelled.mean())
 
     def fingerprint(self) -> str:

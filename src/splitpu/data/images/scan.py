@@ -198,11 +198,7 @@ def skipped_in_words(
 
 
 def kinds_of(entries: Sequence[Skipped]) -> str:
-    """Endings of file names, the most frequent first, each with its number.
-
-    >>> kinds_of([Skipped("a.bmp", ""), Skipped("notes", ""), Skipped("b.BMP", "")])
-    '2 .bmp, 1 without ending'
-    """
+    """Endings of file names, the most frequent first, each with its number."""
     counted = Counter(Path(entry.name).suffix.lower() or "without ending" for entry in entries)
     return listed([f"{count:,} {ending}" for ending, count in counted.most_common()])
 

@@ -24,16 +24,7 @@ from splitpu.data.sources import (
     Source,
     SourceWords,
 )
-from splitpu.data.tables.checks import (
-    MOST_CATEGORIES,
-    if_categories_are_odd,
-    if_it_numbers_the_rows,
-    if_lists_are_written_out,
-    if_numbers_are_dressed_up,
-    if_they_give_labels_away,
-    if_thousands_are_parted,
-    is_number,
-)
+from splitpu.data.tables import checks
 from splitpu.data.tables.read import (
     LARGEST,
     SUFFIXES,
@@ -67,30 +58,28 @@ class LabelColumn:
 
     def labelled(self, table: Table) -> tuple[Mask, tuple[Any, Any]]:
         """Which rows are labelled positive, and what the others and these are called; an empty cell is no label."""
-        labels = self._of(table)
+        labels, of_table = self._labels(table), f"column {self.name!r} of {table.where}"
         if all(label is None for label in labels):
             means = self.positive or "1"
             raise InputError(
-                f"column {self.name!r} of {table.where} is empty in every row, so none is labelled: write {means} into "
-                "those that are known to be positive."
+                f"{of_table} is empty in every row, so none is labelled: write {means} into those that are known to be "
+                "positive."
             )
-        if self.positive is not None:
-            mask, others = self._positive_rows(labels, table.where)
-            return labelled_mask(mask, name=self.name), (others[0] if len(others) == 1 else 0, self.positive)
-        return labelled_mask(self._numbers(labels, table.where), name=self.name), (0, 1)
+        if self.positive is None:
+            return labelled_mask(self._numbers(labels, of_table), name=self.name), (0, 1)
+        mask, others = self._positive_rows(labels, of_table)
+        return labelled_mask(mask, name=self.name), (others[0] if len(others) == 1 else 0, self.positive)
 
     def truth(self, table: Table) -> Mask:
         """Which rows are positive, in a table that says it of all of them."""
-        labels = self._of(table)
+        labels, of_table = self._labels(table), f"column {self.name!r} of {table.where}"
         if any(label is None for label in labels):
-            raise InputError(
-                f"column {self.name!r} of {table.where} has empty cells: test rows need their true labels."
-            )
-        if self.positive is not None:
-            return self._positive_rows(labels, table.where)[0]
-        return binary_truth(self._numbers(labels, table.where), self.name)
+            raise InputError(f"{of_table} has empty cells: test rows need their true labels.")
+        if self.positive is None:
+            return binary_truth(self._numbers(labels, of_table), self.name)
+        return self._positive_rows(labels, of_table)[0]
 
-    def _of(self, table: Table) -> list[Any]:
+    def _labels(self, table: Table) -> list[Any]:
         if self.name not in table.columns:
             raise InputError(
                 f"{table.lacking(self.name)}: name with --label the column that says which rows are labelled."
@@ -102,7 +91,7 @@ class LabelColumn:
             )
         return table.columns[self.name]
 
-    def _positive_rows(self, labels: list[Any], where: str) -> tuple[Mask, list[str]]:
+    def _positive_rows(self, labels: list[Any], of_table: str) -> tuple[Mask, list[str]]:
         """Which rows hold the label that means positive, and what the others hold.
 
         A table that never holds it is written in other words (1 and 0 for yes and no, say): taking all its rows for
@@ -116,17 +105,19 @@ class LabelColumn:
         held = {word for word in words if word is not None}
         if self.positive not in held:
             raise InputError(
-                f"column {self.name!r} of {where} holds {listed(sorted(held), repr)} but never {self.positive!r}: say "
-                "with --positive-label which of them means positive."
+                f"{of_table} holds {listed(sorted(held), repr)} but never {self.positive!r}: say with --positive-label "
+                "which of them means positive."
             )
         return np.array([word == self.positive for word in words], dtype=np.bool_), sorted(held - {self.positive})
 
-    def _numbers(self, labels: list[Any], where: str) -> Array:
+    def _numbers(self, labels: list[Any], of_table: str) -> Array:
         said = [None if label is None else TRUTH_WORDS.get(text(label).lower(), label) for label in labels]
-        nothing = -1 if any(is_number(label) and float(label) == -1 for label in said if label is not None) else 0
+        nothing = (
+            -1 if any(checks.is_number(label) and float(label) == -1 for label in said if label is not None) else 0
+        )
         plain = [nothing if label is None else label for label in said]
-        others = sorted({text(label) for label in plain if not is_number(label)})
-        numbers = {float(label) for label in plain if is_number(label)}
+        others = sorted({text(label) for label in plain if not checks.is_number(label)})
+        numbers = {float(label) for label in plain if checks.is_number(label)}
         if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
             others = [f"{one:g}" for one in sorted(numbers)]
         if others:
@@ -134,8 +125,8 @@ class LabelColumn:
             likely = others if len(others) == 1 else [one for one in others if one.lower() in _OFTEN_POSITIVE]
             example = f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""
             raise InputError(
-                f"column {self.name!r} of {where} holds {listed(others, repr)}, but labels are 1 and 0, or 1 and "
-                f"nothing: say with --positive-label which of them means positive{example}."
+                f"{of_table} holds {listed(others, repr)}, but labels are 1 and 0, or 1 and nothing: say with "
+                f"--positive-label which of them means positive{example}."
             )
         return np.array([float(label) for label in plain])
 
@@ -169,23 +160,25 @@ class TableRecipe:
                 continue
             values = truth_as_numbers(cells)
             known = [value for value in values if value is not None]
-            numbers = sum(is_number(value) for value in known)
+            numbers = sum(checks.is_number(value) for value in known)
             if not known:
                 notes.append(f"column {name!r} is empty and is not used.")
             elif numbers == len(known):
                 finite = np.array([float(value) for value in known if abs(float(value)) <= LARGEST] or [0.0])
                 fill = float(np.median(finite))
                 columns.append(Column(name, None, fill, len(known) < len(values), origin(finite, fill)))
-                notes += if_it_numbers_the_rows(name, known, len(values)) + if_thousands_are_parted(name, known)
+                notes += checks.if_it_numbers_the_rows(name, known, len(values)) + checks.if_thousands_are_parted(
+                    name, known
+                )
             elif 2 * numbers <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(values) == len(set(map(text, known))):
                 notes.append(f"column {name!r} has a different text in every row: taken as names, not as a feature.")
-                notes += if_numbers_are_dressed_up(name, Counter(map(text, known)))
-                notes += if_lists_are_written_out(name, known)
+                notes += checks.if_numbers_are_dressed_up(name, Counter(map(text, known)))
+                notes += checks.if_lists_are_written_out(name, known)
                 names = names or name
             else:
                 counted = Counter(text(value) for value in known)
-                frequent = sorted(counted, key=lambda value: (-counted[value], value))[:MOST_CATEGORIES]
-                notes += if_categories_are_odd(name, counted, numbers)
+                frequent = sorted(counted, key=lambda value: (-counted[value], value))[: checks.MOST_CATEGORIES]
+                notes += checks.if_categories_are_odd(name, counted, numbers)
                 columns.append(Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
         if not columns:
             message = "the table has no column that can be used as a feature: add numbers or categories."
@@ -227,7 +220,7 @@ class TableRecipe:
         for column in (one for one in self.columns if isinstance(one, Column)):
             values = table.columns[column.name]
             if column.categories is None:
-                notes += if_thousands_are_parted(column.name, values)
+                notes += checks.if_thousands_are_parted(column.name, values)
             unknown = column.unknown(values)
             known = len(values) - values.count(None)
             if 2 * len(unknown) > known:
@@ -389,7 +382,7 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
     if recipe is None:
         recipe, notes = TableRecipe.fit(_features_of(table, source), source.names, table.notes)
         features = recipe.encode(table)
-        notes += if_they_give_labels_away(features, labelled, recipe.column_of_feature)
+        notes += checks.if_they_give_labels_away(features, labelled, recipe.column_of_feature)
     else:
         features, notes = recipe.encode(table), recipe.notes_on(table)
     test_features, test_truth = None, None

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.images.decode import BadImage, Header, Headers, Remark, require_reader_of, usual_size
@@ -38,7 +39,6 @@ from splitpu.utils.files import ends_in
 from splitpu.utils.text import listed
 
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
-_MAGIC, _MAGIC_AT = b"DICM", 128
 _LOOKED_AT = 200  # files, until a folder is taken to hold no volumes
 
 
@@ -127,16 +127,16 @@ def holds_volumes(folders: Sequence[str | Path]) -> bool:
                 break
             if one.why:
                 continue
-            directly = os.path.dirname(one.path) == root
             if is_nifti(one.path):
                 return True
-            if not ends_in(one.path, *IMAGE_SUFFIXES) and is_dicom(one.path):
-                if directly:
-                    raise InputError(
-                        f"DICOM files lie directly in {root}: give each patient a folder of its own in there, as "
-                        "several files make up one patient."
-                    )
-                return True
+            if ends_in(one.path, *IMAGE_SUFFIXES) or not is_dicom(one.path):
+                continue
+            if os.path.dirname(one.path) == root:
+                raise InputError(
+                    f"DICOM files lie directly in {root}: give each patient a folder of its own in there, as several "
+                    "files make up one patient."
+                )
+            return True
     return False
 
 
@@ -151,8 +151,7 @@ def is_dicom(path: str) -> bool:
         return False
     try:
         with open(path, "rb") as file:
-            file.seek(_MAGIC_AT)
-            return file.read(len(_MAGIC)) == _MAGIC
+            return file.read(132)[128:] == b"DICM"
     except OSError:
         return False
 
@@ -164,11 +163,10 @@ MISSING = "missing"  # slices between those that are there
 IDENTIFYING = "identifying"  # the name of the folder, or of a file, says who the patient is
 NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a patient that cannot be used
 
-_GAPS = "larger distances between some slices than between most, as if slices were missing"
 _LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
 
 
-def says_who(text: str, who: Sequence[str] | set[str] | frozenset[str]) -> bool:
+def says_who(text: str, who: set[str]) -> bool:
     """Whether a text is, or contains, the name or number of a patient.
 
     >>> says_who("Doe_John 1970", {"DOE^JOHN"}), says_who("case-7", {"DOE^JOHN", "7"}), says_who("7", {"7"})
@@ -194,11 +192,11 @@ class VolumeReader:
     files_a_task = 1
     fewest_for_processes = 24
 
-    def require(self) -> None:
-        """What is needed depends on the files; it is asked for where the first of a kind is met."""
-
     stored_spec = VolumeSpec
     find = staticmethod(find_patients)
+
+    def require(self) -> None:
+        """What is needed depends on the files; it is asked for where the first of a kind is met."""
 
     def header(self, source: PatientFiles) -> Header:
         """Number and size of the slices that make the volume of a patient, and what there is to say about its files."""
@@ -251,22 +249,18 @@ class VolumeReader:
                     chosen.append(f"{patient.name} also has {one.text}")
                 elif one.kind == MISSING:
                     with_gaps.append(f"{patient.name} lacks {one.text}")
-        # Which series is taken is settled once there is a model: only its training could have chosen another.
-        settled = self.series_is_settled
-        advice = "as in the training, where fit --series chooses one" if settled else "choose with --series"
-        warnings = [
-            f"{'1 patient has' if len(those) == 1 else f'{len(those):,} patients have'} {what} "
-            f"({listed(those, separator='; ')}): {said}."
-            for those, what, said in (
-                (chosen, "several series, of which the one with the most slices was taken", advice),
-                (
-                    with_gaps,
-                    _GAPS,
-                    "the slices that are there are taken without gaps; look whether all files were copied",
-                ),
+        warnings = []
+        if chosen:  # only the training of a model could have chosen another
+            trained = self.series_is_settled
+            advice = "as in the training, where fit --series chooses one" if trained else "choose with --series"
+            taken = "several series, of which the one with the most slices was taken"
+            warnings.append(f"{_have(chosen)} {taken} ({listed(chosen, separator='; ')}): {advice}.")
+        if with_gaps:
+            warnings.append(
+                f"{_have(with_gaps)} larger distances between some slices than between most, as if slices were missing "
+                f"({listed(with_gaps, separator='; ')}): the slices that are there are taken without gaps; look "
+                "whether all files were copied."
             )
-            if those
-        ]
         if named:
             renamed = [called[position].name for position in sorted(named)]
             warnings.append(
@@ -276,8 +270,11 @@ class VolumeReader:
         return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
 
 
-@dataclass(frozen=True)
-class Plan:
+def _have(patients: Sequence[str]) -> str:
+    return "1 patient has" if len(patients) == 1 else f"{len(patients):,} patients have"
+
+
+class Plan(NamedTuple):
     """What of a patient is used: known without decoding anything."""
 
     slices: tuple[Slice, ...]
