@@ -1,7 +1,4 @@
-"""Reading the user's own arrays from .npz and .npy files, never executing anything that is in them.
-
-They come as one .npz with labels, or, as embeddings do, in one file a side: positives.npy and unlabelled.npy.
-"""
+"""The user's own arrays from one .npz with labels, or from files for each side; nothing in them is ever executed."""
 
 import hashlib
 import os

@@ -1,7 +1,4 @@
-"""`PUData`: the training rows, which of them are labelled, by any PU convention, and what the unlabelled stand for.
-
-And what a prior has to be before anything is reckoned with it.
-"""
+"""`PUData`: rows, which of them are labelled, by any convention, and what others stand for; what a prior has to be."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Where rows come from: one class per kind of input, the same for every command.
-
-A `Source` understands the user's words, loads training data, brings new rows into the form of a model, and is kept in
-`request.json`. The commands know no kinds: they ask those in `KINDS`, to which a new kind of data is one more line.
-"""
+"""Where rows come from: one class per kind of input. The commands know no kinds: they ask those in `KINDS`."""
 
 import dataclasses
 import pkgutil

@@ -1,7 +1,4 @@
-"""Sparse rows that stand where an array of vectors stands: words in texts, clicks, fingerprints of molecules.
-
-They are never made dense as a whole, nor are their columns centred or scaled, which would fill every place.
-"""
+"""Sparse rows that stand where an array of vectors stands: words in texts, clicks, fingerprints of molecules."""
 
 from collections.abc import Iterator
 from typing import Any, SupportsIndex, TypeGuard, cast

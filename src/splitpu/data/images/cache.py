@@ -1,10 +1,7 @@
-"""Decoded images on disk, so that a second run over the same files starts at once and memory stays free.
+"""Decoded images on disk, so that a second run starts at once and memory stays free; many files at a time.
 
-A set is kept under the checksum of its files' contents and the form they were brought into; neither names nor paths are
-written. A second, small entry remembers under which contents a list of paths, sizes and times was last found, so that
-files which have not been touched need not be read again. Sets of files that have changed since stay: nobody knows
-whether a run under way still reads them. Files are read by several processes, each result in its place.
-"""
+Sets lie under the checksum of contents and form, without names; a list of paths, sizes and times recalls them quickly.
+Those of files that have changed stay, as a run under way may still read them."""
 
 import hashlib
 import json

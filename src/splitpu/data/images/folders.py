@@ -1,7 +1,4 @@
-"""Folders of images or patients -> training and test rows, with an account of every file that was left out.
-
-Rows may be labelled by their folder, or by a CSV of file names and labels.
-"""
+"""Folders of images or patients, or a CSV of names and labels -> rows, with an account of every file left out."""
 
 import csv
 from collections.abc import Sequence

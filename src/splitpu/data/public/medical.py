@@ -1,8 +1,5 @@
-"""Medical sets that are read from files the user has: they are found, checked and cut to size, never downloaded.
-
-`busi` and `adrenal` are stand-ins for the two sets of the Split-PU paper, which were never published: as many samples
-in each part, of another organ. They are drawn with one fixed seed, so that everybody has the same set.
-"""
+"""Medical sets that are read from files the user has; `busi` and `adrenal` stand in for the two unpublished sets of the
+Split-PU paper: as many samples in each part, of another organ, drawn with one fixed seed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file.
-
-Columns go by their names, in files as in data frames; one of them says which rows are labelled, or what they truly are.
-"""
+"""Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file."""
 
 import shlex
 from collections import Counter
