@@ -1,14 +1,11 @@
-"""Reading the user's own arrays from .npz and .npy files, never executing anything that is in them.
-
-They come as one .npz with labels, or, as embeddings do, in one file a side: positives.npy and unlabelled.npy.
-"""
+"""The user's own arrays from one .npz with labels, or from files for each side; nothing in them is ever executed."""
 
 import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -43,17 +40,14 @@ OPTIONAL = ("X_test", "y_test", "names", "truth")
 
 
 def read_npz(path: str | Path) -> dict[str, Array]:
-    """The training arrays `X` and `s` of a file, with `X_test` and `y_test`, `names` and `truth` where it has them.
-
-    Rows may be sparse: see `_names_in`.
-    """
+    """The training arrays `X` and `s` of a file, with `X_test` and `y_test`, `names` and `truth` where it has them."""
     path = Path(path)
     with _open_npz(path) as archive:
-        there = _names_in(archive)
+        there = _arrays_in(archive)
         missing = [name for name in NEEDED if name not in there]
         if missing:
             sides = "; or save sparse rows in two files, and give them with --positives and --unlabelled"
-            sparse = "" if _is_sparse_alone(archive) is None else sides
+            sparse = sides if "data" in there.get("X", {}).values() else ""
             raise InputError(
                 f"{path} has no array {' and no array '.join(repr(name) for name in missing)} (it holds "
                 f"{_listed(archive.files)}): save it with np.savez(path, X=features, s=labels){sparse}"
@@ -61,7 +55,7 @@ def read_npz(path: str | Path) -> dict[str, Array]:
         if ("X_test" in there) != ("y_test" in there):
             one, absent = ("X_test", "y_test") if "X_test" in there else ("y_test", "X_test")
             raise InputError(f"{path} holds {one!r} without {absent!r}: save both or neither")
-        return {name: _read_array(archive, name, path) for name in NEEDED + OPTIONAL if name in there}
+        return {name: _read_array(archive, name, path) for name in (*NEEDED, *OPTIONAL) if name in there}
 
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
@@ -79,7 +73,7 @@ def read_features(path: str | Path) -> Array:
     if ends_in(path, ".npy"):
         return _read_npy(path)
     with _open_npz(path) as archive:
-        names = _names_in(archive)
+        names = list(_arrays_in(archive))
         if "X" not in names and len(names) != 1:
             raise InputError(f"{path} has no array 'X' (it holds {_listed(names)}): name the features 'X'")
         found: Array = _read_array(archive, "X" if "X" in names else names[0], path)
@@ -104,7 +98,7 @@ def read_labelled(path: str | Path) -> tuple[Array, Array]:
     """Rows with their true labels, to evaluate a model on: `X_test` and `y_test`, or else `X` and `y`."""
     path = Path(path)
     with _open_npz(path) as archive:
-        there = _names_in(archive)
+        there = _arrays_in(archive)
         for features, truth in (("X_test", "y_test"), ("X", "y")):
             if features in there and truth in there:
                 return _read_array(archive, features, path), _read_array(archive, truth, path)
@@ -117,7 +111,7 @@ def read_labelled(path: str | Path) -> tuple[Array, Array]:
 def has_only_pu_labels(path: str | Path) -> bool:
     """Whether a file says which rows are labelled (`X` and `s`) but not what any row truly is."""
     with _open_npz(Path(path)) as archive:
-        names = set(_names_in(archive))
+        names = set(_arrays_in(archive))
     return {"X", "s"} <= names and not ({"X_test", "y_test"} <= names or "y" in names)
 
 
@@ -133,47 +127,29 @@ def _open_npz(path: Path) -> Any:
         raise InputError(f"{path} cannot be read as a .npz file ({error}): save it again with np.savez") from error
 
 
-def _names_in(archive: Any) -> list[str]:
-    """The arrays of a file, those among them that are sparse by one name each.
+def _arrays_in(archive: Any) -> dict[str, dict[str, str]]:
+    """The arrays of a file by their names; of those that are sparse also the parts, by what scipy calls them.
 
     A sparse X is either what scipy.sparse.save_npz writes, to which `s` may have been added, or lies in the arrays
     X_data, X_indices, X_indptr and X_shape, which are the parts of a CSR matrix; so do the parts of X_test.
     """
-    names = list(archive.files)
-    own = _is_sparse_alone(archive)
-    if own is not None:
-        names = ["X", *(name for name in names if name not in own)]
-    for name in ("X", "X_test"):
-        parts = [f"{name}_{part}" for part in PARTS]
-        if name not in names and all(part in names for part in parts):
-            names = [name, *(one for one in names if one not in parts)]
-    return names
-
-
-def _is_sparse_alone(archive: Any) -> set[str] | None:
-    """The names of what scipy.sparse.save_npz has written into the file, if it has."""
     names = set(archive.files)
-    placed = {"indices", "indptr"} <= names or {"row", "col"} <= names
-    if "X" in names or not {"data", "shape"} <= names or not placed:
-        return None
-    return names & {*PARTS, "row", "col", "format", "_is_array"}
-
-
-def _sparse_parts(archive: Any, name: str) -> dict[str, str] | None:
-    """Which arrays of the file are the parts of a sparse one of this name, by what scipy calls them."""
-    if name in archive.files:
-        return None
-    own = _is_sparse_alone(archive) if name == "X" else None
-    if own is not None:
-        return {part: part for part in own}
-    parts = {part: f"{name}_{part}" for part in PARTS}
-    return parts if set(parts.values()) <= set(archive.files) else None
+    sparse: dict[str, dict[str, str]] = {}
+    if {"data", "shape"} <= names and ({"indices", "indptr"} <= names or {"row", "col"} <= names):
+        sparse["X"] = {part: part for part in (*PARTS, "row", "col", "format", "_is_array") if part in names}
+    for name in ("X", "X_test"):
+        parts = {part: f"{name}_{part}" for part in PARTS}
+        if names.issuperset(parts.values()):
+            sparse.setdefault(name, parts)
+    sparse = {name: parts for name, parts in sparse.items() if name not in names}
+    taken = {own for parts in sparse.values() for own in parts.values()}
+    return {**sparse, **{name: {} for name in archive.files if name not in taken}}
 
 
 def _read_array(archive: Any, name: str, path: Path) -> Any:
     """An array of the file by its name, or the sparse matrix that its parts make."""
-    parts = _sparse_parts(archive, name)
-    if parts is not None:
+    parts = _arrays_in(archive)[name]
+    if parts:
         return from_parts({part: _read_one(archive, own, path) for part, own in parts.items()}, str(path))
     return _read_one(archive, name, path)
 
@@ -182,7 +158,10 @@ def _read_one(archive: Any, name: str, path: Path) -> Array:
     try:
         array: Any = archive[name]
     except MemoryError as error:
-        raise _too_large(path, error) from error
+        raise InputError(  # what is packed cannot be left on the disk
+            f"{path} cannot be held in memory ({error}): save its rows as .npy files, which may be larger, and give "
+            "them with --positives and --unlabelled."
+        ) from error
     except ValueError as error:
         raise InputError(
             f"the array {name!r} in {path} holds Python objects or is damaged: save it as an array of plain numbers"
@@ -192,14 +171,6 @@ def _read_one(archive: Any, name: str, path: Path) -> Array:
     if not isinstance(array, np.ndarray):  # numpy hands back the bytes of members that are no arrays
         raise InputError(f"the entry {name!r} in {path} is not an array: save the file again with np.savez")
     return array
-
-
-def _too_large(path: Path, error: MemoryError) -> InputError:
-    """The sentence for archives that memory does not hold: what is packed into them cannot be left on the disk."""
-    return InputError(
-        f"{path} cannot be held in memory ({error}): save its rows as .npy files, which may be larger, and give them "
-        "with --positives and --unlabelled."
-    )
 
 
 def _read_npy(path: Path) -> Array:
@@ -228,8 +199,6 @@ def _listed(names: list[str]) -> str:
 
 SUFFIXES = (".npy", ".npz")
 MOST_IN_MEMORY = 1 << 30  # bytes; systems promise more memory than there is, and end the program that believes them
-
-
 _MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}  # of 1 in the arrays of labels
 
 
@@ -273,21 +242,25 @@ class ArraySource(Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files of both sides and of the test."""
         return *self.positives, *self.unlabelled, *self.test
 
     @property
     def where(self) -> str:
-        """The files of both sides."""
         return " and ".join([*self.positives, *self.unlabelled])
 
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         """All rows, named by file and place in it."""
-        found = read_array_data(self)
-        data = PUData.from_arrays(found.features, found.labelled, scenario=self.scenario, names=found.names)
-        held_out = None
-        if found.test_features is not None and found.test_truth is not None:
-            held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
+        files, known = [*self.positives, *self.unlabelled], set[Path]()
+        for path in self.paths:  # a row on both sides teaches nothing, and one of the test flatters
+            if (place := Path(path).resolve()) in known:
+                raise InputError(f"{path} is given twice, so its rows would count twice: give each file once.")
+            known.add(place)
+        features, lengths = join_arrays(files)
+        labelled = np.repeat(np.arange(len(files)) < len(self.positives), lengths)
+        names = [f"{Path(path).name}:{row}" for path, rows in zip(files, lengths, strict=True) for row in range(rows)]
+        data = PUData.from_arrays(features, labelled, scenario=self.scenario, names=names)
+        held_out = HeldOut.from_arrays(*read_array_test(self.test)) if self.test else None
+        if held_out is not None:
             Preprocessing.fit(data.features).check(held_out.features, "--test")
         return LoadedData(data=data, held_out=held_out, description=self.where).with_leakage_warning()
 
@@ -333,7 +306,6 @@ class NpzSource(Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The file."""
         return (self.path,)
 
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
@@ -345,13 +317,15 @@ class NpzSource(Source):
         for name in _MEANING:
             if name in arrays:
                 _refuse_other_labels(arrays[name], name, self.path)
-        with _naming(self.path):
+        try:
             data = PUData.from_arrays(
                 arrays["X"], arrays["s"], scenario=self.scenario, names=names, truth=arrays.get("truth")
             )
             held_out = HeldOut.from_arrays(arrays["X_test"], arrays["y_test"]) if "X_test" in arrays else None
             if held_out is not None:
                 Preprocessing.fit(data.features).check(held_out.features, "X_test")
+        except InputError as error:
+            raise InputError(f"{self.path}: {error}") from error
         labels = np.asarray(arrays["s"])
         classes = (labels[~data.labelled][0].item(), labels[data.labelled][0].item())
         loaded = LoadedData(data=data, held_out=held_out, description=self.path, classes=classes)
@@ -391,15 +365,6 @@ def _refuse_for_a_table(model: RowForm | None, words: Sequence[str]) -> None:
             )
 
 
-@contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """What is wrong with an array is said with the file that it is in."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-
-
 def _refuse_other_labels(labels: Array, name: str, where: str) -> None:
     """Nothing on the command line says what other labels in an array mean, as `--positive-label` does of a table."""
     if labels.dtype.kind not in "biufOSU" or is_convention(labels):
@@ -413,29 +378,6 @@ def _refuse_other_labels(labels: Array, name: str, where: str) -> None:
         f"the array {name!r} in {where} holds {held}: save 1 for rows that are {_MEANING[name]} and 0 for all others, "
         f"such as {name}=(labels == {example}).astype(int)."
     )
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayData:
-    """The rows of all files, positives first; memory-mapped where they are very many."""
-
-    features: Array
-    labelled: Mask
-    names: tuple[str, ...]  # file and place in it
-    test_features: Array | None
-    test_truth: Mask | None
-
-
-def read_array_data(source: ArraySource) -> ArrayData:
-    """Read and join the files of both sides, and of the test if there is one."""
-    files = [*source.positives, *source.unlabelled]
-    _refuse_twice([*files, *source.test])
-    features, lengths = join_arrays(files)
-    labelled = np.repeat(np.arange(len(files)) < len(source.positives), lengths)
-    names = tuple(f"{Path(path).name}:{row}" for path, rows in zip(files, lengths, strict=True) for row in range(rows))
-    if not source.test:
-        return ArrayData(features, labelled, names, None, None)
-    return ArrayData(features, labelled, names, *read_array_test(source.test))
 
 
 def read_array_test(files: Sequence[str]) -> tuple[Array, Mask]:
@@ -457,32 +399,17 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
                 f"{path} holds rows of shape {part.shape[1:]} and type {part.dtype}, but {files[0]} of "
                 f"{parts[0].shape[1:]} and {parts[0].dtype}: make all files in the same way."
             )
-    return _together(files, parts), [len(part) for part in parts]
+    lengths = [len(part) for part in parts]
+    if is_sparse(parts[0]):
+        return stacked(list(parts)), lengths
+    if sum(part.nbytes for part in parts) <= MOST_IN_MEMORY:
+        with suppress(MemoryError):
+            return np.concatenate(parts), lengths
+    return _joined_on_disk(files, parts), lengths
 
 
 def _canonical(files: Sequence[str], *, double: bool = False) -> list[Array]:
     return [canonical_features(read_features(path), Path(path).name, double=double) for path in files]
-
-
-def _refuse_twice(files: Sequence[str]) -> None:
-    """As folders that overlap are refused: a row on both sides teaches nothing, and one of the test flatters."""
-    known: set[Path] = set()
-    for path in files:
-        if (place := Path(path).resolve()) in known:
-            raise InputError(f"{path} is given twice, so its rows would count twice: give each file once.")
-        known.add(place)
-
-
-def _together(files: Sequence[str], parts: Sequence[Array]) -> Array:
-    """One array: in memory, or where that is too small in a file of its own."""
-    if is_sparse(parts[0]):
-        return stacked(list(parts))
-    if sum(part.nbytes for part in parts) <= MOST_IN_MEMORY:
-        try:
-            return np.concatenate(parts)
-        except MemoryError:
-            pass
-    return _joined_on_disk(files, parts)
 
 
 def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
@@ -491,33 +418,24 @@ def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
     Files that have changed are joined anew. What they were before stays in the cache, as a run that is under way may
     still be reading it.
     """
-    store = cache_folder() / "arrays"
-    target = store / f"{_key_of(files, parts)}.npy"
-    if not target.exists():
-        with working_folder(store) as work, cache_errors_in_words(store):
-            ready = work / target.name
-            _write_rows(ready, parts)
-            move_into_place(ready, target, target.exists)
-    joined: Array = np.load(target, mmap_mode="r", allow_pickle=False)
-    return joined
-
-
-def _key_of(files: Sequence[str], parts: Sequence[Array]) -> str:
     digest = hashlib.sha256()
     for path, part in zip(files, parts, strict=True):
         found = Path(path).stat()
         words = f"{Path(path).resolve()} {found.st_size} {found.st_mtime_ns} {part.shape} {part.dtype}\n"
         digest.update(words.encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def _write_rows(path: Path, parts: Sequence[Array]) -> None:
-    """As a .npy file, a few megabytes at a time; written, not mapped, so that a full disk is an error like others."""
-    rows, kind = sum(map(len, parts)), np.lib.format.dtype_to_descr(parts[0].dtype)
-    with path.open("wb") as file:
-        header = {"descr": kind, "fortran_order": False, "shape": (rows, *parts[0].shape[1:])}
-        np.lib.format.write_array_header_2_0(file, header)
-        for part in parts:
-            for some in row_slices(part):
-                file.write(np.ascontiguousarray(part[some]).data)
-        os.fsync(file.fileno())
+    store = cache_folder() / "arrays"
+    target = store / f"{digest.hexdigest()}.npy"
+    if not target.exists():
+        shape = (sum(map(len, parts)), *parts[0].shape[1:])
+        header = {"descr": np.lib.format.dtype_to_descr(parts[0].dtype), "fortran_order": False, "shape": shape}
+        with working_folder(store) as work, cache_errors_in_words(store):
+            ready = work / target.name
+            with ready.open("wb") as file:  # written, not mapped, so that a full disk is an error like others
+                np.lib.format.write_array_header_2_0(file, header)
+                for part in parts:
+                    for some in row_slices(part):
+                        file.write(np.ascontiguousarray(part[some]).data)
+                os.fsync(file.fileno())
+            move_into_place(ready, target, target.exists)
+    joined: Array = np.load(target, mmap_mode="r", allow_pickle=False)
+    return joined

@@ -1,7 +1,4 @@
-"""Data frames of any library -> arrays of numbers, or a sentence that names the columns which hold none.
-
-Whatever array the user has -> the one form the rest of the package knows: rows, images, stacks of them.
-"""
+"""Whatever array or data frame the user has -> the one form that the rest knows: rows, images, stacks of them."""
 
 from typing import Any, Literal
 
@@ -17,7 +14,14 @@ from splitpu.utils.text import listed
 
 def refuse_columns_without_numbers(X: Any, name: str = "X") -> None:
     """Name the columns of a data frame that hold no numbers; the message of a failed conversion does not."""
-    refused = [str(one) for one in column_names(X) if not _can_be_numbers(X[one])]
+
+    def can_be_numbers(column: Any) -> bool:
+        values = np.asarray(column)
+        if values.dtype.kind == "O":
+            return not any(isinstance(value, str) or is_nested(value) for value in values.flat)
+        return values.dtype.kind not in "SUTmM"  # times could be counted, but from when, and in what?
+
+    refused = [str(one) for one in column_names(X) if not can_be_numbers(X[one])]
     if refused:
         raise InputError(
             f"{name} holds columns that are not numbers ({listed(refused, repr)}): encode them first (a OneHotEncoder "
@@ -58,15 +62,6 @@ def column_names(X: Any) -> list[Any]:
     return list(X.columns) if hasattr(X, "columns") and hasattr(X, "dtypes") else []
 
 
-def _can_be_numbers(column: Any) -> bool:
-    values = np.asarray(column)
-    if values.dtype.kind in "mM":  # times: they could be counted, but from when, and in what?
-        return False
-    if values.dtype.kind == "O":
-        return not any(isinstance(value, str) or is_nested(value) for value in values.flat)
-    return values.dtype.kind not in "SUT"
-
-
 Channels = Literal["auto", "first", "last"]
 
 USUAL_CHANNEL_COUNTS = (1, 3, 4)
@@ -84,16 +79,11 @@ def canonical_features(
     """Features as (n, d) float32, or as (n, H, W, C) or (n, S, H, W, C) uint8 or float32; all values finite.
 
     Vectors stay float64 where a column lies so far from nought (times in seconds do) that float32 would make the same
-    of many of its values, or where a model asks for it with `double`, since its training rows did.
-
-    With `channels="auto"` they are the axis of 1, 3 or 4 entries or, for a model, the one that makes the rows such as
-    it was `trained_on`, which is the shape of one.
-
-    Five axes are volumes, stacks of S slices. A volume with fewer slices than others is filled up with slices of zeros:
-    a slice in which every value is 0 is not there, neither for statistics nor for networks.
-
-    Arrays that already have this form, memory-mapped ones among them, are passed on without a copy. A sparse matrix
-    stays sparse (`SparseRows`), float32.
+    of many of its values, or where a model asks for it with `double`, since its training rows did. With
+    `channels="auto"` they are the axis of 1, 3 or 4 entries or, for a model, the one that makes the rows such as it was
+    `trained_on`. Volumes with fewer slices than others are filled up with slices of zeros, which count as not there.
+    Arrays that already have this form, memory-mapped ones among them, are passed on without a copy; sparse matrices
+    become `SparseRows`.
 
     >>> canonical_features(np.zeros((5, 3, 8, 8), np.uint8)).shape
     (5, 8, 8, 3)
@@ -102,17 +92,33 @@ def canonical_features(
         return as_array(X)
     if is_sparse_matrix(X):
         return as_array(SparseRows.checked(X, name))
-    array = _plain_array(X, name)
-    if channels == "auto" and trained_on is not None:
-        channels = _channels_as(trained_on, array.shape[1:])
-    arranged = _channels_last(array, name, channels)
+    arranged = _channels_last(_plain_array(X, name), name, channels, trained_on)
     if arranged.ndim in (4, 5) and arranged.dtype == np.uint8:
         return _contiguous(arranged)
-    if arranged.dtype == np.float32:
-        bad_rows = [_rows_not_finite(arranged[rows], rows.start) for rows in row_slices(arranged)]
-        _refuse_rows(bad_rows, len(arranged), name)
-        return _contiguous(arranged)
-    return _from_other_kinds(arranged, name, double)
+    converted = arranged if arranged.dtype == np.float32 else np.empty(arranged.shape, np.float32)
+    may_lose = arranged.ndim == 2 and not np.can_cast(arranged.dtype, np.float32)
+    low, high, shift = np.array(np.inf), np.array(-np.inf), np.array(0.0)  # of every column, where values may be moved
+    bad_rows = []
+    with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32 become infinite and are refused as such
+        for rows in row_slices(arranged):
+            if converted is not arranged:
+                converted[rows] = arranged[rows]
+            finite = np.isfinite(converted[rows]).reshape(rows.stop - rows.start, -1).all(axis=1)
+            bad_rows.append(np.flatnonzero(~finite) + rows.start)
+            if may_lose and not double:
+                exact = np.asarray(arranged[rows], np.float64)
+                low, high = np.minimum(low, exact.min(axis=0)), np.maximum(high, exact.max(axis=0))
+                shift = np.maximum(shift, np.abs(exact - converted[rows]).max(axis=0))
+    bad = np.concatenate(bad_rows)
+    if len(bad):
+        raise InputError(
+            f"{name} holds NaN, infinite or too large (beyond float32) values in {rows_in_words(bad, len(arranged))}: "
+            "drop or fill these rows"
+        )
+    # A column that never varies has no differences to lose.
+    if may_lose and (double or ((high > low) & (shift > LARGEST_SHIFT * (high - low))).any()):
+        return _contiguous(arranged) if arranged.dtype == np.float64 else arranged.astype(np.float64)
+    return _contiguous(converted)
 
 
 def refuse_masked_entries(X: Any, name: str) -> None:
@@ -146,100 +152,34 @@ def _plain_array(X: Any, name: str) -> Array:
     return array
 
 
-def _channels_last(array: Array, name: str, channels: Channels) -> Array:
+def _channels_last(array: Array, name: str, channels: Channels, trained_on: tuple[int, ...] | None) -> Array:
     if channels not in ("auto", "first", "last"):
         raise InputError(f"channels={channels!r} is unknown: choose 'auto', 'first' or 'last'")
-    if array.ndim == 2:
-        return array
-    if array.ndim == 3:
-        return array[..., None]
+    if array.ndim in (2, 3):
+        return array if array.ndim == 2 else array[..., None]
+    row = array.shape[1:]
+    if channels == "auto" and trained_on is not None:  # what fits neither way is left, to be refused for its shape
+        first, last = (*row[1:], row[0]) == trained_on, row[-3:] == trained_on[-3:]
+        channels = "auto" if first and last else "first" if first else "last"
+    first, last = row[0] in USUAL_CHANNEL_COUNTS, row[-1] in USUAL_CHANNEL_COUNTS
     if array.ndim == 5:
-        return _volumes(array, name, channels)
-    where = _channel_axis(array.shape, name) if channels == "auto" else channels
-    return array.transpose(0, 2, 3, 1) if where == "first" else array
-
-
-def _volumes(array: Array, name: str, channels: Channels) -> Array:
-    if channels == "first" or (channels == "auto" and array.shape[-1] not in USUAL_CHANNEL_COUNTS):
+        if channels == "first" or (channels == "auto" and not last):
+            raise InputError(
+                f"{name} has the shape {array.shape}: give volumes as (n, S, H, W, C), slices one after the other, "
+                "with 1, 3 or 4 channels last"
+            )
+        return array
+    if channels == "auto" and first == last:
         raise InputError(
-            f"{name} has the shape {array.shape}: give volumes as (n, S, H, W, C), slices one after the other, with 1, "
-            "3 or 4 channels last"
+            f"{name} has the shape {array.shape}, which does not say where the channels are: pass images as "
+            "(n, H, W, C) with 1, 3 or 4 channels, or say channels='last' or channels='first'"
         )
-    return array
-
-
-def _channel_axis(shape: tuple[int, ...], name: str) -> Channels:
-    first, last = shape[1] in USUAL_CHANNEL_COUNTS, shape[3] in USUAL_CHANNEL_COUNTS
-    if first == last:
-        raise InputError(
-            f"{name} has the shape {shape}, which does not say where the channels are: pass images as (n, H, W, C) "
-            "with 1, 3 or 4 channels, or say channels='last' or channels='first'"
-        )
-    return "first" if first else "last"
-
-
-def _channels_as(trained_on: tuple[int, ...], shape: tuple[int, ...]) -> Channels:
-    """Where the channels of rows of this shape are, by those a model was trained on, which have them last.
-
-    Rows that fit neither way are taken as they are, so that they are refused for their shape.
-
-    >>> _channels_as((8, 9, 2), (2, 8, 9)), _channels_as((8, 9, 2), (8, 9, 2)), _channels_as((3, 3, 3), (3, 3, 3))
-    ('first', 'last', 'auto')
-    """
-    first, last = (*shape[1:], *shape[:1]) == trained_on, shape[-3:] == trained_on[-3:]
-    return "auto" if first and last else "first" if first else "last"
+    return array.transpose(0, 2, 3, 1) if channels == "first" or (channels == "auto" and first) else array
 
 
 def _contiguous(array: Array) -> Array:
     """Rows in one piece of memory; a memory-mapped array stays where it is, because it may not fit into the RAM."""
     return array if isinstance(array, np.memmap) else np.ascontiguousarray(array)
-
-
-def _from_other_kinds(array: Array, name: str, double: bool) -> Array:
-    converted = np.empty(array.shape, np.float32)
-    loses = array.ndim == 2 and not np.can_cast(array.dtype, np.float32)
-    shifts, bad_rows = _Shifts(), []
-    with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32 become infinite and are refused as such
-        for rows in row_slices(array):
-            converted[rows] = array[rows]
-            bad_rows.append(_rows_not_finite(converted[rows], rows.start))
-            if loses and not double:
-                shifts.add(np.asarray(array[rows], np.float64), converted[rows])
-    _refuse_rows(bad_rows, len(array), name)
-    if loses and (double or shifts.too_far()):
-        return _contiguous(array) if array.dtype == np.float64 else array.astype(np.float64)
-    return converted
-
-
-class _Shifts:
-    """How far values are moved where they become float32, column by column, against what the column spans."""
-
-    def __init__(self) -> None:
-        self._low, self._high, self._shift = (np.array(start) for start in (np.inf, -np.inf, 0.0))
-
-    def add(self, exact: Array, rounded: Array) -> None:
-        self._low = np.minimum(self._low, exact.min(axis=0))
-        self._high = np.maximum(self._high, exact.max(axis=0))
-        self._shift = np.maximum(self._shift, np.abs(exact - rounded).max(axis=0))
-
-    def too_far(self) -> bool:
-        span = self._high - self._low  # nought where a column never varies, which has no differences to lose
-        return bool(((span > 0) & (self._shift > LARGEST_SHIFT * span)).any())
-
-
-def _rows_not_finite(chunk: Array, first_row: int) -> Array:
-    finite = np.isfinite(chunk).reshape(len(chunk), -1).all(axis=1)
-    return np.flatnonzero(~finite) + first_row
-
-
-def _refuse_rows(bad_rows: list[Array], rows: int, name: str) -> None:
-    bad = np.concatenate(bad_rows)
-    if len(bad) == 0:
-        return
-    raise InputError(
-        f"{name} holds NaN, infinite or too large (beyond float32) values in {rows_in_words(bad, rows)}: drop or fill "
-        "these rows"
-    )
 
 
 def rows_in_words(chosen: Array, rows: int) -> str:

@@ -68,12 +68,14 @@ class Preprocessing:
         else:
             low, high, mean = _range_and_mean(features)
             std = np.where(low == high, 0.0, _deviation(features, mean))
-            offset, scale = (0.0, 1.0) if kind == "vectors" else _to_unit(float(low.min()), float(high.max()))
+            offset, scale, lowest, highest = 0.0, 1.0, float(low.min()), float(high.max())
+            if kind != "vectors" and not (lowest >= 0 and highest <= 1):
+                offset, scale = lowest, 1 / (highest - lowest) if highest > lowest else 1.0
         spread = np.where(std * scale < SMALLEST_SPREAD, 1.0, std * scale)
         double = features.dtype == np.float64
         floats = features.dtype != np.uint8 and kind != "vectors" and is_scale_of_bytes(offset, scale)
-        mean = (mean - offset) * scale
-        return cls(kind, shape, offset, scale, _floats(mean), _floats(spread), double=double, floats=floats)
+        unit = tuple(((mean - offset) * scale).tolist())
+        return cls(kind, shape, offset, scale, unit, tuple(spread.tolist()), double=double, floats=floats)
 
     @classmethod
     def _of_sparse(cls, shape: tuple[int, ...]) -> "Preprocessing":
@@ -87,9 +89,7 @@ class Preprocessing:
                 f"{name} holds {kind} of shape {shape}, but the model was trained on {self.kind} of shape "
                 f"{self.shape}: give it features made in the same way"
             )
-        if self._reaches_far_beyond_bytes():
-            self._refuse_smaller_scale(features, name)
-        elif self.kind != "vectors":
+        if self.kind != "vectors":
             self._check_value_range(features, name)
         if self.double and features.dtype == np.float32:
             warnings.warn(
@@ -100,38 +100,28 @@ class Preprocessing:
             )
 
     def _check_value_range(self, features: Array, name: str) -> None:
-        """Images on the wrong one of the two usual scales would all look black (or white) to the network."""
-        trained_on = "0 to 255" if self.scale == BYTE_SCALE else "0 to 1" if (self.offset, self.scale) == (0, 1) else ""
-        if not trained_on or (trained_on == "0 to 255" and features.dtype == np.uint8):
-            return
-        highest = max(float(features[rows].max()) for rows in row_slices(features))
-        too_dark = trained_on == "0 to 255" and 0 < highest <= 1
-        too_bright = trained_on == "0 to 1" and highest > 2  # 2: rescaling may overshoot 1 a little
-        if too_dark or too_bright:
-            raise InputError(
-                f"{name} has no value above {highest:g}, but the model was trained on images with values from "
-                f"{trained_on}: rescale the images"
-            )
-
-    def _reaches_far_beyond_bytes(self) -> bool:
-        """Whether images had, say, 16 bits."""
-        return self.kind != "vectors" and self.offset >= 0 and self._highest >= 2 * 255
-
-    @property
-    def _highest(self) -> float:
-        return self.offset + 1 / self.scale
-
-    def _refuse_smaller_scale(self, features: Array, name: str) -> None:
-        """Bytes, and parts of 1, would all look black; whole numbers of 16 bits may be as small as they like."""
+        """Images on another one of the usual scales would all look black (or white) to the network."""
         is_bytes = features.dtype == np.uint8
-        highest = max(float(features[rows].max()) for rows in row_slices(features))
-        if not (is_bytes and highest > 0) and not (0 < highest <= 1 and _has_fractions(features)):
+        top = self.offset + 1 / self.scale
+        beyond_bytes = self.offset >= 0 and top >= 2 * 255  # 16 bits, say
+        trained_on = {BYTE_SCALE: "0 to 255", 1: "0 to 1" if self.offset == 0 else ""}.get(self.scale, "")
+        if beyond_bytes:
+            trained_on = f"{self.offset:g} to {top:g}"
+        if not trained_on or (trained_on == "0 to 255" and is_bytes):
             return
-        otherwise = " (if they are on that scale already, give them as float32)" if is_bytes else ""
-        raise InputError(
-            f"{name} {'holds bytes' if is_bytes else f'has no value above {highest:g}'}, but the model was trained on "
-            f"images with values from {self.offset:g} to {self._highest:g}: rescale the images{otherwise}"
-        )
+        highest = max(float(features[rows].max()) for rows in row_slices(features))
+        wrong = 0 < highest <= 1
+        if beyond_bytes:  # where whole numbers may be as small as they like
+            wrong = highest > 0 and (is_bytes or (wrong and _has_fractions(features)))
+        elif trained_on == "0 to 1":
+            wrong = highest > 2  # rescaling may overshoot 1 a little
+        if wrong:
+            only_bytes = beyond_bytes and is_bytes
+            otherwise = " (if they are on that scale already, give them as float32)" if only_bytes else ""
+            raise InputError(
+                f"{name} {'holds bytes' if only_bytes else f'has no value above {highest:g}'}, but the model was "
+                f"trained on images with values from {trained_on}: rescale the images{otherwise}"
+            )
 
     def pixels(self, image: Array) -> npt.NDArray[np.uint8]:
         """An image, or a slice of a volume, as it is shown to people.
@@ -156,8 +146,11 @@ class Preprocessing:
     def from_dict(cls, stored: Mapping[str, Any]) -> "Preprocessing":
         """The inverse of `to_dict`; nonsense is refused here, so that nothing later needs to doubt it."""
         try:
-            if stored.get("sparse", False) is True:
-                return cls._from_sparse(stored)
+            if stored.get("sparse", False) is True:  # only the number of columns was written
+                (columns,) = stored["shape"]
+                if type(columns) is not int or not 0 < columns <= MOST_COLUMNS or stored["kind"] != "vectors":
+                    raise ValueError(f"sparse {stored['kind']!r:.40} of {columns!r:.40} columns")
+                return cls._of_sparse((columns,))
             made = cls(
                 kind=stored["kind"],
                 shape=tuple(stored["shape"]),
@@ -172,32 +165,22 @@ class Preprocessing:
             raise ModelFileError(
                 f"the stored preprocessing cannot be read ({error!r}): train the model again"
             ) from error
-        made._refuse_nonsense()
-        return made
-
-    @classmethod
-    def _from_sparse(cls, stored: Mapping[str, Any]) -> "Preprocessing":
-        """Of which only the number of columns was written; it is refused before so many numbers are made of it."""
-        (columns,) = stored["shape"]
-        if type(columns) is not int or not 0 < columns <= MOST_COLUMNS or stored["kind"] != "vectors":
-            raise ValueError(f"sparse {stored['kind']!r:.40} of {columns!r:.40} columns")
-        return cls._of_sparse((columns,))
-
-    def _refuse_nonsense(self) -> None:
+        shape, mean, std = made.shape, made.mean, made.std
         axes = {"vectors": 1, "images": 3, "volumes": 4}
         wrong = ""
-        if self.kind not in get_args(Kind):
-            wrong = f"unknown kind {self.kind!r}"
-        elif len(self.shape) != axes[self.kind] or not all(type(side) is int and side > 0 for side in self.shape):
-            wrong = f"{self.kind} cannot have the shape {self.shape}"
-        elif not len(self.mean) == len(self.std) == self.shape[-1]:
-            wrong = f"{len(self.mean)} means and {len(self.std)} deviations for {self.shape[-1]} channels or features"
-        elif not all(isfinite(value) for value in (self.offset, self.scale, *self.mean, *self.std)):
+        if made.kind not in get_args(Kind):
+            wrong = f"unknown kind {made.kind!r}"
+        elif len(shape) != axes[made.kind] or not all(type(side) is int and side > 0 for side in shape):
+            wrong = f"{made.kind} cannot have the shape {shape}"
+        elif not len(mean) == len(std) == shape[-1]:
+            wrong = f"{len(mean)} means and {len(std)} deviations for {shape[-1]} channels or features"
+        elif not all(isfinite(value) for value in (made.offset, made.scale, *mean, *std)):
             wrong = "a number in it is not finite"
-        elif self.scale <= 0 or min(self.std) <= 0:
+        elif made.scale <= 0 or min(std) <= 0:
             wrong = "a scale or deviation in it is not positive"
         if wrong:
             raise ModelFileError(f"the stored preprocessing is not usable ({wrong}): train the model again")
+        return made
 
 
 def _range_and_mean(features: Array) -> tuple[Floats, Floats, Floats]:
@@ -210,7 +193,6 @@ def _range_and_mean(features: Array) -> tuple[Floats, Floats, Floats]:
         high = np.maximum(high, flat.max(axis=0).reshape(-1, channels).max(axis=0))
         total += flat.sum(axis=0, dtype=np.float64).reshape(-1, channels).sum(axis=0)
         values += flat.size // channels
-    _refuse_nothing(values)
     return low, high, total / values
 
 
@@ -227,7 +209,6 @@ def _of_bytes(features: Array) -> tuple[Floats, Floats]:
             columns += lines.sum(axis=0)
             squares += np.einsum("nk,nk->k", lines, lines)
         values += flat.size // channels
-    _refuse_nothing(values)
     totals, totals_of_squares = (one.reshape(-1, channels).sum(axis=0) for one in (columns, squares))
     variances = [
         (values * int(of_squares) - int(total) ** 2) / values**2
@@ -236,23 +217,21 @@ def _of_bytes(features: Array) -> tuple[Floats, Floats]:
     return totals / values, np.sqrt(variances)
 
 
-def _refuse_nothing(values: int) -> None:
-    if values == 0:
-        raise InputError("X holds volumes without a slice: every value is 0, which means that there is none")
-
-
 def _long_rows(features: Array) -> Iterator[Array]:
     """Chunks with one line per row, or per slice of a volume that is there.
 
     Numpy reduces long lines many times faster than it does lines of three channels.
     """
-    is_stack = kind_of(features) == "volumes"
+    is_stack, found = kind_of(features) == "volumes", False
     for rows in row_slices(features):
         chunk = np.asarray(features[rows])
         lines = chunk.reshape(-1, np.prod(chunk.shape[2:])) if is_stack else chunk.reshape(len(chunk), -1)
         shown = lines[lines.any(axis=1)] if is_stack else lines
         if len(shown):
+            found = True
             yield shown
+    if not found:
+        raise InputError("X holds volumes without a slice: every value is 0, which means that there is none")
 
 
 def _deviation(features: Array, mean: Floats) -> Floats:
@@ -275,13 +254,3 @@ def _has_fractions(features: Array) -> bool:
 def is_scale_of_bytes(offset: float, scale: float) -> bool:
     """Whether 0 to 255 become 0 to 1; files may have rounded the scale."""
     return offset == 0 and abs(scale / BYTE_SCALE - 1) < 1e-6
-
-
-def _to_unit(low: float, high: float) -> tuple[float, float]:
-    if low >= 0 and high <= 1:
-        return 0.0, 1.0
-    return low, 1 / (high - low) if high > low else 1.0
-
-
-def _floats(values: Floats) -> tuple[float, ...]:
-    return tuple(float(value) for value in values)

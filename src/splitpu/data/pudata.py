@@ -1,9 +1,4 @@
-"""Any PU label convention -> a boolean mask, so that the rest of the package never guesses what a 0 means.
-
-What a prior has to be before anything is reckoned with it.
-
-`PUData`: the training rows, which of them are labelled, and what the unlabelled ones stand for.
-"""
+"""`PUData`: rows, which of them are labelled, by any convention, and what others stand for; what a prior has to be."""
 
 import hashlib
 from collections.abc import Sequence
@@ -55,21 +50,13 @@ def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = 
 
 
 def is_convention(values: Values) -> bool:
-    """Whether labels need no explanation.
-
-    >>> is_convention(np.array([1, -1])), is_convention(np.array([2, 0]))
-    (True, False)
-    """
+    """Whether labels need no explanation: 1 with 0 or with -1."""
     distinct = {*_distinct(values)}
     return values.dtype.kind in "biuf" and (distinct <= {0, 1} or distinct <= {1, -1})
 
 
 def binary_truth(labels: npt.ArrayLike, name: str = "y", *, positive: object = None) -> Mask:
-    """True labels (True = positive) in the same conventions; one of the two classes may be absent.
-
-    >>> binary_truth([0.0, 1.0], "y_test").tolist()
-    [False, True]
-    """
+    """True labels (True = positive) in the same conventions; one of the two classes may be absent."""
     return _mask(_one_dimensional(labels, name), name, positive)
 
 
@@ -89,24 +76,19 @@ def _one_dimensional(labels: npt.ArrayLike, name: str) -> Values:
 
 def _mask(values: Values, name: str, positive: object) -> Mask:
     distinct = _distinct(values)
-    if positive is not None:
-        return _mask_of_named_value(values, distinct, name, positive)
-    if not is_convention(values):
+    held = f"{name} holds the values {listed(distinct, repr)}"
+    if positive is None:
+        if is_convention(values):
+            return np.asarray(values == 1, dtype=np.bool_)
         raise InputError(
-            f"{name} holds the values {listed(distinct, repr)}, but labels must be {ACCEPTED}; "
-            "for two other values say which one is positive with positive=..."
+            f"{held}, but labels must be {ACCEPTED}; for two other values say which one is positive with positive=..."
         )
-    return np.asarray(values == 1, dtype=np.bool_)
-
-
-def _mask_of_named_value(values: Values, distinct: list[Any], name: str, positive: object) -> Mask:
     if len(distinct) > 2:
         raise InputError(
-            f"{name} holds the values {listed(distinct, repr)}, but with positive={positive!r} it may hold only two: "
-            "merge the other values into one"
+            f"{held}, but with positive={positive!r} it may hold only two: merge the other values into one"
         )
     if positive not in distinct:
-        raise InputError(f"{name} holds the values {listed(distinct, repr)}, none of which is positive={positive!r}")
+        raise InputError(f"{held}, none of which is positive={positive!r}")
     return np.array([value == positive for value in values.tolist()], dtype=np.bool_)
 
 
@@ -123,11 +105,7 @@ _DRAWN_SIGMAS = 3.0  # by so many standard deviations the positives of a draw ma
 
 
 def check_share(prior: object) -> float:
-    """The prior as a float, if it is a share at all.
-
-    >>> check_share(0.3)
-    0.3
-    """
+    """The prior as a float, if it is a share at all."""
     if isinstance(prior, np.ndarray) and prior.ndim == 0:
         prior = prior.item()
     if isinstance(prior, bool | np.bool_) or not isinstance(prior, Real):
@@ -141,11 +119,7 @@ def check_share(prior: object) -> float:
 
 
 def check_interval(interval: Any, prior: float | None) -> tuple[float, float]:
-    """The ends of the interval of a prior as floats, if it is a range of shares that holds the prior.
-
-    >>> check_interval([0.3, 0.5], 0.4)
-    (0.3, 0.5)
-    """
+    """The ends of the interval of a prior as floats, if it is a range of shares that holds the prior."""
     try:
         low, high = (float(end) for end in interval)
     except (TypeError, ValueError):
@@ -235,7 +209,12 @@ class PUData:
         known = None if truth is None else binary_truth(truth, "truth")
         if known is not None:
             _same_length("truth", known, "X", features)
-            _refuse_truth_turned_round(known, labelled)
+            negative = int((labelled & ~known).sum())
+            if 2 * negative > labelled.sum():  # a few wrong labels are the user's business
+                raise InputError(
+                    f"truth says that {negative} of the {labelled.sum()} rows labelled positive are negative: it may "
+                    "be the wrong way round, or belong to other rows; 1 has to mean positive in both"
+                )
         if names is not None:
             names = tuple(row_name(name) for name in names)
             _same_length("names", names, "X", features)
@@ -265,12 +244,10 @@ class PUData:
 
     @property
     def kind(self) -> Kind:
-        """Vectors, images or volumes."""
         return kind_of(self.features)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the rows are those of a sparse matrix."""
         return is_sparse(self.features)
 
     @cached_property
@@ -296,7 +273,6 @@ class PUData:
 
     @property
     def labelled_share(self) -> float:
-        """Share of the rows that are labelled."""
         return float(self.labelled.mean())
 
     def fingerprint(self) -> str:
@@ -305,23 +281,17 @@ class PUData:
 
     def features_fingerprint(self) -> str:
         """A checksum of the rows, and of which are set aside: the same whichever of them are labelled."""
-        return self._digest_of_features("").hexdigest()
+        return _digest_of_rows(self.features, "", self.aside).hexdigest()
 
     @cached_property
     def _fingerprint(self) -> str:
-        digest = self._digest_of_features(f"{self.scenario} ")
+        digest = _digest_of_rows(self.features, f"{self.scenario} ", self.aside)
         digest.update(np.ascontiguousarray(self.labelled).data)
         if self.sample_weight is not None:
             digest.update(np.ascontiguousarray(self.sample_weight).data)
         if self.groups is not None:
             digest.update(repr(self.groups.tolist()).encode())
         return digest.hexdigest()
-
-    def _digest_of_features(self, beginning: str) -> "hashlib._Hash":
-        digest = _digest_of_rows(self.features, beginning)
-        if self.aside is not None:
-            digest.update(np.packbits(self.aside).tobytes())
-        return digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,30 +314,20 @@ class HeldOut:
 
     def fingerprint(self) -> str:
         """A checksum of rows and labels, so that figures on other ones are not taken for figures on these."""
-        digest = _digest_of_rows(self.features, "")
-        digest.update(np.packbits(self.truth).tobytes())
-        return digest.hexdigest()
+        return _digest_of_rows(self.features, "", self.truth).hexdigest()
 
 
-def _digest_of_rows(features: Array, beginning: str) -> "hashlib._Hash":
+def _digest_of_rows(features: Array, beginning: str, mask: Mask | None) -> "hashlib._Hash":
     digest = hashlib.sha256(f"{beginning}{features.dtype.str} {features.shape}".encode())
     if is_sparse(features):
         for part in features.buffers():
             digest.update(part.data)
-        return digest
-    for rows in row_slices(features):
-        digest.update(np.ascontiguousarray(features[rows]).data)
+    else:
+        for rows in row_slices(features):
+            digest.update(np.ascontiguousarray(features[rows]).data)
+    if mask is not None:
+        digest.update(np.packbits(mask).tobytes())
     return digest
-
-
-def _refuse_truth_turned_round(truth: Mask, labelled: Mask) -> None:
-    """A few labels may be wrong and are the user's business; if most are, it is the truth that is."""
-    negative = int((labelled & ~truth).sum())
-    if 2 * negative > labelled.sum():
-        raise InputError(
-            f"truth says that {negative} of the {labelled.sum()} rows labelled positive are negative: it may be the "
-            "wrong way round, or belong to other rows; 1 has to mean positive in both"
-        )
 
 
 def check_pudata(data: object) -> None:

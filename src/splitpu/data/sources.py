@@ -1,15 +1,10 @@
-"""Where rows come from: one class per kind of input, the same for every command.
-
-A `Source` understands the user's words, loads training data, brings new rows into the form of a model, and is kept in
-`request.json`. The commands know no kinds: they ask those in `KINDS`, to which a new kind of data is one more line.
-"""
+"""Where rows come from: one class per kind of input. The commands know no kinds: they ask those in `KINDS`."""
 
 import dataclasses
-import importlib
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, TypedDict, Unpack
 
@@ -90,15 +85,6 @@ class SourceWords:
     def refuse_labelled(self, what_says_it: str) -> None:
         """For kinds that say themselves which rows are labelled."""
         self.refuse(("labelled",), f"for named sets; {what_says_it} says which rows are labelled.")
-
-    def refuse_number_of_positives(self) -> None:
-        """A number is no folder: say which option it belongs to."""
-        for word in self.positives or []:
-            if word.removeprefix("-").isdecimal() and not Path(word).exists():
-                raise InputError(
-                    f"--positives {word} names no folder or file; how many positives of a named set are labelled is "
-                    f"said with --labelled {word}."
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,8 +167,6 @@ class Source(ABC):
     draws_labels: ClassVar[bool] = False  # whether its rows are fully labelled, and the seed hides labels
     rows_are_files: ClassVar[bool] = False  # whether every row is a file or a folder that can be looked at
 
-    # ------------------------------------------------------------------------------------------------ words and places
-
     @classmethod
     @abstractmethod
     def parse(cls, words: SourceWords, model: RowForm | None) -> Self | None:
@@ -217,8 +201,6 @@ class Source(ABC):
         """How many positives were asked to be labelled; None where the data say it."""
         return None
 
-    # -------------------------------------------------------------------------------------------------------- training
-
     @abstractmethod
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         """Read and check everything; what is wrong with the data is found here, before anything is trained.
@@ -229,8 +211,6 @@ class Source(ABC):
     def load_draws(self, others: Sequence["Source"], **how: Unpack[LoadOptions]) -> list[LoadedData]:
         """The data of sources that differ from this one at most in the labels that are drawn."""
         return [self.load(**how)] * len(others)
-
-    # -------------------------------------------------------------------------------------------------------- new rows
 
     @classmethod
     def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
@@ -261,8 +241,6 @@ class Source(ABC):
         sides = ((positive, "given positives"), (~positive, f"given {others}"))
         return seen_in_words([(int(seen[side].sum()), int(side.sum()), what) for side, what in sides])
 
-    # ---------------------------------------------------------------------------------------------------- request.json
-
     def to_dict(self) -> dict[str, Any]:
         """The form in `request.json`: an entry for every kind, of which one is filled."""
         return {**_NOTHING, "scenario": self.scenario, **self._entries()}
@@ -279,28 +257,14 @@ class Source(ABC):
         return cls(scenario=stored["scenario"], **own)
 
 
-_NOTHING: dict[str, Any] = {
-    "npz": None,
-    "named": None,
-    "positives": None,
-    "draw_seed": 0,
-    "scenario": None,
-    "folders": None,
-    "table": None,
-    "arrays": None,
-}
-
-
-@cache
-def _kind(home: str) -> type[Source]:
-    module, _, name = home.partition(":")
-    kind: type[Source] = getattr(importlib.import_module(module), name)
-    return kind
+_NOTHING: dict[str, Any] = dict.fromkeys(
+    ("npz", "named", "positives", "draw_seed", "scenario", "folders", "table", "arrays")
+) | {"draw_seed": 0}
 
 
 def kinds() -> list[type[Source]]:
     """All kinds of data, in the order of `KINDS`."""
-    return [_kind(home) for home in KINDS]
+    return [pkgutil.resolve_name(home) for home in KINDS]
 
 
 def source_from_dict(stored: Mapping[str, Any]) -> Source:
@@ -313,7 +277,12 @@ def source_from_dict(stored: Mapping[str, Any]) -> Source:
 
 def parse_source(words: SourceWords, model: RowForm | None = None) -> Source:
     """The one source that the words describe together, or a sentence about the one that does not belong."""
-    words.refuse_number_of_positives()
+    for word in words.positives or []:
+        if word.removeprefix("-").isdecimal() and not Path(word).exists():
+            raise InputError(
+                f"--positives {word} names no folder or file; how many positives of a named set are labelled is said "
+                f"with --labelled {word}."
+            )
     data = words.data
     if data is not None and ends_in(data, *_SPREADSHEETS):
         raise InputError(f"{data} is a spreadsheet: save its sheet as CSV in UTF-8, and give that file.")

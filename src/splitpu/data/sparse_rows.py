@@ -1,8 +1,4 @@
-"""Sparse rows that stand where an array of vectors stands: words in texts, clicks, fingerprints of molecules.
-
-Most of their numbers are nought and are not there. They are never made dense as a whole, nor are their columns centred
-or scaled, which would put a number into every place; what is scored by a network is made dense a few rows at a time.
-"""
+"""Sparse rows that stand where an array of vectors stands: words in texts, clicks, fingerprints of molecules."""
 
 from collections.abc import Iterator
 from typing import Any, SupportsIndex, TypeGuard, cast
@@ -72,13 +68,11 @@ class SparseRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         rows, columns = self._matrix.shape
         return int(rows), int(columns)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the numbers that are there."""
         return np.dtype(np.float32)
 
     @property
@@ -160,16 +154,12 @@ def stacked(parts: list[Any]) -> Array:
 
 
 def from_parts(parts: dict[str, Array], where: str) -> Any:
-    """A matrix of the arrays that scipy.sparse.save_npz writes, which are looked through before they are believed.
-
-    >>> parts = {"data": [2.0], "indices": [1], "indptr": [0, 1], "shape": [1, 3]}
-    >>> from_parts({name: np.array(part) for name, part in parts.items()}, "x.npz").toarray().tolist()
-    [[0.0, 2.0, 0.0]]
-    """
+    """A matrix of the arrays that scipy.sparse.save_npz writes, which are looked through before they are believed."""
     import scipy.sparse
 
     found = parts.get("format")
-    kind = "csr" if found is None else _word(found)
+    word = "csr" if found is None else found.item() if found.ndim == 0 else str(found)
+    kind = word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)
     if kind not in FORMATS:
         raise InputError(f"{where} holds a sparse matrix in the format {kind!r}: save X.tocsr() instead")
     try:
@@ -187,8 +177,3 @@ def from_parts(parts: dict[str, Array], where: str) -> Any:
             f"{where} holds a sparse matrix that is damaged ({error}): save it again with scipy.sparse.save_npz"
         ) from error
     return matrix
-
-
-def _word(value: Array) -> str:
-    plain = value.item() if value.ndim == 0 else str(value)
-    return plain.decode("ascii", "replace") if isinstance(plain, bytes) else str(plain)

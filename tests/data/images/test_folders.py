@@ -88,12 +88,12 @@ def test_label_file(tmp_path: Path) -> None:
 
     def labelled() -> list[bool]:
         source = FolderSource(unlabelled=(str(tmp_path / "all"),), labels=str(labels))
-        return read_folders(source).labelled.tolist()
+        return read_folders(source).data.labelled.tolist()
 
     labels.write_text("name,label\na/image0000.png,1\nb/image0002.png,1\nb/image0001.png,0\n")
     assert labelled() == [True, False, False, False, False, True]
-    labels.write_text("a/image0000.png,1\n")
-    assert labelled() == [True] + [False] * 5
+    labels.write_text("a/image0000.png,1\na/image0002.png,1\n")
+    assert labelled() == [True, False, True] + [False] * 3
     labels.write_text("name,label\nimage0000.png,1\n")
     with pytest.raises(InputError, match="2 images"):
         labelled()
@@ -218,7 +218,7 @@ def test_names_that_look_the_same_are_the_same(
     for written in (name, f"all/{name}"):
         names.write_text(f"name,label\n{normalize(in_list, written)},1\nimage0001.png,1\n", encoding="utf-8")
         source = FolderSource(unlabelled=(str(tmp_path / "all"),), labels=str(names))
-        assert read_folders(source).labelled.sum() == 2
+        assert read_folders(source).data.labelled.sum() == 2
 
 
 def test_names_that_no_file_has_come_with_the_form_they_should_have(tmp_path: Path, capsys: Capture) -> None:
@@ -235,7 +235,7 @@ def test_files_to_judge_by_are_not_called_training_files(tmp_path: Path) -> None
     (tmp_path / "others" / "broken.png").write_bytes(b"")
     source = FolderSource(positives=(str(tmp_path / "known"),), unlabelled=(str(tmp_path / "others"),))
     trained = read_folders(source)
-    judged = read_folders(source, spec=trained.train.spec)
+    judged = read_folders(source, spec=read_images([tmp_path / "known"]).spec)
     assert "1 training file was skipped" in trained.warnings[0] and "1 given file was skipped" in judged.warnings[0]
 
 
@@ -255,7 +255,7 @@ def test_the_tenth_that_may_be_bad_is_one_of_each_side(tmp_path: Path) -> None:
     write_pictures(tmp_path / "unl", 88, 0.5, seed=1000)
     sides = {"positives": (str(tmp_path / "pos"),), "unlabelled": (str(tmp_path / "unl"),)}
     positives[0].write_bytes(b"")
-    assert read_folders(FolderSource(**sides)).labelled.sum() == 11
+    assert read_folders(FolderSource(**sides)).data.labelled.sum() == 11
     for path in positives[1:4]:
         path.write_bytes(b"")
     with pytest.raises(InputError, match=r"4 of 12 image files in \S+pos cannot be used"):
@@ -277,8 +277,8 @@ def test_names_in_a_list_may_have_the_given_folder_in_front(tmp_path: Path) -> N
     labels = tmp_path / "names.csv"
     source = FolderSource(unlabelled=(str(tmp_path / "scans"),), labels=str(labels))
     for name in ("scans/image0001.png", "./scans/image0001.png", f"{tmp_path}/scans/image0001.png"):
-        labels.write_text(f"{name},1\n")
-        assert read_folders(source).labelled.tolist() == [False, True, False]
+        labels.write_text(f"{name},1\nimage0002.png,1\n")
+        assert read_folders(source).data.labelled.tolist() == [False, True, True]
     labels.write_text("others/image0001.png,1\n")
     with pytest.raises(InputError, match=r"others/image0001\.png\): .* such as image0000\.png\.$"):
         read_folders(source)

@@ -168,7 +168,7 @@ def test_columns_that_are_no_features(tmp_path: Path) -> None:
     assert "nr" in noted.recipe.feature_names and any("--ignore nr, or --names" in note for note in noted.warnings)
     found = read_table_data(TableSource(path=path, label="s", names="nr", ignore=("ward", "id")))
     assert found.recipe.feature_names == ("age", "age is missing")
-    assert found.names is not None and found.names[:3] == ["0", "1", "2"]
+    assert found.names is not None and found.names[:3] == ("0", "1", "2")
     assert not any("nr" in note for note in found.warnings)
     again = TableRecipe.from_dict(found.recipe.to_dict())
     assert np.array_equal(again.encode(read_table(Path(path))), found.features)

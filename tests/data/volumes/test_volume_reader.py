@@ -320,17 +320,17 @@ def test_folders_of_patients_become_filled_up_rows_and_are_cached(tmp_path, cach
     make_patients(tmp_path / "unl", 4, 0.5, 100)
     source = FolderSource(positives=(str(tmp_path / "pos"),), unlabelled=(str(tmp_path / "unl"),))
     found = read_folders(source)
-    assert found.train.pixels.shape == (7, 4, 12, 12, 1) and found.train.pixels.dtype == np.uint8
-    there = found.train.pixels.any(axis=(2, 3, 4)).sum(axis=1)
-    assert there.tolist() == [2, 3, 4, 2, 3, 4, 2] and found.labelled.sum() == 3
-    assert found.train.names[:2] == ("pos/case00", "pos/case01") and not found.warnings
+    assert found.data.features.shape == (7, 4, 12, 12, 1) and found.data.features.dtype == np.uint8
+    there = found.data.features.any(axis=(2, 3, 4)).sum(axis=1)
+    assert there.tolist() == [2, 3, 4, 2, 3, 4, 2] and found.data.labelled.sum() == 3
+    assert found.data.names[:2] == ("pos/case00", "pos/case01") and not found.warnings
     for path in (tmp_path / "pos").rglob("IM*"):  # the second time nothing is read: pixels come from the cache
         os.chmod(path, 0o000)
     before = {path: path.stat().st_mtime_ns for path in cache.rglob("*.raw")}
-    assert np.array_equal(read_folders(source).train.pixels, found.train.pixels)
+    assert np.array_equal(read_folders(source).data.features, found.data.features)
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.raw")} == before
     two = read_folders(FolderSource(**{**source.__dict__, "slices": 2, "size": (6, 8)})) if os.geteuid() == 0 else None
-    assert two is None or two.train.pixels.shape == (7, 2, 6, 8, 1)
+    assert two is None or two.data.features.shape == (7, 2, 6, 8, 1)
 
 
 def test_a_patient_on_both_sides_is_not_called_a_picture(tmp_path) -> None:
@@ -476,8 +476,8 @@ def test_labels_may_name_a_folder_that_is_not_written(tmp_path) -> None:
     (tmp_path / "labels.csv").write_text("name,label\nHOSP-4711,1\ncase00,1\n")
     source = FolderSource(unlabelled=(str(tmp_path / "unl"),), labels=str(tmp_path / "labels.csv"))
     found = read_folders(source)
-    assert found.labelled.tolist() == [True, True, False, False]  # capitals come first in the order of names
-    assert found.train.names == ("patient-0001", "case00", "case01", "case03")
+    assert found.data.labelled.tolist() == [True, True, False, False]  # capitals come first in the order of names
+    assert found.data.names == ("patient-0001", "case00", "case01", "case03")
 
 
 def test_no_patient_of_the_series_asked_for(tmp_path) -> None:

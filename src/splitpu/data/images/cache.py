@@ -1,12 +1,7 @@
-"""Many image files at a time: read by several processes, each result in its place.
+"""Decoded images on disk, so that a second run starts at once and memory stays free; many files at a time.
 
-Decoded images on disk, so that a second run over the same files starts at once and memory stays free.
-
-A set is kept under the checksum of its files' contents and the form they were brought into; neither names nor paths are
-written. A second, small entry remembers under which contents a list of paths, sizes and times was last found, so that
-files which have not been touched need not be read again. Sets of files that have changed since stay: nobody knows
-whether a run under way still reads them.
-"""
+Sets lie under the checksum of contents and form, without names; a list of paths, sizes and times recalls them quickly.
+Those of files that have changed stay, as a run under way may still read them."""
 
 import hashlib
 import json
@@ -14,21 +9,23 @@ import math
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from splitpu.data.images.decode import BadImage, Header, Headers, Remark
-from splitpu.data.images.scan import ImageReader, Reader, RowFile, RowSpec
+from splitpu.data.images.decode import BadImage, Header, Headers, ImageSpec, Remark
+from splitpu.data.images.scan import ImageReader, RowFile
 from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
+from splitpu.data.volumes.reader import VolumeReader
+from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
 from splitpu.types import Array, Watch
 from splitpu.utils.files import move_into_place, write_text
@@ -36,36 +33,33 @@ from splitpu.utils.files import move_into_place, write_text
 MOST_PROCESSES = 16
 CHECKSUM_BYTES = 16  # of the pixels of an image
 
+Reader = ImageReader | VolumeReader  # its repr names everything that its rows depend on
+RowSpec = ImageSpec | VolumeSpec  # the one form that all rows of a set are brought into
 Task = tuple[int, list[Any]]  # the row of the first source, and the sources: paths, or what else the reader takes
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one file: the checksum of its pixels, or the reason why there are none."""
+class Outcome(NamedTuple):
+    """Of a file that was decoded into its row."""
 
-    checksum: bytes = b""
-    reason: str | None = None
-    remarks: tuple[Remark, ...] = ()
-
-
-Outcomes = Generator[Outcome, None, None]
+    checksum: bytes  # of its pixels
+    remarks: tuple[Remark, ...]
 
 
 def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = None) -> Headers:
     """The header of each source, or the reason why it has none."""
-    found = _in_parallel(reader, partial(_headers_of, reader=reader), sources, f"looking at {reader.store}", watch)
+    found = _in_parallel(reader, partial(_header, reader=reader), sources, f"looking at {reader.store}", watch)
     return Headers.collect(found, len(sources))
 
 
 def decode_all(
     reader: Reader, sources: Sequence[Any], spec: RowSpec, pixels: Path, watch: Watch | None = None
-) -> Outcomes:
+) -> Generator[Outcome | str, None, None]:
     """Decode every source into its row of the file `pixels`; outcomes come in order, once their row is written.
 
     Close it to stop the work before its end.
     """
-    work = partial(_decode_rows, reader=reader, spec=spec, pixels=str(pixels), rows=len(sources))
+    work = partial(_decode_row, reader=reader, spec=spec, pixels=str(pixels))
     return _in_parallel(reader, work, sources, "decoding", watch)
 
 
@@ -75,39 +69,38 @@ def process_count(files: int, fewest: int) -> int:
     return 1 if files < fewest else min(cores, MOST_PROCESSES)
 
 
-def _headers_of(task: Task, *, reader: Reader) -> list[Header | str]:
-    found: list[Header | str] = []
-    for source in task[1]:
+def _header(row: int, source: Any, *, reader: Reader) -> Header:
+    return reader.header(source)
+
+
+def _decode_row(row: int, source: Any, *, reader: Reader, spec: Any, pixels: str) -> Outcome:
+    decoded, remarks = reader.decode(source, spec)
+    content = decoded.tobytes()
+    with open(pixels, "rb+") as file:
+        file.seek(row * len(content))
+        file.write(content)
+    return Outcome(hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).digest(), tuple(remarks))
+
+
+def _worked(task: Task, *, work: Callable[[int, Any], Result]) -> list[Result | str]:
+    """What became of each source, or the reason why it is bad."""
+    found: list[Result | str] = []
+    for row, source in enumerate(task[1], start=task[0]):
         try:
-            found.append(reader.header(source))
+            found.append(work(row, source))
         except BadImage as error:
             found.append(str(error))
     return found
 
 
-def _decode_rows(task: Task, *, reader: Reader, spec: RowSpec, pixels: str, rows: int) -> list[Outcome]:
-    first, sources = task
-    room = np.memmap(pixels, spec.dtype, mode="r+", shape=(rows, *spec.shape))
-    outcomes = []
-    for row, source in enumerate(sources, start=first):
-        try:
-            decoded, remarks = reader.decode(source, spec)
-        except BadImage as error:
-            outcomes.append(Outcome(reason=str(error)))
-            continue
-        room[row] = decoded
-        checksum = hashlib.blake2b(decoded.tobytes(), digest_size=CHECKSUM_BYTES).digest()
-        outcomes.append(Outcome(checksum=checksum, remarks=tuple(remarks)))
-    return outcomes
-
-
 def _in_parallel(
-    reader: Reader, work: Callable[[Task], list[Result]], sources: Sequence[Any], what: str, watch: Watch | None
-) -> Generator[Result, None, None]:
+    reader: Reader, work: Callable[[int, Any], Result], sources: Sequence[Any], what: str, watch: Watch | None
+) -> Generator[Result | str, None, None]:
     step = reader.files_a_task
     tasks = [(start, list(sources[start : start + step])) for start in range(0, len(sources), step)]
+    processes = process_count(len(sources), reader.fewest_for_processes)
     done = 0
-    for results in _mapped(work, tasks, process_count(len(sources), reader.fewest_for_processes)):
+    for results in _mapped(partial(_worked, work=work), tasks, processes):
         yield from results
         done += len(results)
         if watch is not None:
@@ -137,21 +130,17 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
 
 
 def _begin_process() -> None:
-    _without_chatter()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A command that is killed cannot end its processes, which would wait for work, and hold its output, forever."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _without_chatter() -> None:
-    """The C libraries behind pillow write to standard error about files that we report on ourselves."""
+    """Be silent, and end with the command: one that is killed cannot end its processes, which would wait forever."""
+    # The C libraries behind pillow write to standard error about files that we report on ourselves.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    parent = parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            connection.wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 FORMAT = 4  # raise it whenever decoding changes
@@ -168,40 +157,42 @@ class DecodedImages:
     checksums: Array  # of the pixels of each row: equal pictures have equal ones
     reasons: dict[int, str]  # position of each file that gave no image -> why
     sides: tuple[tuple[int, int], tuple[int, int]]  # smallest and largest height and width in the files
-    remarks: Mapping[int, tuple[Remark, ...]] = field(default_factory=dict)  # position -> what there is to say
-
-    def rows_of(self, files: Sequence[RowFile]) -> list[RowFile]:
-        """The file of each row."""
-        return [file for position, file in enumerate(files) if position not in self.reasons]
+    remarks: dict[int, tuple[Remark, ...]]  # position -> what there is to say
 
 
 def decoded_images(
+    reader: Reader,
     files: Sequence[RowFile],
     *,
-    reader: Reader | None = None,
-    spec: RowSpec | None = None,
-    size: tuple[int, int] | None = None,
-    strict: bool = False,
-    watch: Watch | None = None,
+    spec: RowSpec | None,
+    size: tuple[int, int] | None,
+    strict: bool,
+    watch: Watch | None,
 ) -> DecodedImages:
     """All images in one form, from the cache where it has them. Without `spec` the form is chosen from the images.
 
-    `strict` stops at the first file, in the order given, that gives no image. Another `reader` makes rows of other
-    kinds of files.
+    `strict` stops at the first file, in the order given, that gives no image.
     """
-    reader = reader or ImageReader()
     store = cache_folder() / reader.store
-    glance = _glance_key(reader, files, spec, size)
-    known = _recalled(reader, store, glance)
+    stamps = hashlib.sha256(f"{FORMAT} {reader} {spec} {size}\n".encode())
+    for file in files:
+        stamps.update(file.stamp.encode(errors="surrogateescape"))
+    glance = store / "glances" / stamps.hexdigest()
+    try:
+        known = _loaded(reader, store, glance.read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        known = None
     if known is None:
         reader.require()
         headers = read_headers(reader, [file.source for file in files], watch)
         form = spec or reader.choose(headers, size)
-        key = _content_key(reader, headers, form)
+        content = hashlib.sha256(f"{FORMAT} {reader} {form} {sorted(headers.reasons.items())}\n".encode())
+        content.update(headers.facts["checksum"].tobytes())
+        key = content.hexdigest()
         if _loaded(reader, store, key) is None:
             _decode_into_store(reader, store, key, files, headers, form, strict, watch)
         with cache_errors_in_words(store):
-            write_text(store / "glances" / glance, key)
+            write_text(glance, key)
         known = _loaded(reader, store, key)
     if known is None:
         raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
@@ -230,13 +221,13 @@ def _decode_into_store(
         checksums = np.zeros((len(wanted), CHECKSUM_BYTES), np.uint8)
         with closing(decode_all(reader, [files[at].source for at in wanted], spec, ready / PIXELS, watch)) as outcomes:
             for row, (position, outcome) in enumerate(zip(wanted, outcomes, strict=True)):
-                if outcome.reason is None:
+                if isinstance(outcome, str):
+                    reasons[position] = outcome
+                    first_bad = min(first_bad, position)
+                else:
                     checksums[row] = np.frombuffer(outcome.checksum, np.uint8)
                     if outcome.remarks:
                         remarks[position] = (*remarks.get(position, ()), *outcome.remarks)
-                else:
-                    reasons[position] = outcome.reason
-                    first_bad = min(first_bad, position)
                 if strict and first_bad <= position:
                     break
         if strict and reasons:
@@ -244,7 +235,9 @@ def _decode_into_store(
         good = np.flatnonzero([position not in reasons for position in wanted])
         _keep_rows(ready / PIXELS, good, _bytes(1, spec))
         checksums[good].tofile(ready / CHECKSUMS)
-        described = {"format": FORMAT, "spec": spec.to_dict(), "rows": len(good), "sides": headers.extreme_sides()}
+        sides = headers.sides() if len(wanted) else np.zeros((1, 2), int)
+        extremes = [sides.min(axis=0).tolist(), sides.max(axis=0).tolist()]
+        described = {"format": FORMAT, "spec": asdict(spec), "rows": len(good), "sides": extremes}
         description = {**described, "reasons": reasons, "remarks": remarks}
         (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
         move_into_place(ready, store / key, lambda: _loaded(reader, store, key) is not None)
@@ -255,7 +248,7 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
     folder = store / key
     try:
         stored: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        spec = reader.stored_spec(stored["spec"])
+        spec = reader.stored_spec(**stored["spec"])
         smallest, largest = (tuple(sides) for sides in stored["sides"])
         reasons = {int(position): str(why) for position, why in stored["reasons"].items()}
         remarks = {int(position): tuple(Remark(*one) for one in some) for position, some in stored["remarks"].items()}
@@ -270,26 +263,6 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest), remarks)
-
-
-def _recalled(reader: Reader, store: Path, glance: str) -> DecodedImages | None:
-    try:
-        return _loaded(reader, store, (store / "glances" / glance).read_text(encoding="utf-8").strip())
-    except (OSError, ValueError):
-        return None
-
-
-def _glance_key(reader: Reader, files: Sequence[RowFile], spec: RowSpec | None, size: tuple[int, int] | None) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {size}\n".encode())
-    for file in files:
-        digest.update(file.stamp.encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def _content_key(reader: Reader, headers: Headers, spec: RowSpec) -> str:
-    digest = hashlib.sha256(f"{FORMAT} {reader} {spec} {sorted(headers.reasons.items())}\n".encode())
-    digest.update(headers.checksums.data)
-    return digest.hexdigest()
 
 
 def _bytes(rows: int, spec: RowSpec) -> int:
@@ -321,7 +294,7 @@ def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
 
 
 def _refuse(
-    reader: Reader, files: Sequence[RowFile], remarks: Mapping[int, tuple[Remark, ...]], reasons: dict[int, str]
+    reader: Reader, files: Sequence[RowFile], remarks: dict[int, tuple[Remark, ...]], reasons: dict[int, str]
 ) -> NoReturn:
     first = min(reasons)
     name = reader.account(files, remarks, reasons).files[first].name

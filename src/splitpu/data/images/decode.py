@@ -1,7 +1,4 @@
-"""One image file -> one array. What is wrong with a file comes back as words, whatever the file does to the decoder.
-
-What is known of many images before they are decoded, a column a fact: a hundred thousand fit into megabytes.
-"""
+"""One image file -> one array. What is wrong with a file comes back as words, whatever the file does to the decoder."""
 
 import hashlib
 import logging
@@ -10,9 +7,10 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,6 +27,8 @@ _GREY = ("1", "L", "LA", "La", *_SIXTEEN_BIT)
 _WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
 _BYTE_TO_SIXTEEN_BIT = 257  # 255 * 257 = 65535
 _ORIENTATION = 0x0112  # the EXIF tag
+# What it asks for from 2 on, in the words of pillow.
+_TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
 _SIDEWAYS = (5, 6, 7, 8)  # its values for which height and width change places
 
 
@@ -40,11 +40,7 @@ class ImageSpec:
     width: int
     channels: int  # 1 = grey, 3 = RGB
     depth: int  # bits a channel: 8 is kept as uint8, 16 as float32 from 0 to 65535
-
-    @property
-    def kind(self) -> Literal["images"]:
-        """What such rows are."""
-        return "images"
+    kind: ClassVar[Literal["images"]] = "images"
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -56,10 +52,6 @@ class ImageSpec:
         """Of the pixels."""
         return np.dtype(np.uint8 if self.depth == 8 else np.float32)
 
-    def to_dict(self) -> dict[str, int]:
-        """Plain numbers, ready for JSON."""
-        return asdict(self)
-
 
 class Remark(NamedTuple):
     """Something to tell about a row that was read all the same; the words of the kinds are the reader's."""
@@ -69,8 +61,7 @@ class Remark(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What can be known of an image without decoding it, and the checksum of the whole file."""
 
     checksum: bytes
@@ -101,8 +92,12 @@ def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = No
 
     `log` is the logger of a library that tells of damage there, on the user's terminal.
     """
+    logger = logging.getLogger(log)
+    level = logger.level
     try:
-        with warnings.catch_warnings(), _unheard(log):
+        if log is not None:
+            logger.setLevel(logging.CRITICAL + 1)
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except BadImage:
@@ -111,33 +106,29 @@ def reasons_in_words(reason: Callable[[Exception], str], *, log: str | None = No
         raise BadImage("needs more memory than there is") from error
     except Exception as error:  # a decoder given damaged bytes may raise anything at all
         raise BadImage(reason(error)) from error
-
-
-@contextmanager
-def _unheard(log: str | None) -> Iterator[None]:
-    logger = logging.getLogger(log)
-    level = logger.level
-    try:
-        if log is not None:
-            logger.setLevel(logging.CRITICAL + 1)
-        yield
     finally:
         logger.setLevel(level)
 
 
-def require_pillow() -> None:
+_READ_WITH = {"image": ("images", "pillow"), "DICOM": ("dicom", "pydicom"), "NIfTI": ("volumes", "nibabel")}
+
+
+def require_reader_of(files: Literal["image", "DICOM", "NIfTI"]) -> None:
     """Say which extra to install, before anything is begun that needs it."""
+    extra, library = _READ_WITH[files]
     try:
-        import PIL.Image  # noqa: F401
+        import_module("PIL.Image")
+        import_module("PIL" if library == "pillow" else library)
     except ImportError as error:
-        raise MissingExtraError("image files are read with pillow: pip install 'splitpu[images]'.") from error
+        needed = library if library == "pillow" else f"{library} and pillow"
+        raise MissingExtraError(f"{files} files are read with {needed}: pip install 'splitpu[{extra}]'.") from error
 
 
 def read_header(path: str | Path) -> Header:
     """Size and kind of an image; raises BadImage for a file that cannot be one."""
     from PIL import Image
 
-    with _pillow_in_words(), _opened(path) as (file, image):
+    with _opened(path) as (file, image):
         if image.format == "PNG":  # has checksums inside, which decoding does not look at
             image.verify()
             file.seek(0)
@@ -159,14 +150,24 @@ def decode(path: str | Path, spec: ImageSpec) -> Array:
     """
     from PIL import Image
 
-    with _pillow_in_words(), _opened(path) as (_, image):
-        turn = _transpose(_orientation(image))
+    with _opened(path) as (_, image):
+        orientation = _orientation(image)
         longer = 2 * max(spec.height, spec.width)
         image.draft(None, (longer, longer))  # lets JPEG decode at a lower resolution, which is many times quicker
         sixteen = image.mode in _SIXTEEN_BIT
-        plain = _sixteen_bit(image) if sixteen else _eight_bit(image, "L" if spec.channels == 1 else "RGB")
-        upright = plain if turn is None else plain.transpose(turn)
-        resized = upright.resize((spec.width, spec.height), Image.Resampling.BILINEAR)
+        if sixteen:  # as floats, which pillow can turn and resize without loss
+            values = np.asarray(image).astype(np.float32)
+            if values.min() < 0 or values.max() > 65535:
+                raise BadImage("has values outside 0 to 65535: save it with 8 or 16 bits")
+            plain: Any = Image.fromarray(values)
+        else:
+            if image.mode in _WITH_ALPHA or "transparency" in image.info:
+                over = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", over.size, "white"), over).convert("RGB")
+            plain = image.convert("L" if spec.channels == 1 else "RGB")
+        if 2 <= orientation <= 8:
+            plain = plain.transpose(Image.Transpose[_TURNS[orientation - 2]])
+        resized = plain.resize((spec.width, spec.height), Image.Resampling.BILINEAR)
         pixels = np.asarray(resized).reshape(spec.height, spec.width, -1)
     if sixteen and spec.depth == 8:
         pixels = (pixels / _BYTE_TO_SIXTEEN_BIT).round()
@@ -175,43 +176,16 @@ def decode(path: str | Path, spec: ImageSpec) -> Array:
     return np.broadcast_to(pixels, spec.shape).astype(spec.dtype)
 
 
-def _sixteen_bit(image: Any) -> Any:
-    """Grey values as floats, which pillow can turn and resize without loss."""
-    from PIL import Image
-
-    values = np.asarray(image).astype(np.float32)
-    if values.min() < 0 or values.max() > 65535:
-        raise BadImage("has values outside 0 to 65535: save it with 8 or 16 bits")
-    return Image.fromarray(values)
-
-
-def _eight_bit(image: Any, mode: str) -> Any:
-    from PIL import Image
-
-    if image.mode in _WITH_ALPHA or "transparency" in image.info:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        return image.convert("RGB").convert(mode)
-    return image.convert(mode)
-
-
 @contextmanager
 def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
-    """Only regular files, and only the formats we mean to read."""
-    from PIL import Image
-
-    refuse_irregular(path)
-    with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
-        yield file, image
-
-
-@contextmanager
-def _pillow_in_words() -> Iterator[None]:
+    """Only regular files, and only the formats we mean to read; what goes wrong with them is said in words."""
     from PIL import Image
 
     with reasons_in_words(_reason):
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        yield
+        refuse_irregular(path)
+        with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
+            yield file, image
 
 
 def _reason(error: Exception) -> str:
@@ -241,74 +215,45 @@ def _orientation(image: Any) -> int:
         return 1
 
 
-def _transpose(orientation: int) -> Any:
-    from PIL.Image import Transpose
-
-    return {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }.get(orientation)
-
-
 RUNGS = (32, 64, 96, 128, 224)  # sides that images of mixed sizes are brought to
 # What some hundred images can teach does not need more pixels, and three times as many take a laptop hours.
 _LARGEST_OF_FEW, _LARGEST = RUNGS[-2:]
-_CHECKSUM_BYTES = 32
+_FACTS = [("checksum", "V32"), ("height", "i4"), ("width", "i4"), ("grey", "?"), ("depth", "u1"), ("slices", "i4")]
 
 
 @dataclass(frozen=True, eq=False)
 class Headers:
-    """One line a file, in the order of the files; those in `reasons` have no header, and their line means nothing."""
+    """What is known of many images, a line a file, in little memory; that of a file in `reasons` means nothing."""
 
-    checksums: Array  # (files, 32) bytes, of the whole file
-    sides: Array  # (files, 2): height and width
-    grey: Array
-    depth: Array
-    slices: Array
+    facts: Array  # as in Header
     reasons: dict[int, str]  # position of a file that cannot be an image -> why
     remarks: dict[int, tuple[Remark, ...]]  # position of a file that there is something to say about
 
     @classmethod
     def collect(cls, found: Iterable[Header | str], files: int) -> "Headers":
         """Headers, or the reasons why there is none, as they come in."""
-        headers = cls(
-            np.zeros((files, _CHECKSUM_BYTES), np.uint8),
-            np.zeros((files, 2), np.int32),
-            np.zeros(files, np.bool_),
-            np.full(files, 8, np.uint8),
-            np.ones(files, np.int32),
-            {},
-            {},
-        )
+        headers = cls(np.zeros(files, _FACTS), {}, {})
         for position, header in enumerate(found):
             if isinstance(header, str):
                 headers.reasons[position] = header
                 continue
-            headers.checksums[position] = np.frombuffer(header.checksum, np.uint8)
-            headers.sides[position] = header.height, header.width
-            headers.grey[position], headers.depth[position] = header.grey, header.depth
-            headers.slices[position] = header.slices
+            headers.facts[position] = header[:-1]
             if header.remarks:
                 headers.remarks[position] = header.remarks
         return headers
 
-    def __len__(self) -> int:
-        return len(self.grey)
-
     def good(self) -> Array:
         """Positions of the files that have a header."""
-        positions = np.arange(len(self))
-        return np.delete(positions, list(self.reasons))
+        return np.delete(np.arange(len(self.facts)), list(self.reasons))
 
-    def extreme_sides(self) -> list[list[int]]:
-        """The smallest height and width of all, and the largest."""
-        sides = self.sides[self.good()]
-        return [sides.min(axis=0).tolist(), sides.max(axis=0).tolist()] if len(sides) else [[0, 0], [0, 0]]
+    def of_good(self, fact: str) -> Array:
+        """One fact of all files that have a header."""
+        known: Array = self.facts[fact][self.good()]
+        return known
+
+    def sides(self) -> Array:
+        """Height and width of all files that have a header."""
+        return np.stack([self.of_good("height"), self.of_good("width")], axis=1)
 
 
 def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageSpec:
@@ -322,11 +267,9 @@ def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageS
     >>> [choose_spec(Headers.collect(some, len(some))).shape for some in ([photo], [photo, thumbnail])]
     [(96, 128, 3), (128, 128, 3)]
     """
-    good = headers.good()
-    channels = 1 if len(good) and headers.grey[good].all() else 3
-    depth = int(headers.depth[good].max(initial=8))
-    height, width = size or usual_size(headers.sides[good])
-    return ImageSpec(height, width, channels, depth)
+    grey = headers.of_good("grey")
+    height, width = size or usual_size(headers.sides())
+    return ImageSpec(height, width, 1 if len(grey) and grey.all() else 3, int(headers.of_good("depth").max(initial=8)))
 
 
 def usual_size(sides: Array) -> tuple[int, int]:

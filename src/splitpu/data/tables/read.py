@@ -1,14 +1,8 @@
-"""CSV and Parquet files -> columns of values, None where one is missing.
-
-How the cells of one column of a table become numbers.
-
-Columns whose cells are lists of numbers, such as embeddings -> one feature for each number.
-"""
+"""CSV and Parquet files -> columns of values, None where one is missing, and how those of one column become numbers."""
 
 import csv
 import math
 import re
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from splitpu.config.parse import nearest
-from splitpu.data.tables.checks import is_number
+from splitpu.data.tables.checks import ignoring, is_number
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array
 from splitpu.utils.files import ends_in
@@ -108,7 +102,7 @@ def _read_csv(path: Path) -> Table:
                         "repair that line."
                     )
                 for column, cell in zip(columns, line, strict=True):
-                    column.append(_cell(cell))
+                    column.append(plain_cell(cell))
                 is_empty = len(line) > 1 and not any(map(str.strip, line))  # a gap in a single column is a row
                 empty = empty + 1 if is_empty else 0
     except UnicodeDecodeError as error:
@@ -143,11 +137,6 @@ def _with_decimal_points(column: list[Any]) -> list[Any]:
     """Numbers as spreadsheets write them where the comma is the decimal sign; words, and columns of words, as they are.
 
     A few words among numbers do not keep the others from being numbers, so that it can be told which cells spoil them.
-
-    >>> _with_decimal_points(["3,5", None, "-12"]), _with_decimal_points(["3,5", "a,b"])
-    (['3.5', None, '-12'], ['3,5', 'a,b'])
-    >>> _with_decimal_points(["3,5", "1,25", "not done, late"])
-    ['3.5', '1.25', 'not done, late']
     """
     known = [value for value in column if value is not None]
     numbers = {value for value in known if _DECIMAL_COMMA.fullmatch(value)}
@@ -198,18 +187,13 @@ def plain_cell(value: Any) -> Any:
         with suppress(UnicodeDecodeError):
             value = value.decode("utf-8")
     if isinstance(value, str):
-        return _cell(value)
+        return None if (words := value.strip()).lower() in MISSING else words
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def is_nested(cell: Any) -> bool:
     """Whether a cell holds more than one value, or bytes, so that it is neither a number nor a word."""
     return isinstance(cell, list | tuple | dict | bytes | np.ndarray)
-
-
-def _cell(words: str) -> str | None:
-    value = words.strip()
-    return None if value.lower() in MISSING else value
 
 
 def _pyarrow() -> Any:
@@ -235,7 +219,6 @@ class Column:
 
     @property
     def feature_names(self) -> list[str]:
-        """What the numbers are called."""
         values = [self.name] if self.categories is None else [f"{self.name} = {value}" for value in self.categories]
         return values + ([f"{self.name} is missing"] if self.flag_missing else [])
 
@@ -279,19 +262,9 @@ class Column:
                     place.setdefault(spelling, position)
         return place
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and texts, ready for JSON."""
-        return {
-            "name": self.name,
-            "categories": None if self.categories is None else list(self.categories),
-            "fill": self.fill,
-            "flag_missing": self.flag_missing,
-            "origin": self.origin,
-        }
-
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Column":
-        """The inverse of `to_dict`."""
+        """As `TableRecipe.to_dict` has it."""
         categories = stored["categories"]
         return cls(
             composed(str(stored["name"])),
@@ -310,11 +283,7 @@ def finite(value: Any) -> float:
 
 
 def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
-    """1 and 0 for a column of nothing but True and False: words in a CSV file, which Parquet holds as they are.
-
-    >>> truth_as_numbers(["True", None, "FALSE"]), truth_as_numbers(["True", "perhaps"])
-    ([1, None, 0], ['True', 'perhaps'])
-    """
+    """1 and 0 for a column of nothing but True and False: words in a CSV file, which Parquet holds as they are."""
     found = []
     for value in values:
         word = None if value is None else text(value).lower()
@@ -325,11 +294,7 @@ def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def origin(values: Array, middle: float) -> float:
-    """Nought, or the middle of numbers such as times in seconds of which float32 would make the same.
-
-    >>> origin(np.array([1.0, 2.0, 4.0]), 2.0), origin(1e9 + np.array([1.0, 2.0, 4.0]), 1e9 + 2)
-    (0.0, 1000000002.0)
-    """
+    """Nought, or the middle of numbers such as times in seconds of which float32 would make the same."""
     kept = len(np.unique(values.astype(np.float32)))
     return middle if kept < 0.99 * len(np.unique(values)) else 0.0
 
@@ -375,32 +340,28 @@ class ListColumn:
         except _Uneven as trouble:
             raise InputError(
                 f"column {name!r} holds {trouble}: make them equally long (empty ones count as missing), or leave the "
-                f"column out with --ignore {shlex.quote(name)}."
+                f"column out with {ignoring(name)}."
             ) from None
         except _NoRows as trouble:
             return None, f"column {name!r} holds {trouble}: it is not used."
         if rows.shape[1] == 0:
             return None, f"column {name!r} holds empty lists only: it is not used."
         usable = np.abs(rows) <= LARGEST  # a gap is not
-        fill = (
-            float(np.median(column[some])) if some.any() else 0.0 for column, some in zip(rows.T, usable.T, strict=True)
-        )
-        column = cls(name, tuple(fill), bool(np.isnan(rows).any()))
+        places = zip(rows.T, usable.T, strict=True)
+        fill = tuple(float(np.median(place[some])) if some.any() else 0.0 for place, some in places)
+        column = cls(name, fill, bool(np.isnan(rows).any()))
         return column, f"column {name!r} holds lists of {len(column.fill)} numbers, each of which is a feature."
 
     @property
     def feature_names(self) -> list[str]:
-        """What the numbers are called."""
         places = [f"{self.name}[{place}]" for place in range(len(self.fill))]
         return places + ([f"{self.name} is missing"] if self.flag_missing else [])
 
     @property
     def is_converted(self) -> bool:
-        """Whether its features are more than the numbers themselves."""
         return self.flag_missing
 
     def encode(self, cells: Sequence[Any], where: str) -> Array:
-        """The numbers of this column, one line a row."""
         width = len(self.fill)
         try:
             rows = _rows(cells, width)
@@ -415,22 +376,14 @@ class ListColumn:
         filled = np.where(gaps, self.fill, rows).astype(np.float32)
         return np.hstack([filled, gaps.any(axis=1, keepdims=True)], dtype=np.float32) if self.flag_missing else filled
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists, numbers and texts, ready for JSON."""
-        return {"name": self.name, "fill": list(self.fill), "flag_missing": self.flag_missing}
-
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "ListColumn":
-        """The inverse of `to_dict`."""
+        """As `TableRecipe.to_dict` has it."""
         return cls(str(stored["name"]), tuple(map(finite, stored["fill"])), bool(stored["flag_missing"]))
 
 
 def _rows(cells: Sequence[Any], width: int = 0) -> Array:
-    """The numbers, NaN where one is missing; of the given width, where no row says another.
-
-    >>> _rows([[1, 2], None, [3, None]]).tolist()
-    [[1.0, 2.0], [nan, nan], [3.0, nan]]
-    """
+    """The numbers, NaN where one is missing; of the given width, where no row says another."""
     arrays = [None if cell is None else _array(cell) for cell in cells]
     known = [array for array in arrays if array is not None]
     lengths = Counter(map(len, known))

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from splitpu.data.images.decode import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.isolated import DECODER
 from splitpu.data.volumes.spec import Slice, SliceValues, Vector, all_finite
-from splitpu.errors import MissingExtraError
 
 MOST_VALUES = 2**29  # in a file; more is a mistake or meant to do harm
 _STARTS_WITHOUT_PREAMBLE = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")  # groups 2 and 8, either byte order
@@ -38,27 +37,20 @@ class DicomFile:
     who: frozenset[str]  # names and numbers of the patient, for comparison only
 
 
-def require_pydicom() -> None:
-    """Say which extra to install, before anything is begun that needs it."""
-    try:
-        import PIL.Image  # noqa: F401
-        import pydicom  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            "DICOM files are read with pydicom and pillow: pip install 'splitpu[dicom]'."
-        ) from error
-
-
 def read_dicom(path: str, part: int) -> DicomFile:
     """The slices of a file without their values; raises BadImage for a file that has none."""
     import pydicom
 
-    with _pydicom_in_words(), _opened(path) as file:
+    with _opened(path) as file:
         checksum = hashlib.file_digest(file, "sha256")
         file.seek(0)
         stored = pydicom.dcmread(file, stop_before_pixels=True, force=True)
-        who = frozenset(text for keyword in _WHO for text in _texts(stored.get(keyword)))
-        return DicomFile(tuple(_slices(stored, part, checksum.hexdigest())), checksum.digest(), who)
+        who: set[str] = set()
+        for keyword in _WHO:
+            value = stored.get(keyword) or ()
+            several = isinstance(value, list | tuple) or type(value).__name__ == "MultiValue"
+            who |= {str(one) for one in (value if several else [value]) if str(one).strip()}
+        return DicomFile(tuple(_slices(stored, part, checksum.hexdigest())), checksum.digest(), frozenset(who))
 
 
 def load_frames(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
@@ -75,48 +67,41 @@ def load_frames(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
 def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict[int, SliceValues]:
     """The same in this process, by any library but one."""
     import pydicom
+    from pydicom.pixels.decoders.base import get_decoder
     from pydicom.pixels.utils import pixel_array
 
-    with _pydicom_in_words(), _opened(path) as file:
+    with _opened(path) as file:
         stored = pydicom.dcmread(file, force=True)
         if not any(keyword in stored for keyword in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
             raise BadImage("is cut short: the pixels are missing")
-        _refuse_too_large(stored)
-        library = _library(stored, without)
+        _frames(stored)
+        library = ""  # none where none is needed, or any will do
+        syntax = stored.file_meta.get("TransferSyntaxUID")
+        if without and syntax is not None and syntax.is_compressed and syntax.is_encapsulated:
+            able = get_decoder(syntax).available_plugins
+            library = next((one for one in able if one != without), "")
+            if not library and without in able:
+                raise _NeedsAnother
         return {
             frame: _measured(pixel_array(stored, index=frame, decoding_plugin=library), stored, frame)
             for frame in frames
         }
 
 
-def _library(stored: Any, without: str) -> str:
-    """Which library is to decompress the pixels; nothing where none is needed, or any will do."""
-    from pydicom.pixels.decoders.base import get_decoder
-
-    syntax = stored.file_meta.get("TransferSyntaxUID")
-    if not without or syntax is None or not syntax.is_compressed or not syntax.is_encapsulated:
-        return ""
-    able = get_decoder(syntax).available_plugins
-    others = [library for library in able if library != without]
-    if not others and without in able:
-        raise _NeedsAnother
-    return others[0] if others else ""
-
-
-# ---------------------------------------------------------------------------------------------------------------- tags
-
-
 def _slices(stored: Any, part: int, checksum: str) -> Iterator[Slice]:
     if "Rows" not in stored or "Columns" not in stored:
-        _refuse_without_image(stored)
-    _refuse_too_large(stored)
-    shared = _first(stored.get("SharedFunctionalGroupsSequence"))
-    each = stored.get("PerFrameFunctionalGroupsSequence") or []
-    for frame in range(_frames(stored)):
-        own = each[frame] if frame < len(each) else None
-        position = _tag(own, shared, "PlanePositionSequence", "ImagePositionPatient")
-        turned = _tag(own, shared, "PlaneOrientationSequence", "ImageOrientationPatient")
-        if _frames(stored) == 1:  # else it is the place of the first frame only
+        # Reports and tables of contents are no mistake; a file that says it is an image and has none is damaged.
+        kind = stored.get("SOPClassUID") or stored.file_meta.get("MediaStorageSOPClassUID")
+        if not kind:
+            raise BadImage("is not a DICOM file")
+        if "Image" in str(getattr(kind, "name", "")):
+            raise BadImage("is cut short or damaged: the size of the image is missing")
+        raise NotASlice("is a DICOM file without an image")
+    frames = _frames(stored)
+    for frame in range(frames):
+        position = _tag(stored, frame, "PlanePositionSequence", "ImagePositionPatient")
+        turned = _tag(stored, frame, "PlaneOrientationSequence", "ImageOrientationPatient")
+        if frames == 1:  # else it is the place of the first frame only
             position = position or stored.get("ImagePositionPatient")
         number = _number(stored.get("InstanceNumber"))
         yield Slice(
@@ -133,39 +118,26 @@ def _slices(stored: Any, part: int, checksum: str) -> Iterator[Slice]:
         )
 
 
-def _refuse_without_image(stored: Any) -> NoReturn:
-    """Reports and tables of contents are no mistake; a file that says it is an image and has none is damaged."""
-    kind = stored.get("SOPClassUID") or stored.file_meta.get("MediaStorageSOPClassUID")
-    if not kind:
-        raise BadImage("is not a DICOM file")
-    if "Image" in str(getattr(kind, "name", "")):
-        raise BadImage("is cut short or damaged: the size of the image is missing")
-    raise NotASlice("is a DICOM file without an image")
-
-
 def _frames(stored: Any) -> int:
-    return max(1, int(_number(stored.get("NumberOfFrames")) or 1))
-
-
-def _refuse_too_large(stored: Any) -> None:
-    values = int(stored.Rows) * int(stored.Columns) * _frames(stored) * int(stored.get("SamplesPerPixel", 1) or 1)
+    """How many there are, none of which may be empty or beyond all measure."""
+    frames = max(1, int(_number(stored.get("NumberOfFrames")) or 1))
+    values = int(stored.Rows) * int(stored.Columns) * frames * int(stored.get("SamplesPerPixel", 1) or 1)
     if values < 1:
         raise BadImage("has an image of no size")
     if values > MOST_VALUES:
         raise BadImage(f"claims more than {MOST_VALUES / 1e6:.0f} million values: make it smaller")
+    return frames
 
 
-def _tag(own: Any, shared: Any, group: str, keyword: str) -> Any:
+def _tag(stored: Any, frame: int, group: str, keyword: str) -> Any:
     """A value from the group of a frame, or of all frames; files of several frames keep most things there."""
-    for place in (own, shared):
-        inner = _first(place.get(group)) if place is not None else None
-        if inner is not None and keyword in inner:
-            return inner.get(keyword)
+    own = stored.get("PerFrameFunctionalGroupsSequence") or []
+    shared = stored.get("SharedFunctionalGroupsSequence") or []
+    for place in (*own[frame : frame + 1], *shared[:1]):
+        inner = place.get(group)
+        if inner and keyword in inner[0]:
+            return inner[0].get(keyword)
     return None
-
-
-def _first(sequence: Any) -> Any:
-    return sequence[0] if sequence else None
 
 
 def _number(value: Any) -> float | None:
@@ -184,16 +156,6 @@ def _vector(value: Any, length: int) -> Vector | None:
     return numbers if len(numbers) == length and all(map(math.isfinite, numbers)) else None
 
 
-def _texts(value: Any) -> list[str]:
-    if value is None:
-        return []
-    several = value if isinstance(value, list | tuple) or type(value).__name__ == "MultiValue" else [value]
-    return [str(one) for one in several if str(one).strip()]
-
-
-# -------------------------------------------------------------------------------------------------------------- values
-
-
 def _measured(pixels: Any, stored: Any, frame: int) -> SliceValues:
     """Stored numbers -> measured ones: the table or the line of the scanner, padding as dark as the darkest pixel."""
     from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
@@ -204,11 +166,8 @@ def _measured(pixels: Any, stored: Any, frame: int) -> SliceValues:
         return np.asarray(pixels[..., :3].astype(np.float32).mean(axis=-1), dtype=np.float32)
     padding = _number(stored.get("PixelPaddingValue"))
     shown = np.ones(pixels.shape, np.bool_) if padding is None else pixels != padding
-    own = stored.get("PerFrameFunctionalGroupsSequence") or []
-    group = own[frame] if frame < len(own) else None
-    shared = _first(stored.get("SharedFunctionalGroupsSequence"))
     slope, intercept = (
-        _number(_tag(group, shared, "PixelValueTransformationSequence", f"Rescale{which}"))
+        _number(_tag(stored, frame, "PixelValueTransformationSequence", f"Rescale{which}"))
         for which in ("Slope", "Intercept")
     )
     if slope is None and _number(stored.get("RescaleSlope")) != 0:
@@ -221,24 +180,9 @@ def _measured(pixels: Any, stored: Any, frame: int) -> SliceValues:
     return np.asarray(-values if str(stored.get("PhotometricInterpretation", "")) == "MONOCHROME1" else values)
 
 
-# ---------------------------------------------------------------------------------------------------------- bad files
-
-
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
-    """Only regular files, and only what begins as a DICOM file does."""
-    refuse_irregular(path)
-    with open(path, "rb") as file:
-        beginning = file.read(132)
-        if beginning[128:] != b"DICM" and beginning[:2] not in _STARTS_WITHOUT_PREAMBLE:
-            known = os.path.splitext(path)[1].lower() in ("", ".dcm", ".dicom", ".ima")
-            raise BadImage("is not a DICOM file") if known else NotASlice("is not a DICOM file")
-        file.seek(0)
-        yield file
-
-
-@contextmanager
-def _pydicom_in_words() -> Iterator[None]:
+    """Only regular files, and only what begins as a DICOM file does; what goes wrong with them is said in words."""
     import pydicom.config
 
     settings = pydicom.config.settings
@@ -247,7 +191,14 @@ def _pydicom_in_words() -> Iterator[None]:
     try:
         settings.reading_validation_mode = pydicom.config.IGNORE
         with reasons_in_words(_reason, log="pydicom"):
-            yield
+            refuse_irregular(path)
+            with open(path, "rb") as file:
+                beginning = file.read(132)
+                if beginning[128:] != b"DICM" and beginning[:2] not in _STARTS_WITHOUT_PREAMBLE:
+                    known = os.path.splitext(path)[1].lower() in ("", ".dcm", ".dicom", ".ima")
+                    raise (BadImage if known else NotASlice)("is not a DICOM file")
+                file.seek(0)
+                yield file
     finally:
         settings.reading_validation_mode = before
 

@@ -1,8 +1,6 @@
 """Decoding in a process of its own, for a library that ends the whole process when it is given damaged bytes.
 
-The process lives as long as there is work and answers one request after the other: a line of JSON comes in, a line of
-JSON and the values go out. If it dies or takes too long, that one file is the reason, and a new one is begun.
-"""
+A line of JSON comes in, one and the values go out. If it dies or takes too long, that one file is the reason."""
 
 import atexit
 import json

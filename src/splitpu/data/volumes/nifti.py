@@ -12,20 +12,8 @@ import numpy as np
 from splitpu.data.images.decode import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.dicom import MOST_VALUES
 from splitpu.data.volumes.spec import Slice, SliceValues, all_finite
-from splitpu.errors import MissingExtraError
 
 _THICKER = 1.5  # an axis whose voxels are this much longer than all others is the one that was sliced
-
-
-def require_nibabel() -> None:
-    """Say which extra to install, before anything is begun that needs it."""
-    try:
-        import nibabel  # noqa: F401
-        import PIL.Image  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            "NIfTI files are read with nibabel and pillow: pip install 'splitpu[volumes]'."
-        ) from error
 
 
 def read_nifti(path: str, part: int) -> tuple[tuple[Slice, ...], bytes]:
@@ -83,11 +71,7 @@ def _slice_axis(image: Any) -> int:
 
 
 def _in_plane(axis: int) -> tuple[int, int]:
-    """The axes that become rows and columns.
-
-    >>> _in_plane(2), _in_plane(1), _in_plane(0)
-    ((1, 0), (2, 0), (2, 1))
-    """
+    """The axes that become rows and columns: 1 and 0 for slices along axis 2."""
     column, row = (other for other in range(3) if other != axis)
     return row, column
 

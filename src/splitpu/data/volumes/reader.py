@@ -1,20 +1,14 @@
-"""Finding patients: each folder of DICOM files is one, and so is each NIfTI file.
-
-What is told about the files of patients, under names that say nothing of who the patients are.
-
-Patients as rows: their files are grouped into series, put in order and brought into one form.
-"""
+"""Patients as rows: each folder of DICOM files is one, and so is each NIfTI file; who they are is never written."""
 
 import hashlib
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
-from splitpu.data.images.decode import BadImage, Header, Headers, Remark, usual_size
+from splitpu.data.images.decode import BadImage, Header, Headers, Remark, require_reader_of, usual_size
 from splitpu.data.images.scan import (
     Accounted,
     Entry,
@@ -26,8 +20,8 @@ from splitpu.data.images.scan import (
     given_folders,
     readable_name,
 )
-from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom, require_pydicom
-from splitpu.data.volumes.nifti import load_nifti, read_nifti, require_nibabel
+from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom
+from splitpu.data.volumes.nifti import load_nifti, read_nifti
 from splitpu.data.volumes.spec import (
     Slice,
     SliceValues,
@@ -45,7 +39,6 @@ from splitpu.utils.files import ends_in
 from splitpu.utils.text import listed
 
 NIFTI_SUFFIXES = (".nii", ".nii.gz")
-_MAGIC, _MAGIC_AT = b"DICM", 128
 _LOOKED_AT = 200  # files, until a folder is taken to hold no volumes
 
 
@@ -56,30 +49,31 @@ class PatientFiles:
     root: str  # its folder, or the one file; compared with the tags inside, never written
     paths: tuple[str, ...]
 
-    @property
-    def folder(self) -> str:
-        """What the folder is called."""
-        return os.path.basename(self.root)
-
     def inside(self, part: int) -> str:
         """The path of a file in the patient's folder."""
         return os.path.relpath(self.paths[part], self.root).replace(os.sep, "/")
 
 
-@dataclass(frozen=True)
-class Patient:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient(RowFile):
     """One row: a folder, or a single NIfTI file."""
 
-    path: str
-    name: str  # as it is called in everything that is written
-    given_name: str  # relative to what all given folders have in common, as on the disk
-    folder: int  # which of the given folders it was found in
-    number: int  # which one it is in there, counted from 1 in the order of the names
+    size: int = 0
+    modified: int = 0
+    number: int  # which one it is in its given folder, counted from 1 in the order of the names
     parts: tuple[Entry, ...]
+    is_named: bool = False  # whether its own name says who the patient is
+
+    @property
+    def name(self) -> str:
+        """As on the disk, or by the number where that says who it is."""
+        if not self.is_named:
+            return self.given_name
+        return f"{self.given_name.rpartition('/')[0]}/patient-{self.number:04d}".lstrip("/")
 
     @property
     def source(self) -> PatientFiles:
-        """What the reader is given."""
+        """The paths of its files."""
         return PatientFiles(self.path, tuple(part.path for part in self.parts))
 
     @property
@@ -87,10 +81,13 @@ class Patient:
         """What tells quickly whether a file changed, came or went."""
         return "".join(f"{part.path}\0{part.size}\0{part.modified}\n" for part in self.parts) + f"{self.path}\n"
 
-    def under_number(self) -> "Patient":
-        """The same patient under a name that says nothing of who it is."""
-        parent = self.name.rpartition("/")[0]
-        return replace(self, name=f"{parent}/patient-{self.number:04d}".lstrip("/"))
+    def part_name(self, part: int, hidden: set[int]) -> str:
+        """What a file is called; the names of the hidden ones say who the patient is, -1 means that of the folder."""
+        if self.parts[part].path == self.path:
+            return self.name
+        if part in hidden or -1 in hidden:  # folders inside may repeat what the patient's own is called
+            return f"{self.name}/file {part + 1} of {len(self.parts)}"
+        return readable_name(f"{self.name}/{self.source.inside(part)}", 0)
 
 
 def find_patients(folders: Sequence[str | Path]) -> FoundRows:
@@ -104,18 +101,17 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
             path = os.path.join(root, name)
             if name.startswith("."):
                 continue
-            if not _is_folder(path) and not is_nifti(path):
+            if os.path.exists(path) and not os.path.isdir(path) and not is_nifti(path):  # links may lead nowhere
                 why = "is no patient's folder and no NIfTI file"
                 skipped.append(Skipped(readable_name(path, common), why, False, len(found), folder))
                 continue
             number += 1
             entries = list(entry(path, closed, lambda _: ""))
-            called = readable_name(path, common)
             if entries:  # broken links among them: their names may say who the patient is, so the reader reports them
-                found.append(Patient(path, called, called, folder, number, tuple(entries)))
+                found.append(Patient(path, common, folder, number=number, parts=tuple(entries)))
             else:
                 why = "is a patient without slices: the folder holds no file"
-                skipped.append(Skipped(called, why, after=len(found), folder=folder))
+                skipped.append(Skipped(readable_name(path, common), why, after=len(found), folder=folder))
     return FoundRows(found, skipped)
 
 
@@ -131,16 +127,16 @@ def holds_volumes(folders: Sequence[str | Path]) -> bool:
                 break
             if one.why:
                 continue
-            directly = os.path.dirname(one.path) == root
             if is_nifti(one.path):
                 return True
-            if not ends_in(one.path, *IMAGE_SUFFIXES) and is_dicom(one.path):
-                if directly:
-                    raise InputError(
-                        f"DICOM files lie directly in {root}: give each patient a folder of its own in there, as "
-                        "several files make up one patient."
-                    )
-                return True
+            if ends_in(one.path, *IMAGE_SUFFIXES) or not is_dicom(one.path):
+                continue
+            if os.path.dirname(one.path) == root:
+                raise InputError(
+                    f"DICOM files lie directly in {root}: give each patient a folder of its own in there, as several "
+                    "files make up one patient."
+                )
+            return True
     return False
 
 
@@ -151,21 +147,13 @@ def is_nifti(path: str) -> bool:
 
 def is_dicom(path: str) -> bool:
     """By the four letters that a DICOM file has after its empty preamble."""
+    if not os.path.isfile(path):  # a pipe would wait for ever
+        return False
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait for ever
-            return False
         with open(path, "rb") as file:
-            file.seek(_MAGIC_AT)
-            return file.read(len(_MAGIC)) == _MAGIC
+            return file.read(132)[128:] == b"DICM"
     except OSError:
         return False
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.stat(path).st_mode)
-    except OSError:
-        return True  # a broken link is accounted for with the contents
 
 
 SKIPPED = "skipped"  # a file that should have been a slice
@@ -178,83 +166,14 @@ NAMED_AFTER = ", and its folder is called after the patient"  # the same, for a 
 _LONG_ENOUGH = 4  # letters and digits; a shorter name or number may be part of any word by chance
 
 
-def says_who(text: str, who: Sequence[str] | set[str] | frozenset[str]) -> bool:
+def says_who(text: str, who: set[str]) -> bool:
     """Whether a text is, or contains, the name or number of a patient.
 
     >>> says_who("Doe_John 1970", {"DOE^JOHN"}), says_who("case-7", {"DOE^JOHN", "7"}), says_who("7", {"7"})
     (True, False, True)
     """
-    plain = _letters(text)
-    for one in who:
-        words = _letters(one)
-        if words and (words == plain or (len(words) >= _LONG_ENOUGH and words in plain)):
-            return True
-    return False
-
-
-def accounted(
-    patients: Sequence[Patient],
-    remarks: Mapping[int, Sequence[Remark]],
-    reasons: Mapping[int, str],
-    *,
-    series_is_settled: bool = False,
-) -> Accounted:
-    """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings.
-
-    Which series is taken is settled once there is a model: only its training could have chosen another.
-    """
-    named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
-    named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
-    called = [one.under_number() if position in named else one for position, one in enumerate(patients)]
-    renamed = [called[position].name for position in sorted(named)]
-    chosen: list[str] = []
-    with_gaps: list[str] = []
-    skipped: list[Skipped] = []
-    for position, some in sorted(remarks.items()):
-        hidden = {one.part for one in some if one.kind == IDENTIFYING}
-        for one in some:
-            if one.kind in (SKIPPED, UNUSED):
-                name = _part_name(called[position], one.part, hidden)
-                skipped.append(Skipped(name, one.text, one.kind == SKIPPED))
-            elif one.kind == OTHERS:
-                chosen.append(f"{called[position].name} also has {one.text}")
-            elif one.kind == MISSING:
-                with_gaps.append(f"{called[position].name} lacks {one.text}")
-    warnings = []
-    if chosen:
-        advice = "as in the training, where fit --series chooses one" if series_is_settled else "choose with --series"
-        warnings.append(
-            f"{_patients_have(chosen)} several series, of which the one with the most slices was taken "
-            f"({listed(chosen, separator='; ')}): {advice}."
-        )
-    if with_gaps:
-        warnings.append(
-            f"{_patients_have(with_gaps)} larger distances between some slices than between most, as if slices were "
-            f"missing ({listed(with_gaps, separator='; ')}): the slices that are there are taken without gaps; look "
-            "whether all files were copied."
-        )
-    if renamed:
-        warnings.append(
-            f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by their "
-            f"place in the order of the folders instead ({listed(renamed, separator='; ')})."
-        )
-    return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
-
-
-def _patients_have(those: Sequence[str]) -> str:
-    return "1 patient has" if len(those) == 1 else f"{len(those):,} patients have"
-
-
-def _part_name(patient: Patient, part: int, hidden: set[int]) -> str:
-    if patient.parts[part].path == patient.path:
-        return patient.name
-    if part in hidden or -1 in hidden:  # folders inside may repeat what the patient's own is called
-        return f"{patient.name}/file {part + 1} of {len(patient.parts)}"
-    return readable_name(f"{patient.name}/{patient.source.inside(part)}", 0)
-
-
-def _letters(text: str) -> str:
-    return "".join(letter for letter in str(text).casefold() if letter.isalnum())
+    plain, *others = ("".join(letter for letter in str(one).casefold() if letter.isalnum()) for one in (text, *who))
+    return any(one and (one == plain or (len(one) >= _LONG_ENOUGH and one in plain)) for one in others)
 
 
 HIDDEN = "(a text that names the patient)"
@@ -273,12 +192,11 @@ class VolumeReader:
     files_a_task = 1
     fewest_for_processes = 24
 
+    stored_spec = VolumeSpec
+    find = staticmethod(find_patients)
+
     def require(self) -> None:
         """What is needed depends on the files; it is asked for where the first of a kind is met."""
-
-    def find(self, folders: Sequence[str | Path]) -> FoundRows:
-        """Every patient in the folders."""
-        return find_patients(folders)
 
     def header(self, source: PatientFiles) -> Header:
         """Number and size of the slices that make the volume of a patient, and what there is to say about its files."""
@@ -288,14 +206,9 @@ class VolumeReader:
 
     def choose(self, headers: Headers, size: tuple[int, int] | None) -> VolumeSpec:
         """As many slices as the longest volume has, or as were asked for if that is fewer; sizes as for images."""
-        good = headers.good()
-        height, width = size or usual_size(headers.sides[good])
-        longest = int(headers.slices[good].max(initial=1))
+        height, width = size or usual_size(headers.sides())
+        longest = int(headers.of_good("slices").max(initial=1))
         return VolumeSpec(min(longest, self.slices or longest), height, width, self.series)
-
-    def stored_spec(self, stored: Mapping[str, Any]) -> VolumeSpec:
-        """A form from the cache."""
-        return VolumeSpec(**stored)
 
     def decode(self, source: PatientFiles, spec: VolumeSpec) -> tuple[Array, Sequence[Remark]]:
         """The volume of a patient; slices that cannot be decoded are left out and remarked on."""
@@ -319,13 +232,49 @@ class VolumeReader:
     def account(
         self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
     ) -> Accounted:
-        """What the run folder and the user are told about the files of the patients."""
+        """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings."""
+        named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
+        named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
         patients = [file for file in files if isinstance(file, Patient)]
-        return accounted(patients, remarks, reasons, series_is_settled=self.series_is_settled)
+        called = [replace(one, is_named=position in named) for position, one in enumerate(patients)]
+        chosen: list[str] = []
+        with_gaps: list[str] = []
+        skipped: list[Skipped] = []
+        for position, some in sorted(remarks.items()):
+            patient, hidden = called[position], {one.part for one in some if one.kind == IDENTIFYING}
+            for one in some:
+                if one.kind in (SKIPPED, UNUSED):
+                    skipped.append(Skipped(patient.part_name(one.part, hidden), one.text, one.kind == SKIPPED))
+                elif one.kind == OTHERS:
+                    chosen.append(f"{patient.name} also has {one.text}")
+                elif one.kind == MISSING:
+                    with_gaps.append(f"{patient.name} lacks {one.text}")
+        warnings = []
+        if chosen:  # only the training of a model could have chosen another
+            trained = self.series_is_settled
+            advice = "as in the training, where fit --series chooses one" if trained else "choose with --series"
+            taken = "several series, of which the one with the most slices was taken"
+            warnings.append(f"{_have(chosen)} {taken} ({listed(chosen, separator='; ')}): {advice}.")
+        if with_gaps:
+            warnings.append(
+                f"{_have(with_gaps)} larger distances between some slices than between most, as if slices were missing "
+                f"({listed(with_gaps, separator='; ')}): the slices that are there are taken without gaps; look "
+                "whether all files were copied."
+            )
+        if named:
+            renamed = [called[position].name for position in sorted(named)]
+            warnings.append(
+                f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by "
+                f"their place in the order of the folders instead ({listed(renamed, separator='; ')})."
+            )
+        return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
 
 
-@dataclass(frozen=True)
-class Plan:
+def _have(patients: Sequence[str]) -> str:
+    return "1 patient has" if len(patients) == 1 else f"{len(patients):,} patients have"
+
+
+class Plan(NamedTuple):
     """What of a patient is used: known without decoding anything."""
 
     slices: tuple[Slice, ...]
@@ -342,10 +291,10 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
     for part, path in enumerate(source.paths):
         try:
             if is_nifti(path):
-                require_nibabel()
+                require_reader_of("NIfTI")
                 found, checksum = read_nifti(path, part)
             else:
-                require_pydicom()
+                require_reader_of("DICOM")
                 read = read_dicom(path, part)
                 found, checksum = read.slices, read.checksum
                 who |= read.who
@@ -356,7 +305,7 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
         digest.update(checksum)
     if not slices:
         raise BadImage(f"is a patient without slices (the first file {remarks[0].text})")
-    is_named = says_who(source.folder, who)
+    is_named = says_who(os.path.basename(source.root), who)
     slices, copies = without_copies(slices)
     try:
         best, others = chosen_series(slices, series, lambda text: HIDDEN if says_who(text, who) else text)
@@ -370,12 +319,8 @@ def planned(source: PatientFiles, series: str | None) -> Plan:
         remarks.append(Remark(MISSING, -1, f"{order.missing} of {len(order.slices) + order.missing}"))
     if is_named:
         remarks.append(Remark(IDENTIFYING, -1, ""))
-    remarks += _named_files(source, who)
+    # A file's own name, or that of a folder inside the patient's, may say it, too.
+    inside = (source.inside(part) for part in range(len(source.paths)))
+    remarks += [Remark(IDENTIFYING, part, "") for part, name in enumerate(inside) if says_who(name, who)]
     digest.update(repr(remarks).encode())
     return Plan(order.slices, tuple(remarks), digest.digest())
-
-
-def _named_files(source: PatientFiles, who: set[str]) -> list[Remark]:
-    """Files whose own name, or that of a folder inside the patient's, says who the patient is."""
-    parts = range(len(source.paths))
-    return [Remark(IDENTIFYING, part, "") for part in parts if says_who(source.inside(part), who)]

@@ -1,14 +1,11 @@
-"""The form that the volumes of a set are brought into, and how measured values become bytes.
-
-Which slices of a patient make the volume, and in which order.
-"""
+"""The form that the volumes of a set are brought into; which slices of a patient make one, and in which order."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median_low
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,33 +26,17 @@ class VolumeSpec:
     height: int
     width: int
     series: str | None = None  # part of the description; None = the series with the most slices
-
-    @property
-    def kind(self) -> Literal["volumes"]:
-        """What such rows are."""
-        return "volumes"
+    kind: ClassVar[Literal["volumes"]] = "volumes"
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)  # of which 0 is kept for slices that are not there
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """Of one volume: slices, height, width, one channel."""
         return self.slices, self.height, self.width, 1
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Bytes, as 0 is kept for slices that are not there."""
-        return np.dtype(np.uint8)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
 
 def evenly_chosen(count: int, most: int) -> list[int]:
-    """Which of `count` slices to keep when there is room for `most`: the first, the last, and evenly between.
-
-    >>> evenly_chosen(9, 3), evenly_chosen(2, 3), evenly_chosen(9, 1)
-    ([0, 4, 8], [0, 1], [4])
-    """
+    """Which of `count` slices to keep when there is room for `most`: the first, the last, and evenly between."""
     if count <= most:
         return list(range(count))
     if most == 1:
@@ -64,18 +45,13 @@ def evenly_chosen(count: int, most: int) -> list[int]:
 
 
 def all_finite(values: SliceValues) -> SliceValues:
-    """What is no number becomes as dark as the darkest value, as padding does; infinite ones the ends of the others.
-
-    >>> all_finite(np.array([np.nan, 7, 9, np.inf], np.float32)).tolist()
-    [7.0, 7.0, 9.0, 9.0]
-    """
+    """What is no number becomes as dark as the darkest value, as padding does; infinite ones the ends of the others."""
     finite = np.isfinite(values)
     if finite.all():
         return values
     if not finite.any():
         raise BadImage("holds no value that is a number")
-    numbers = values[finite]
-    darkest, brightest = numbers.min(), numbers.max()
+    darkest, brightest = values[finite].min(), values[finite].max()
     return np.nan_to_num(values, nan=darkest, neginf=darkest, posinf=brightest)
 
 
@@ -94,9 +70,6 @@ def as_bytes(slices: Sequence[SliceValues], spec: VolumeSpec) -> Array:
     The values between the 0.5th and the 99.5th percentile of the whole volume are spread over the bytes and the others
     cut off: scanners of MR have no common unit, and a few metal-bright voxels must not darken all others. The slices
     are scaled together, so that one is as much brighter than the next as it was measured.
-
-    >>> as_bytes([np.array([[10.0]]), np.array([[20.0]])], VolumeSpec(3, 1, 1)).ravel().tolist()
-    [1, 255, 0]
     """
     stack = np.stack(slices)
     low, high = np.percentile(stack, (DARKEST, BRIGHTEST))
@@ -175,14 +148,18 @@ def chosen_series(
     series: dict[str, list[Slice]] = {}
     for one in slices:
         series.setdefault(one.series, []).append(one)
+
+    def described(some: list[Slice]) -> str:
+        return f"{told(some[0].description) or 'without description'!r} with {len(some)} slices"
+
     candidates = list(series.values())
     if wanted is not None:
         candidates = [some for some in candidates if wanted.casefold() in some[0].description.casefold()]
         if not candidates:
-            there = ", ".join(sorted({_described(some, told) for some in series.values()}))
+            there = ", ".join(sorted({described(some) for some in series.values()}))
             raise BadImage(f"has no series whose description contains {wanted!r} (there are: {there})")
     best = min(candidates, key=lambda some: (-len(some), some[0].description, some[0].series))
-    return best, sorted(_described(some, told) for some in series.values() if some is not best)
+    return best, sorted(described(some) for some in series.values() if some is not best)
 
 
 def ordered(slices: Sequence[Slice]) -> Ordered:
@@ -194,8 +171,12 @@ def ordered(slices: Sequence[Slice]) -> Ordered:
     if any(one.position is None or one.normal is None for one in slices):
         return Ordered(tuple(by_number))
     normal = Counter(one.normal for one in by_number).most_common(1)[0][0]
-    left_out = [(one, "is turned otherwise than the rest of its series") for one in by_number if _turned(one, normal)]
-    straight = [one for one in by_number if not _turned(one, normal)]
+    straight, left_out = [], []
+    for one in by_number:
+        if abs(float(np.dot(one.normal or (), normal or ()))) < SAME_DIRECTION:
+            left_out.append((one, "is turned otherwise than the rest of its series"))
+        else:
+            straight.append(one)
     places = {one: float(np.dot(one.position or (), normal or ())) for one in straight}
     kept: list[Slice] = []
     for one in sorted(straight, key=lambda one: round(places[one] / SAME_PLACE)):  # stable: numbers decide among equals
@@ -210,20 +191,9 @@ def missing_between(places: Sequence[float]) -> int:
     """How many slices are missing between others, whose distances are mostly the same.
 
     Half a distance more than usual is not yet a missing slice: scanners round, and some series grow denser.
-
-    >>> missing_between([0.0, 3.0, 6.0, 12.0, 15.1]), missing_between([0.0, 3.0, 9.0])
-    (1, 0)
     """
     steps = [after - before for before, after in pairwise(places)]
     if len(steps) < _ENOUGH_STEPS:
         return 0
     usual = median_low(steps)
     return sum(round(step / usual) - 1 for step in steps if step > 1.5 * usual)
-
-
-def _turned(one: Slice, normal: Vector | None) -> bool:
-    return abs(float(np.dot(one.normal or (), normal or ()))) < SAME_DIRECTION
-
-
-def _described(slices: Sequence[Slice], told: Callable[[str], str]) -> str:
-    return f"{told(slices[0].description) or 'without description'!r} with {len(slices)} slices"
