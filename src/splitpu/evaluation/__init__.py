@@ -3,11 +3,11 @@
 from splitpu.evaluation.calibration import PUCalibrator, Reliability, reliability
 from splitpu.evaluation.diagnostics import (
     Degeneracy,
-    LabellingCheck,
     check_random_labelling,
     find_degeneracies,
     find_worthlessness,
 )
+from splitpu.evaluation.label_tests import LabellingCheck
 from splitpu.evaluation.metrics import PUEvaluation, PUFigure, evaluate_pu
 from splitpu.evaluation.scikit_learn import (
     PUStratifiedKFold,
