@@ -96,7 +96,7 @@ def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, In
         data,
         features=picked(data.features, kept),
         labelled=data.labelled[kept],
-        names=None if data.names is None else tuple(data.names[row] for row in kept.tolist()),
+        names=None if data.names is None else tuple(data.names[row] for row in kept),
         truth=None if data.truth is None else data.truth[kept],
     )
     return left, positives, together if data.scenario == "single-training-set" else unlabelled
