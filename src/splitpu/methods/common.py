@@ -1,10 +1,7 @@
-"""Building blocks that several methods share: pools and stages, views, mixing, and state that changes in a stage.
-
-Several networks trained alike instead of one: with few rows, chance decides as much about a network as they do.
-"""
+"""Building blocks that several methods share: pools and stages, views, mixing, several networks as one teacher."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -161,12 +158,6 @@ def labelled_as_numbers(context: Context) -> Tensor:
 
 
 Trained = tuple[Backbone, str]  # a network and the key of the stage that trained it
-TrainOne = Callable[[str], Trained]  # trains a network in a stage of this name
-
-
-def train_members(context: Context, name: str, train_one: TrainOne) -> Teacher:
-    """Train as many networks as the configuration asks for, one after the other, and make one teacher of them."""
-    return as_one(context, [train_one(place) for place in member_names(context, name)])
 
 
 def member_names(context: Context, name: str) -> list[str]:

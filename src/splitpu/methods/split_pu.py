@@ -1,7 +1,4 @@
-"""The student: learns easy samples from the teacher's labels, and hard ones without them.
-
-Split-PU: base model, then rounds of split and student, each sound student the next round's teacher.
-"""
+"""Split-PU: a base model, then rounds of split and student, each sound student the next round's teacher."""
 
 import warnings
 from dataclasses import replace
@@ -61,7 +58,12 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
             if _learned(context, trained[0], teacher, split):
                 return trained, True
             slower = _SLOWER**attempt
-            warnings.warn(_trained_again(name, config.optimiser.rate / slower), SplitPUWarning, stacklevel=2)
+            warnings.warn(
+                f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained "
+                f"again with smaller steps (student.optimiser.rate = {config.optimiser.rate / slower:.3g}).",
+                SplitPUWarning,
+                stacklevel=2,
+            )
             trained = train_once(f"{name}.again{attempt}", slower, again=attempt)
         return trained, _learned(context, trained[0], teacher, split)
 
@@ -90,13 +92,6 @@ def _learned(context: Context, network: Backbone, teacher: Teacher, split: Split
     decision = context.logits_of(network)[easy] > 0
     recalled = [float((decision == label)[label == kind].double().mean()) for kind in (True, False)]
     return sum(recalled) / 2 > _LEAST_AGREEMENT
-
-
-def _trained_again(name: str, rate: float) -> str:
-    return (
-        f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained again with "
-        f"smaller steps (student.optimiser.rate = {rate:.3g})."
-    )
 
 
 def _never_learned(name: str) -> str:
