@@ -2,14 +2,13 @@
 all positive, all negative, one constant, P learned by heart."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.data.pudata import PUData, check_pudata, check_scenario, check_share
-from splitpu.evaluation.label_tests import LabellingCheck, Look, random_labels_test
 from splitpu.evaluation.metrics import among_unlabelled, auc_against_unlabelled, recall_error, share_error
 from splitpu.prior.algorithms import best_bin
 from splitpu.prior.scores import OF_LEARNERS, PUScores, ScoreKind, described, pu_scores
@@ -21,6 +20,59 @@ CLEAR_AUC, CLEAR_SIGMAS = 0.6, 3.0
 MOST_ROWS = 4000  # for the linear look; more would only take longer
 HARDLY_BENDING, BENDING = 0.01, 0.1  # how freely a linear classifier may follow single features (1 / penalty)
 FOLDS, REPEATS = 5, 3
+
+
+@dataclass(frozen=True)
+class LabellingCheck:
+    """Whether labelled and unlabelled likely positives can be told apart, and what that means."""
+
+    doubtful: bool
+    auc: float | None  # 1/2 = they cannot be told apart; None = too few rows to say
+    error: float | None
+    verdict: str
+    expected: float | None = None  # the AUC that negatives among them account for, where that is known
+
+    @classmethod
+    def of(cls, doubtful: bool, auc: float, error: float, expected: float | None = None) -> "LabellingCheck":
+        """The check with its verdict in words."""
+        judge, limit = ("a classifier", "0.5") if expected is None else ("a line", f"up to {expected:.2f}")
+        if doubtful:
+            verdict = (
+                f"the labelled positives do not look like a random draw of the positives: {judge} tells them from "
+                f"unlabelled rows that are just as clearly positive (AUC {auc:.2f}, {limit} is expected), so the prior "
+                "and all figures may be off; label positives drawn at random, or at least some of every kind"
+            )
+        else:
+            verdict = (
+                f"nothing speaks against the labelled positives being a random draw of all positives (AUC {auc:.2f} "
+                f"against unlabelled rows that are as clearly positive, {limit} is expected); kinds of positives of "
+                "which hardly any is labelled look like negatives and cannot be noticed"
+            )
+        return cls(doubtful, auc, error, verdict, expected)
+
+    @classmethod
+    def cannot_be_told(cls, labelled: int, unlabelled: int, why: str) -> "LabellingCheck":
+        """The check of too few rows."""
+        verdict = (
+            "whether the labelled positives are a random draw of all positives cannot be told: only "
+            f"{labelled} labelled and {unlabelled} unlabelled rows {why} of each are needed"
+        )
+        return cls(False, None, None, verdict)
+
+
+class Look(NamedTuple):
+    """How many rows of both kinds there are among the likely positives, and how well they are told apart there."""
+
+    labelled: int
+    unlabelled: int
+    auc: float = 0.5
+    error: float = 1.0
+
+    @classmethod
+    def at(cls, told: Floats, labelled: Flags) -> "Look":
+        """By what was told of the likely positives."""
+        counts = int(labelled.sum()), int((~labelled).sum())
+        return cls(*counts, *auc_against_unlabelled(told[labelled], told[~labelled])) if min(counts) else cls(*counts)
 
 
 def check_random_labelling(
@@ -39,6 +91,8 @@ def check_random_labelling(
         return _cannot_be_told(len(data.positives), len(data.unlabelled), "are there")
     found = scores if scores is not None else pu_scores(data, seed=seed, how=how, device=device)
     if found.how == OF_LEARNERS:  # of a table: a test that allows for negatives that score like positives
+        from splitpu.evaluation.label_tests import random_labels_test
+
         return random_labels_test(data.features[found.rows], found.plain, found.labelled, scenario=data.scenario)
     likely = _clearly_positive(found.cleaned, found.labelled)
     looks = [Look.at(found.plain[likely], found.labelled[likely])]

@@ -4,15 +4,14 @@ Labelled and unlabelled rows should not differ where hardly anything but positiv
 there differ of course: the prior says how many they are, and only what they cannot account for is an alarm.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.errors import InputError
-from splitpu.evaluation.metrics import auc_against_unlabelled
+from splitpu.evaluation.diagnostics import LabellingCheck, Look
 from splitpu.prior.from_scores import ScoredPrior, checked_rows, prior_from_scores
 from splitpu.types import Flags, Floats
 
@@ -26,59 +25,6 @@ MOST_ROWS = 20_000  # of which the groups are found
 NEGATIVES_SHOW = 0.4  # how far above 1/2 the AUC comes if all unlabelled rows there are negatives
 CLEAR_SIGMAS = 1.0  # above that; random labels get there in 5 of 114 draws (benchmarks/desk_prior.py)
 MOST_COLUMNS, COMPONENTS = 300, 100
-
-
-@dataclass(frozen=True)
-class LabellingCheck:
-    """Whether labelled and unlabelled likely positives can be told apart, and what that means."""
-
-    doubtful: bool
-    auc: float | None  # 1/2 = they cannot be told apart; None = too few rows to say
-    error: float | None
-    verdict: str
-    expected: float | None = None  # the AUC that negatives among them account for, where that is known
-
-    @classmethod
-    def of(cls, doubtful: bool, auc: float, error: float, expected: float | None = None) -> "LabellingCheck":
-        """The check with its verdict in words."""
-        judge, limit = ("a classifier", "0.5") if expected is None else ("a line", f"up to {expected:.2f}")
-        if doubtful:
-            verdict = (
-                f"the labelled positives do not look like a random draw of the positives: {judge} tells them from "
-                f"unlabelled rows that are just as clearly positive (AUC {auc:.2f}, {limit} is expected), so the prior "
-                "and all figures may be off; label positives drawn at random, or at least some of every kind"
-            )
-        else:
-            verdict = (
-                f"nothing speaks against the labelled positives being a random draw of all positives (AUC {auc:.2f} "
-                f"against unlabelled rows that are as clearly positive, {limit} is expected); kinds of positives of "
-                "which hardly any is labelled look like negatives and cannot be noticed"
-            )
-        return cls(doubtful, auc, error, verdict, expected)
-
-    @classmethod
-    def cannot_be_told(cls, labelled: int, unlabelled: int, why: str) -> "LabellingCheck":
-        """The check of too few rows."""
-        verdict = (
-            "whether the labelled positives are a random draw of all positives cannot be told: only "
-            f"{labelled} labelled and {unlabelled} unlabelled rows {why} of each are needed"
-        )
-        return cls(False, None, None, verdict)
-
-
-class Look(NamedTuple):
-    """How many rows of both kinds there are among the likely positives, and how well they are told apart there."""
-
-    labelled: int
-    unlabelled: int
-    auc: float = 0.5
-    error: float = 1.0
-
-    @classmethod
-    def at(cls, told: Floats, labelled: Flags) -> "Look":
-        """By what was told of the likely positives."""
-        counts = int(labelled.sum()), int((~labelled).sum())
-        return cls(*counts, *auc_against_unlabelled(told[labelled], told[~labelled])) if min(counts) else cls(*counts)
 
 
 def random_labels_test(

@@ -44,18 +44,13 @@ def two_pools(context: Context, settings: PassesConfig, population: Rows | None 
     """The same for a method: as many of each a step as its settings say, but no more than there are."""
     positives = context.data.positives
     population = context.data.population if population is None else population
-    batch = rows_a_step(population, settings.batch_size)
+    batch = max(2, min(settings.batch_size, len(population)))  # because batch normalisation needs two
     return positives_and_population(positives, population, batch, min(settings.positives_per_batch, len(positives)))
 
 
 def one_pool(rows: Rows, batch_size: int) -> dict[str, Pool]:
     """One pool of all rows, for tasks that have a label for each of them."""
-    return {"rows": Pool(rows, rows_a_step(rows, batch_size))}
-
-
-def rows_a_step(rows: Rows, batch_size: int) -> int:
-    """The batch size, or all rows where they are fewer; at least two, because batch normalisation needs two."""
-    return max(2, min(batch_size, len(rows)))
+    return {"rows": Pool(rows, max(2, min(batch_size, len(rows))))}
 
 
 def two_pool_stage(

@@ -71,8 +71,8 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     members = {place: train_one(place) for place in member_names(context, name)}
     sound = [trained for trained, learned in members.values() if learned]
     lost = [place for place, (_, learned) in members.items() if not learned]
-    for sentence in map(_left_out, lost) if sound else [_never_learned(name)]:
-        warnings.warn(sentence, SplitPUWarning, stacklevel=2)
+    for place in lost if sound else [name]:
+        warnings.warn(_not_taken(place, of_several=bool(sound)), SplitPUWarning, stacklevel=2)
     joined_up = as_one(context, sound or [trained for trained, _ in members.values()])
     return Student(**vars(joined_up), sound=bool(sound))
 
@@ -94,19 +94,15 @@ def _learned(context: Context, network: Backbone, teacher: Teacher, split: Split
     return sum(recalled) / 2 > _LEAST_AGREEMENT
 
 
-def _never_learned(name: str) -> str:
-    return (
-        f"{name}: after {_MORE_ATTEMPTS + 1} attempts the student still says the same of nearly all samples, so it "
-        f"{NOT_TAKEN} and the model that taught it stays; for a student that learns, lower student.positive_weight or "
-        "student.optimiser.rate."
+def _not_taken(name: str, *, of_several: bool) -> str:
+    who, instead, for_what = (
+        ("this member", "the student is made of the other members;", " to have all of them")
+        if of_several
+        else ("the student", "the model that taught it stays; for a student that learns,", "")
     )
-
-
-def _left_out(name: str) -> str:
     return (
-        f"{name}: after {_MORE_ATTEMPTS + 1} attempts this member still says the same of nearly all samples, so it "
-        f"{NOT_TAKEN} and the student is made of the other members; lower student.positive_weight or "
-        "student.optimiser.rate to have all of them."
+        f"{name}: after {_MORE_ATTEMPTS + 1} attempts {who} still says the same of nearly all samples, so it "
+        f"{NOT_TAKEN} and {instead} lower student.positive_weight or student.optimiser.rate{for_what}."
     )
 
 
