@@ -82,9 +82,7 @@ def check_random_labelling(
 
     If labels were given at random (SCAR), P and the positives in U come from one distribution. Among the rows whose
     score says that hardly anything but positives is left, a classifier of P against U should then have nothing to go
-    by. If its out-of-fold scores still rank P above U, labels depend on the features, or negatives hide among the
-    likely positives. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look
-    like negatives.
+    by. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look like negatives.
     """
     check_pudata(data)
     if scores is None and min(len(data.positives), len(data.unlabelled)) < FEWEST_ROWS:  # too few to learn scores from

@@ -217,10 +217,9 @@ def make_pu_scorer(
     """A scorer for `GridSearchCV`, `cross_val_score` and whatever else calls one with an estimator and rows.
 
     It is computed from held-out P and U; greater is better. Give the `prior`, one for all candidates; without it each
-    fitted model's own `prior_` is taken, which is not fair when candidates differ in it. The `scenario` is the model's
-    own as well, if it has one and no other is given. Recall is refused: a model that calls everything positive has the
-    best one. For the same reason a model that says the same of all rows gets the worst value of a metric that looks at
-    its decisions: its F1 of 2 * prior / (1 + prior), say, would beat many an honest one.
+    fitted model's own `prior_` is taken, which is not fair when candidates differ in it; likewise the `scenario`.
+    Recall is refused: a model that calls everything positive has the best one. For the same reason a model that says
+    the same of all rows gets the worst value of a metric that looks at its decisions.
 
     `TunedThresholdClassifierCV` takes accuracy, f1 and precision, and wants `prior` and `scenario` to be given, and
     `positive` unless that is 1 or True: it shows a scorer what rows are called, never the model.

@@ -28,6 +28,7 @@ from splitpu.types import Floats, Mask, Rows, Vectors
 _TINY = 1e-6  # what varies less than that is taken not to vary
 FEWEST_LABELLED = 2
 MOST_IN_GRAPH = 5_000  # rows: a graph of more takes gigabytes, and so many labels hardly need neighbours
+_NUMBERS = ("bias", "base_mean", "base_std", "neighbours", "spread_weight")  # of a head; the rest are arrays
 ENCODER = "encoder"  # the part of a model's tensors that base and student share
 
 
@@ -60,17 +61,16 @@ class FrozenHead:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """As named tensors, for a safetensors file."""
-        numbers = [self.bias, self.base_mean, self.base_std, float(self.neighbours), self.spread_weight]
-        arrays = {name: getattr(self, name) for name in ("centre", "scale", "weight", "reference", "spread")}
-        found = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        arrays = {name: one for name, one in vars(self).items() if name not in _NUMBERS}
+        found = {name: torch.from_numpy(np.ascontiguousarray(one)) for name, one in arrays.items()}
+        numbers = [float(getattr(self, name)) for name in _NUMBERS]
         return {**found, "numbers": torch.tensor(numbers, dtype=torch.float64)}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> "FrozenHead":
         """The head that `tensors` were made of."""
         arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items() if name != "numbers"}
-        names = ("bias", "base_mean", "base_std", "neighbours", "spread_weight")
-        numbers: dict[str, Any] = dict(zip(names, tensors["numbers"].tolist(), strict=True))
+        numbers: dict[str, Any] = dict(zip(_NUMBERS, tensors["numbers"].tolist(), strict=True))
         return cls(**arrays, **{**numbers, "neighbours": int(numbers["neighbours"])})
 
 

@@ -2,7 +2,7 @@
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from splitpu.config.parse import unknown_name
 from splitpu.config.schema import METHOD_NAMES, Config
@@ -29,22 +29,16 @@ class Method:
 
     def train(self, context: "Context") -> "Teacher":
         """Train the method's one model; not for Split-PU, which makes several."""
-        teacher: Teacher = self._function()(context)
-        return teacher
+        return self.run(context).base
 
     def run(self, context: "Context") -> "MethodResult":
         """Run the whole method."""
         from splitpu.methods.split import MethodResult
 
-        found = self._function()(context)
-        if isinstance(found, MethodResult):
-            return found
-        return MethodResult(found, (), tuple(context.engine.history))
-
-    def _function(self) -> Any:
         module, _, function = self.home.partition(":")
         path = module if "." in module else f"splitpu.methods.{module}"
-        return getattr(importlib.import_module(path), function)
+        found: Teacher | MethodResult = getattr(importlib.import_module(path), function)(context)
+        return found if isinstance(found, MethodResult) else MethodResult(found, (), tuple(context.engine.history))
 
 
 _ALL = (
