@@ -2,7 +2,7 @@
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from splitpu.config.parse import unknown_name
 from splitpu.config.schema import METHOD_NAMES, Config
@@ -27,6 +27,11 @@ class Method:
     needs_truth: bool = False  # the true labels of the training rows, which only an oracle may ask for
     needs_rows_aside: bool = False  # a share of P and U that it is not trained on, to choose its epoch by
 
+    def _function(self) -> Any:
+        """What is run: from a `Context` to a `Teacher` or a whole `MethodResult`."""
+        module, _, name = self.home.partition(":")
+        return getattr(importlib.import_module(module if "." in module else f"splitpu.methods.{module}"), name)
+
     def train(self, context: "Context") -> "Teacher":
         """Train the method's one model; not for Split-PU, which makes several."""
         return self.run(context).base
@@ -35,9 +40,7 @@ class Method:
         """Run the whole method."""
         from splitpu.methods.split import MethodResult
 
-        module, _, function = self.home.partition(":")
-        path = module if "." in module else f"splitpu.methods.{module}"
-        found: Teacher | MethodResult = getattr(importlib.import_module(path), function)(context)
+        found: Teacher | MethodResult = self._function()(context)
         return found if isinstance(found, MethodResult) else MethodResult(found, (), tuple(context.engine.history))
 
 
