@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 from desk_draws import CASES, LABELLINGS, Drawn, drawn
+from labelling_remedies import preferred_labels, propensities, threshold_by_prior
 from machine import in_words
 
-from splitpu.evaluation.label_tests import preferred_labels, propensities, random_labels_test, threshold_by_prior
+from splitpu.evaluation.label_tests import random_labels_test
 from splitpu.evaluation.ranking import ranking_figures
 from splitpu.prior.from_scores import prior_from_scores
 

@@ -422,9 +422,8 @@ def test_seeds_that_end_with_different_models_are_summed_up_by_their_final_ones(
 def test_a_model_not_to_be_relied_on_is_named_at_the_end(run: Path, capsys: Capture) -> None:
     folder = RunFolder(run)
     result = folder.read_result()
-    show_result(
-        folder, {**result, "warnings": ["column 'a' is empty.", student._never_learned("round1.student")]}, json=False
-    )
+    not_taken = student._not_taken("round1.student", of_several=False)
+    show_result(folder, {**result, "warnings": ["column 'a' is empty.", not_taken]}, json=False)
     out, err = capsys.readouterr()
     assert "notes   2, all in the report" in out
     assert err.startswith("note: round1.student: after 3 attempts") and err.count("\n") == 1

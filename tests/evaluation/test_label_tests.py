@@ -1,17 +1,17 @@
 """Labels that are no random draw: noticed where they can be, made on purpose, and made up for."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
 from splitpu.errors import InputError
-from splitpu.evaluation.label_tests import (
-    held_out_line,
-    preferred_labels,
-    propensities,
-    random_labels_test,
-    threshold_by_prior,
-)
+from splitpu.evaluation.label_tests import held_out_line, random_labels_test
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from labelling_remedies import preferred_labels, propensities, threshold_by_prior
 
 
 def drawn(rows: int, prior: float, distance: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +41,7 @@ def test_labels_by_a_feature_that_tells_no_class_are_noticed() -> None:
         known = preferred_labels(rows, truth, 200, preference="feature", column=3, seed=seed)
         found = random_labels_test(rows, scores_of(rows, known), known)
         noticed += found.doubtful
-        assert ("do not look like a random draw" in found.sentence) == found.doubtful
+        assert ("do not look like a random draw" in found.verdict) == found.doubtful
     assert noticed >= 5
 
 
@@ -67,7 +67,7 @@ def test_overlap_alone_is_no_alarm() -> None:
 def test_with_too_few_likely_positives_nothing_is_said() -> None:
     rows, truth = drawn(400, 0.1, 8.0, 0)
     found = random_labels_test(rows, rows[:, 0], truth)
-    assert not found.doubtful and found.auc is None and "cannot be told" in found.sentence
+    assert not found.doubtful and found.auc is None and "cannot be told" in found.verdict
 
 
 def test_sparse_tables_are_taken_and_others_refused() -> None:

@@ -133,10 +133,13 @@ def test_auto_looks_at_the_hardware() -> None:
     assert not encoders.is_encoder("cnn13")
 
 
-def test_both_ways_to_solve_for_the_head_agree() -> None:
+@pytest.mark.parametrize("count", [60, 90])  # among the rows, and among the features
+def test_both_ways_to_solve_for_the_head_agree(count: int) -> None:
     draw = np.random.default_rng(0)
-    rows, labelled = draw.normal(size=(90, 40)), np.arange(90) < 30
-    weight = np.where(labelled, 1.5, 0.75)
-    among_rows = balanced_head(rows, labelled, 3.0)
-    among_features = frozen_features._among_features(rows, np.where(labelled, weight, -weight), weight, 3.0 * 40)
-    assert np.allclose(among_rows[0], among_features[0]) and among_rows[1] == pytest.approx(among_features[1])
+    rows, labelled = draw.normal(size=(count, 40)), np.arange(count) < count // 3
+    weight, target = np.where(labelled, 1.5, 0.75), np.where(labelled, 1.0, -1.0)
+    table = np.column_stack([rows, np.ones(count)])
+    normal = (table * weight[:, None]).T @ table + np.diag([3.0 * 40] * 40 + [0.0])
+    by_hand = np.linalg.solve(normal, table.T @ (weight * target))
+    slope, bias = balanced_head(rows, labelled, 3.0)
+    assert np.allclose(slope, by_hand[:40]) and bias == pytest.approx(by_hand[40])

@@ -1,9 +1,4 @@
-"""What scikit-learn users pass in - labels, settings, seeds - turned into what the package works with.
-
-What a fitted classifier answers, however it was fitted.
-
-What all classifiers share: checking, fitting, saving and loading. A method adds its name.
-"""
+"""What all classifiers share: checking what scikit-learn users pass in, fitting, answering, saving and loading."""
 
 import inspect
 import warnings
@@ -30,13 +25,11 @@ from splitpu.data.features import (
     refuse_columns_without_numbers,
     refuse_masked_entries,
 )
-from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import FEWEST_POSITIVES, PUData
 from splitpu.data.tables.encode import rows_for_table_model
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.methods.registry import find_method
 from splitpu.model import Model, Predictor, Scores
-from splitpu.networks.backbones import Backbone as OwnNetwork
 from splitpu.networks.build import NetworkChoice, network_recipe
 from splitpu.training import (
     ProgressLines,
@@ -49,11 +42,11 @@ from splitpu.training import (
     warn_if_worthless,
     with_calibration,
 )
-from splitpu.types import Array, Mask
+from splitpu.types import Array
 from splitpu.utils.arrays import checked_seed, readable_tensor
 
 if TYPE_CHECKING:
-    from splitpu.prior.estimate import PriorEstimate, ResolvedPrior
+    from splitpu.prior.estimate import PriorEstimate
 
 
 POSITIVE_WORDS = ("pos", "positive", "p", "labelled", "labeled")
@@ -73,15 +66,18 @@ def has_image_axes(X: Any) -> bool:
         return False
 
 
-def refuse_missing_labels(y: Any) -> None:
-    """Say what scikit-learn cannot know: that a missing label most probably means 'unlabelled' here."""
-    if y is None:
-        return
+def checked_labels(y: Any) -> Any:
+    """Labels without missing ones; booleans and numbers among objects, which scikit-learn does not know, as such.
+
+    It cannot know either that a missing label most probably means 'unlabelled' here.
+    """
     try:
         values = np.asarray(y)
     except ValueError:  # rows of different lengths: scikit-learn will say so
-        return
-    if np.ma.is_masked(y):
+        return y
+    if y is None:
+        missing = 0
+    elif np.ma.is_masked(y):
         missing = int(np.ma.getmaskarray(y).sum())
     elif values.dtype.kind == "f":
         missing = int(np.isnan(values).sum())
@@ -92,14 +88,8 @@ def refuse_missing_labels(y: Any) -> None:
             f"Input y contains NaN or nothing in {missing} rows: write 0 for unlabelled rows and 1 for labelled "
             "positives, as y.fillna(0) does to a column that holds 1 or nothing"
         )
-
-
-def plain_labels(y: Any) -> Any:
-    """Labels as they are, but booleans and numbers among objects, which scikit-learn does not know, as such."""
-    values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list | tuple) else y
-    if getattr(values, "dtype", None) == np.dtype(object) and all(
-        isinstance(value, Real | np.bool_) for value in values.flat
-    ):
+    known_kind = hasattr(y, "dtype") or isinstance(y, list | tuple)
+    if known_kind and values.dtype == object and all(isinstance(value, Real | np.bool_) for value in values.flat):
         return np.array(values.tolist())
     return y
 
@@ -150,88 +140,19 @@ def usual_positive(first: Any, second: Any) -> Any:
     return None
 
 
-def labelled_rows(labels: Array, positive: Any) -> Mask:
-    """Which rows are labelled positive; a batch needs a few of them."""
-    labelled = np.asarray(labels == positive, dtype=np.bool_)
-    if labelled.sum() < FEWEST_POSITIVES:
-        raise InputError(
-            f"y marks only {labelled.sum()} row as labelled positive ({positive!r}): label at least {FEWEST_POSITIVES}"
-        )
-    return labelled
-
-
 def laid_over(start: Config, config: Any) -> Config:
     """A whole configuration from what the user gave, on top of where the preset starts."""
-    if config is None:
-        return start
-    if isinstance(config, Config):
-        return validate_config(config)
-    if isinstance(config, Mapping):
-        return config_from_dict(config, start)
-    if isinstance(config, str | Path):
-        return read_config(config, start)
+    match config:
+        case None:
+            return start
+        case Config():
+            return validate_config(config)
+        case Mapping():
+            return config_from_dict(config, start)
+        case str() | Path():
+            return read_config(config, start)
     kind = type(config).__name__
     raise InputError(f"config={config!r} is of type {kind}: give a Config, a dict or the path of a TOML file")
-
-
-def integer_seed(random_state: Any) -> int:
-    """An integer stays itself, so that the command line with the same seed gives the same model."""
-    if isinstance(random_state, int | np.integer):
-        return checked_seed(random_state, "random_state=")
-    return int(check_random_state(random_state).randint(LARGEST_SEED))
-
-
-class FittedClassifier(ClassifierMixin, BaseEstimator):
-    """A classifier that has a model once it is fitted or loaded."""
-
-    model_: Model
-    classes_: Array
-    device: str
-    channels: Channels
-
-    def decision_function(self, X: Any) -> Scores:
-        """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold.
-
-        As everywhere in scikit-learn, this is the label later in sorted order. Where `pos_label_` is the other one,
-        turn the sign for `evaluate_pu`, which wants decisions above 0 to mean positive.
-        """
-        return self._predictor().decision_function(X)
-
-    def predict(self, X: Any) -> Array:
-        """The member of `classes_` each row is thought to belong to."""
-        return self._predictor().predict(X)
-
-    def predict_proba(self, X: Any) -> Scores:
-        """Probabilities of the two `classes_`, one row a sample; the sigmoid of the decision."""
-        return self._predictor().predict_proba(X)
-
-    def _predictor(self, which: Literal["final", "base"] = "final") -> Predictor:
-        check_is_fitted(self, "model_")
-        return Predictor(self.model_, which, self.classes_, self.device, self._checked_input, self.channels)
-
-    def _checked_input(self, X: Any) -> Any:
-        X = readable_tensor(X)
-        # Images, wanted or given, are left to the model, which knows the shape it was trained on.
-        if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
-            return X
-        if (self.model_.inputs or {}).get("kind") == "table":
-            X = rows_for_table_model(self.model_.inputs or {}, X)
-        refuse_columns_without_numbers(X)
-        refuse_masked_entries(X, "X")
-        return still_on_disk(X, validate_data(self, X, reset=False, accept_sparse="csr"))
-
-    def __getstate__(self) -> dict[str, Any]:
-        if hasattr(self, "model_"):  # a pickle made on a GPU must open where there is none
-            for scorer in (self.model_.final, self.model_.base):
-                scorer.network.cpu()
-        state: dict[str, Any] = super().__getstate__()
-        return state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.three_d_array = True
-        return tags
 
 
 WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.estimators.PUEstimator`."
@@ -245,7 +166,7 @@ class PerRow(TypedDict, total=False):
     groups: npt.ArrayLike | None  # whom it belongs to
 
 
-class PUEstimator(FittedClassifier):
+class PUEstimator(ClassifierMixin, BaseEstimator):
     """A binary classifier from some known positives and many unlabelled rows; a method adds its name.
 
     Parameters
@@ -321,9 +242,14 @@ class PUEstimator(FittedClassifier):
 
     method: ClassVar[str]  # its name in the registry
     takes_sparse: ClassVar[bool] = False  # whether it can be made of learners that sparse rows stay sparse for
+    learner: Any = None  # what is trained in place of networks; a parameter of Split-PU alone
+    model_: Model
+    classes_: Array
 
-    def __init_subclass__(cls, **named: Any) -> None:
+    def __init_subclass__(cls, *, method: str = "", takes_sparse: bool = False, **named: Any) -> None:
         super().__init_subclass__(**named)
+        if method:
+            cls.method, cls.takes_sparse = method, takes_sparse
         if cls.__doc__ and "PUEstimator" not in cls.__doc__:  # so that help() on any of them leads to the parameters
             cls.__doc__ = f"{inspect.cleandoc(cls.__doc__)}\n\n{WHERE_PARAMETERS_ARE}\n"
 
@@ -345,22 +271,15 @@ class PUEstimator(FittedClassifier):
         verbose: int = 0,
     ) -> None:
         # Only stored: scikit-learn clones an estimator by passing these on, so checking waits until fit.
-        self.prior = prior
-        self.backbone = backbone
-        self.preset = preset
-        self.config = config
-        self.warmup = warmup
-        self.scenario = scenario
-        self.pos_label = pos_label
-        self.calibration = calibration
-        self.channels = channels
-        self.layers = layers
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+        self.prior, self.backbone, self.preset, self.config, self.warmup = prior, backbone, preset, config, warmup
+        self.scenario, self.pos_label, self.calibration = scenario, pos_label, calibration
+        self.channels, self.layers, self.device = channels, layers, device
+        self.random_state, self.verbose = random_state, verbose
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.three_d_array = True
         tags.input_tags.sparse = self.takes_sparse and not self._wants_networks()
         return tags
 
@@ -378,27 +297,40 @@ class PUEstimator(FittedClassifier):
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
         they tell only of one that says the same of nearly all rows.
         """
-        observer, y = ProgressLines(self.verbose), readable_tensor(y)
-        refuse_missing_labels(y)
-        X, labels = self._checked_training_input(readable_tensor(X), plain_labels(y))
+        from splitpu.prior.estimate import prior_for
+
+        observer = ProgressLines(self.verbose)
+        X, labels = self._checked_training_input(readable_tensor(X), checked_labels(readable_tensor(y)))
         classes, positive = two_classes(labels, self.pos_label)
-        labelled = labelled_rows(labels, positive)
+        labelled = np.asarray(labels == positive, dtype=np.bool_)
+        if labelled.sum() < FEWEST_POSITIVES:
+            raise InputError(
+                f"y marks only {labelled.sum()} row as labelled positive ({positive!r}): label at least "
+                f"{FEWEST_POSITIVES}"
+            )
         data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
         if per_row:
             data = data.counted(**per_row)
         negative = classes[0] if classes[1] == positive else classes[1]
-        seed = integer_seed(self.random_state)
+        if isinstance(self.random_state, int | np.integer):  # stays itself: so the command line gives the same model
+            seed = checked_seed(self.random_state, "random_state=")
+        else:
+            seed = int(check_random_state(self.random_state).randint(LARGEST_SEED))
         backbone = self._backbone_for(data)
-        config = config_from_dict(self._named_in_parameters(), self._whole_config(data))
+        named = {"method": self.method, "warmup.name": self.warmup}
+        if isinstance(self.learner, str):
+            named["learner"] = self.learner
+        named = {name: value for name, value in named.items() if value is not None}
+        config = config_from_dict(named, self._whole_config(data))
         check_method(config, data)
-        prior = self._resolved_prior(data, seed, backbone)
+        prior = prior_for(self.method, self.prior, data, seed=seed, device=self.device, backbone=backbone)
         spec = TrainSpec(
             config=with_calibration(config, self.calibration),
             prior=prior.value,
             prior_interval=prior.interval,
             backbone=backbone,
             layers=self.layers,
-            learner=self._own_learner(),
+            learner=None if isinstance(self.learner, str) else self.learner,
             seed=seed,
             classes=(negative, positive),
         )
@@ -434,25 +366,14 @@ class PUEstimator(FittedClassifier):
         """The backbone that was given; Split-PU may have a better one for few images."""
         return self.backbone
 
-    def _resolved_prior(self, data: PUData, seed: int, backbone: NetworkChoice) -> "ResolvedPrior":
-        from splitpu.prior.estimate import prior_for
-
-        return prior_for(self.method, self.prior, data, seed=seed, device=self.device, backbone=backbone)
-
     def _whole_config(self, data: PUData) -> Config:
         return laid_over(preset(self.preset, profile_of(data)), self.config)
 
     def _wants_networks(self) -> bool:
         """Whether its parameters say so: settings, a network or a warm-up of its own."""
+        if isinstance(self.learner, str):
+            return self.learner == "network"
         return self.config is not None or self.backbone != "auto" or self.warmup is not None
-
-    def _own_learner(self) -> Any:
-        """A scikit-learn classifier in place of the learners that the configuration names; only Split-PU takes one."""
-        return None
-
-    def _named_in_parameters(self) -> dict[str, Any]:
-        """Settings that parameters of their own decide about."""
-        return {"method": self.method, **({} if self.warmup is None else {"warmup.name": self.warmup})}
 
     def _adopt(self, model: Model, classes: Array) -> None:
         """Take over everything that comes from the model itself, trained or loaded."""
@@ -467,6 +388,46 @@ class PUEstimator(FittedClassifier):
     def _keep_findings(self, training: Training) -> None:
         self.history_ = [record.to_dict() for record in training.result.history]
         self.engine_ = training.engine
+
+    # --- answering ---
+
+    def decision_function(self, X: Any) -> Scores:
+        """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold.
+
+        As everywhere in scikit-learn, this is the label later in sorted order. Where `pos_label_` is the other one,
+        turn the sign for `evaluate_pu`, which wants decisions above 0 to mean positive.
+        """
+        return self._predictor().decision_function(X)
+
+    def predict(self, X: Any) -> Array:
+        """The member of `classes_` each row is thought to belong to."""
+        return self._predictor().predict(X)
+
+    def predict_proba(self, X: Any) -> Scores:
+        """Probabilities of the two `classes_`, one row a sample; the sigmoid of the decision."""
+        return self._predictor().predict_proba(X)
+
+    def _predictor(self, which: Literal["final", "base"] = "final") -> Predictor:
+        check_is_fitted(self, "model_")
+        return Predictor(self.model_, which, self.classes_, self.device, self._checked_input, self.channels)
+
+    def _checked_input(self, X: Any) -> Any:
+        X = readable_tensor(X)
+        # Images, wanted or given, are left to the model, which knows the shape it was trained on.
+        if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
+            return X
+        if (self.model_.inputs or {}).get("kind") == "table":
+            X = rows_for_table_model(self.model_.inputs or {}, X)
+        refuse_columns_without_numbers(X)
+        refuse_masked_entries(X, "X")
+        return still_on_disk(X, validate_data(self, X, reset=False, accept_sparse="csr"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        if hasattr(self, "model_"):  # a pickle made on a GPU must open where there is none
+            for scorer in (self.model_.final, self.model_.base):
+                scorer.network.cpu()
+        state: dict[str, Any] = super().__getstate__()
+        return state
 
     # --- keeping ---
 
@@ -493,7 +454,7 @@ class PUEstimator(FittedClassifier):
 
         A model of `splitpu fit table.csv` finds the columns of a data frame by their names, as `splitpu predict` does.
         """
-        own = None if backbone is None else lambda fitted: network_of_ones_own(backbone, fitted, layers)
+        own = None if backbone is None else lambda fitted: network_recipe(backbone, fitted, layers).build()
         model = Model.load(Path(path), own)
         if model.config.method != cls.method:
             title, own_title = find_method(model.config.method).title, find_method(cls.method).title
@@ -518,10 +479,3 @@ class PUEstimator(FittedClassifier):
     def _parameters_of(cls, model: Model) -> dict[str, Any]:
         """Parameters beyond the shared ones, as the model was trained with."""
         return {}
-
-
-def network_of_ones_own(
-    backbone: NetworkChoice, preprocessing: Preprocessing, layers: tuple[str, str] | None
-) -> OwnNetwork:
-    """The user's network, ready to be filled with stored weights."""
-    return network_recipe(backbone, preprocessing, layers).build()

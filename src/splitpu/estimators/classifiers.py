@@ -1,8 +1,6 @@
-"""One classifier for each of the other methods; `splitpu methods` says when to use which.
+"""One classifier for each method; `splitpu methods` says when to use which."""
 
-`SplitPUClassifier`: the method this package is about.
-"""
-
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,86 +17,61 @@ from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import check_device
 from splitpu.errors import InputError
 from splitpu.estimators.base import PUEstimator
-from splitpu.methods.split import Round, SplitResult
+from splitpu.evaluation.metrics import most_doubtful
+from splitpu.methods.split import SplitResult
 from splitpu.model import Model, Predictor, Scores
 from splitpu.networks.build import NetworkChoice, chosen_backbone
-from splitpu.training import Training, profile_of
+from splitpu.training import Training, profile_of, row_probabilities
 
 if TYPE_CHECKING:
     from splitpu.prior.estimate import PriorEstimate
 
 
-class NNPUClassifier(PUEstimator):
+class NNPUClassifier(PUEstimator, method="nnpu"):
     """Non-negative PU risk: the sound and quick standard when the prior is known. Settings: `base`."""
 
-    method = "nnpu"
 
-
-class UPUClassifier(PUEstimator):
+class UPUClassifier(PUEstimator, method="upu"):
     """Unbiased PU risk, for networks too small to overfit it. Settings: `base`."""
 
-    method = "upu"
 
-
-class ElkanNotoClassifier(PUEstimator):
+class ElkanNotoClassifier(PUEstimator, method="elkan-noto", takes_sparse=True):
     """The probability of being labelled over that of labelled rows, by learners chosen out of fold; needs no prior."""
 
-    method = "elkan-noto"
-    takes_sparse = True
 
-
-class PUBaggingClassifier(PUEstimator):
+class PUBaggingClassifier(PUEstimator, method="bagging", takes_sparse=True):
     """Many trees, each against another draw of the unlabelled rows; for tables with few labels."""
 
-    method = "bagging"
-    takes_sparse = True
 
-
-class PULogisticClassifier(PUEstimator):
+class PULogisticClassifier(PUEstimator, method="logistic", takes_sparse=True):
     """Logistic regression of P against U, cut at the prior: the first thing to try on a table or on texts."""
 
-    method = "logistic"
-    takes_sparse = True
 
-
-class PUForestClassifier(PUEstimator):
+class PUForestClassifier(PUEstimator, method="forest", takes_sparse=True):
     """A balanced random forest of P against U, cut at the prior."""
 
-    method = "forest"
-    takes_sparse = True
 
-
-class PUBoostingClassifier(PUEstimator):
+class PUBoostingClassifier(PUEstimator, method="boosting"):
     """Histogram gradient boosting of P against U, cut at the prior; for large tables."""
 
-    method = "boosting"
 
-
-class PUbNClassifier(PUEstimator):
+class PUbNClassifier(PUEstimator, method="pubn"):
     """PUbN without biased negatives: the risk on negatives is taken where a first network is sure. Settings: `pubn`."""
 
-    method = "pubn"
 
-
-class SelfPUClassifier(PUEstimator):
+class SelfPUClassifier(PUEstimator, method="self-pu"):
     """Two networks that teach one another from a growing set of trusted rows. Settings: `self_pu`."""
 
-    method = "self-pu"
 
-
-class PUUPLClassifier(PUEstimator):
+class PUUPLClassifier(PUEstimator, method="puupl"):
     """An ensemble that takes up its own labels where its members agree. Settings: `puupl`."""
 
-    method = "puupl"
 
-
-class DistPUClassifier(PUEstimator):
+class DistPUClassifier(PUEstimator, method="dist-pu"):
     """Matches the mean predictions to the prior, then sharpens them by mixing. Settings: `dist_pu`."""
 
-    method = "dist-pu"
 
-
-class VPUClassifier(PUEstimator):
+class VPUClassifier(PUEstimator, method="vpu"):
     """The variational approach: learns without a prior, which only places its threshold. Settings: `vpu`.
 
     >>> import numpy as np
@@ -108,25 +81,17 @@ class VPUClassifier(PUEstimator):
     (60,)
     """
 
-    method = "vpu"
 
-
-class DANClassifier(PUEstimator):
+class DANClassifier(PUEstimator, method="dan"):
     """A discriminator and an adversary that tells its positives from the labelled ones. Settings: `dan`."""
 
-    method = "dan"
 
-
-class P3MixClassifier(PUEstimator):
+class P3MixClassifier(PUEstimator, method="p3mix"):
     """Mixes doubtful rows with positives near the border, and corrects labels on the way. Settings: `p3mix`."""
 
-    method = "p3mix"
 
-
-class NaivePUClassifier(PUEstimator):
+class NaivePUClassifier(PUEstimator, method="naive"):
     """Takes unlabelled rows for negatives: what every method has to beat. Settings: `base`."""
-
-    method = "naive"
 
 
 @dataclass(frozen=True)
@@ -146,14 +111,12 @@ class RoundSummary:
     @property
     def doubtful_rows(self) -> npt.NDArray[np.int64]:
         """Row numbers of the hard samples, the most doubtful first, as `splitpu hard` lists those of the last round."""
-        from splitpu.evaluation.metrics import most_doubtful
-
         stayed = self.student_probabilities if self.taken else self.teacher_probabilities
         rows, hard = self.split.rows, ~self.split.easy
         return rows[most_doubtful(self.teacher_probabilities[rows], stayed[rows], hard, len(rows))]
 
 
-class SplitPUClassifier(PUEstimator):
+class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
     """A binary classifier learned with Split-PU from some known positives and many unlabelled rows.
 
     Parameters and attributes are those of every classifier here (see `splitpu.estimators.PUEstimator`) and these:
@@ -192,9 +155,6 @@ class SplitPUClassifier(PUEstimator):
     (60, 2)
     """
 
-    method = "split-pu"
-    takes_sparse = True
-
     def __init__(
         self,
         *,
@@ -215,23 +175,9 @@ class SplitPUClassifier(PUEstimator):
         verbose: int = 0,
     ) -> None:
         # All of them by name, because scikit-learn finds the parameters of a class in its own signature alone.
-        super().__init__(
-            prior=prior,
-            backbone=backbone,
-            preset=preset,
-            config=config,
-            warmup=warmup,
-            scenario=scenario,
-            pos_label=pos_label,
-            calibration=calibration,
-            channels=channels,
-            layers=layers,
-            device=device,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.rounds = rounds
-        self.learner = learner
+        given = dict(locals())
+        super().__init__(**{name: given[name] for name in inspect.signature(PUEstimator).parameters})
+        self.rounds, self.learner = rounds, learner
 
     def _backbone_for(self, data: PUData) -> NetworkChoice:
         said = (self.config, self.learner, self.warmup, self.layers)
@@ -239,16 +185,6 @@ class SplitPUClassifier(PUEstimator):
             return self.backbone  # which are about networks that are trained
         on_cpu = check_device(self.device).type == "cpu"
         return chosen_backbone(self.backbone, None, data.features.shape[1:], len(data), on_cpu=on_cpu)
-
-    def _wants_networks(self) -> bool:
-        return self.learner == "network" if isinstance(self.learner, str) else super()._wants_networks()
-
-    def _own_learner(self) -> Any:
-        return None if self.learner is None or isinstance(self.learner, str) else self.learner
-
-    def _named_in_parameters(self) -> dict[str, Any]:
-        named = super()._named_in_parameters()
-        return {**named, "learner": self.learner} if isinstance(self.learner, str) else named
 
     def _whole_config(self, data: PUData) -> Config:
         config = super()._whole_config(data)
@@ -269,16 +205,18 @@ class SplitPUClassifier(PUEstimator):
 
     def _keep_findings(self, training: Training) -> None:
         super()._keep_findings(training)
-        self.rounds_ = [_summary(training, one) for one in training.result.rounds]
+        self.rounds_ = [
+            RoundSummary(
+                one.number,
+                one.split,
+                row_probabilities(training, one.teacher),
+                row_probabilities(training, one.student),
+                one.taken,
+            )
+            for one in training.result.rounds
+        ]
         self.split_ = self.rounds_[-1].split if self.rounds_ else None
 
     @classmethod
     def _parameters_of(cls, model: Model) -> dict[str, Any]:
         return {"rounds": model.config.rounds}
-
-
-def _summary(training: Training, one: Round) -> RoundSummary:
-    from splitpu.training import row_probabilities
-
-    teacher, student = (row_probabilities(training, model) for model in (one.teacher, one.student))
-    return RoundSummary(one.number, one.split, teacher, student, one.taken)

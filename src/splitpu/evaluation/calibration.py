@@ -1,10 +1,7 @@
 """Probabilities that mean what they say, learned and judged from held-out P and U.
 
-How scores are spread among positives and negatives, told from P and U by one assumption: a higher score is no worse.
-
-If the share of positives does not fall as the score rises, most of what single labelled rows do at random can be told
-from what they say. Counting labelled rows alone, as the usual formulas do, has a quarter more error (docs/LOG.md).
-"""
+And how scores are spread among positives and negatives if a higher score is no worse: that tells most of what single
+labelled rows do at random from what they say. Counting labelled rows alone has a quarter more error (docs/LOG.md)."""
 
 import math
 from dataclasses import dataclass
@@ -55,13 +52,11 @@ class PUCalibrator:
         log(1 + exp z), which is convex. Isotonic estimates prior * density of P / density of the population directly,
         rising with the decision; it needs hundreds of positives.
         """
-        known, other = (
-            checked_scores(decision_positive, "held-out positives"),
-            checked_scores(decision_unlabelled, "held-out unlabelled rows"),
-        )
-        positive, population, prior = _with_population(known, other, prior, scenario)
+        samples = (decision_positive, "held-out positives"), (decision_unlabelled, "held-out unlabelled rows")
+        positive, population, prior = _with_population(*samples, prior, scenario)
         if method == "isotonic":
-            return cls(method, knots=(fitted := _isotonic(positive, population, prior))[0], heights=fitted[1])
+            knots, heights = _isotonic(positive, population, prior)
+            return cls(method, knots=knots, heights=heights)
         if method not in ("temperature", "platt"):
             raise InputError(f"method={method!r} is unknown: choose temperature, platt or isotonic")
         slope, offset = _logistic(positive, population, prior, with_offset=method == "platt")
@@ -113,9 +108,7 @@ class PUCalibrator:
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "PUCalibrator":
         """From what a model file kept."""
-        parts: dict[str, Any] = {
-            key: np.array(value) if isinstance(value, list) else value for key, value in stored.items()
-        }
+        parts: dict[str, Any] = {key: np.array(one) if isinstance(one, list) else one for key, one in stored.items()}
         return cls(**parts)
 
 
@@ -151,11 +144,8 @@ def reliability(
     In a bin that holds a share p of the labelled positives and a share q of the population, prior * p / q of the rows
     are positive. Bins hold equal numbers of rows where probabilities pile up at the ends.
     """
-    known, other = (
-        checked_scores(probability_positive, "positives", "probabilities"),
-        checked_scores(probability_unlabelled, "unlabelled rows", "probabilities"),
-    )
-    positive, population, prior = _with_population(known, other, prior, scenario)
+    samples = (probability_positive, "positives"), (probability_unlabelled, "unlabelled rows")
+    positive, population, prior = _with_population(*samples, prior, scenario, "probabilities")
     if min(population.min(), positive.min()) < 0 or max(population.max(), positive.max()) > 1:
         raise InputError("some values lie outside 0 to 1, but probabilities are needed: give those of predict_proba")
     edges = np.unique(np.quantile(population, np.linspace(0, 1, bins + 1)))
@@ -177,10 +167,18 @@ def reliability(
     return Reliability(tuple(found), float(sum(one.share * abs(one.promised - one.estimated) for one in found)))
 
 
-def _with_population(known: Floats, other: Floats, prior: float, scenario: Scenario) -> tuple[Floats, Floats, float]:
+def _with_population(
+    known: tuple[npt.ArrayLike, str],
+    others: tuple[npt.ArrayLike, str],
+    prior: float,
+    scenario: Scenario,
+    what: Literal["decisions", "probabilities"] = "decisions",
+) -> tuple[Floats, Floats, float]:
     """What is known to be positive, what stands for the population, and a prior they can have."""
-    prior = check_prior_of_sample(prior, len(known), len(other), scenario)
-    return known, np.concatenate([known, other]) if scenario == "single-training-set" else other, prior
+    positive, unlabelled = (checked_scores(values, name, what) for values, name in (known, others))
+    prior = check_prior_of_sample(prior, len(positive), len(unlabelled), scenario)
+    joined = scenario == "single-training-set"
+    return positive, np.concatenate([positive, unlabelled]) if joined else unlabelled, prior
 
 
 def _logistic(positive: Floats, population: Floats, prior: float, *, with_offset: bool) -> tuple[float, float]:
@@ -189,6 +187,7 @@ def _logistic(positive: Floats, population: Floats, prior: float, *, with_offset
     pull = prior * np.array([positive.mean(), 1.0])
     ridge = 1e-6 * max(float((population**2).mean()), 1.0)
     theta = np.array([1.0, 0.0])
+    lowest, highest = np.array([_FLATTEST, -np.inf]), np.array([_STEEPEST, np.inf])
 
     def loss(at: Floats) -> float:
         return float(np.logaddexp(0, design @ at).mean() - pull @ at)
@@ -197,7 +196,7 @@ def _logistic(positive: Floats, population: Floats, prior: float, *, with_offset
         probability = sigmoid(design @ theta)
         gradient = probability @ design / len(design) - pull
         # A slope that would leave its bounds stays, and the offset moves alone: it is not the same without the other.
-        free = np.array([theta[0] != _bounded(theta - gradient)[0], with_offset])
+        free = np.array([theta[0] != np.clip(theta - gradient, lowest, highest)[0], with_offset])
         if not free.any():
             break
         weight = probability * (1 - probability)
@@ -205,17 +204,14 @@ def _logistic(positive: Floats, population: Floats, prior: float, *, with_offset
         step = np.zeros(2)
         step[free] = np.linalg.solve(curvature, gradient[free])
         size = 1.0
-        while size > 1e-4 and loss(_bounded(theta - size * step)) > loss(theta):
+        moved = np.clip(theta - step, lowest, highest)
+        while size > 1e-4 and loss(moved) > loss(theta):
             size /= 2
-        moved = _bounded(theta - size * step)
+            moved = np.clip(theta - size * step, lowest, highest)
         if loss(moved) > loss(theta) or np.abs(moved - theta).max() < 1e-8:
             break
         theta = moved
     return float(theta[0]), float(theta[1])
-
-
-def _bounded(theta: Floats) -> Floats:
-    return np.array([np.clip(theta[0], _FLATTEST, _STEEPEST), theta[1]])
 
 
 def _isotonic(positive: Floats, population: Floats, prior: float) -> tuple[Floats, Floats]:
@@ -320,17 +316,11 @@ def monotone_spread(positive: Floats, unlabelled: Floats, share: float) -> Sprea
     odds = np.zeros_like(weight)
     fitted = isotonic_regression(of_positive[seen] / weight[seen], sample_weight=weight[seen], y_min=0.0, y_max=0.5)
     odds[seen] = fitted / (1 - fitted)  # of P weighed with its share against U: the probability of being positive
-    return Spread(
-        _as_shares(odds * of_unlabelled, positive), _as_shares((1 - odds) * of_unlabelled, np.ones_like(odds))
-    )
 
+    def as_shares(mass: Floats, otherwise: Floats) -> Floats:
+        """Summing up to 1; with nothing to go by, spread like `otherwise`."""
+        total = float(mass.sum())
+        return mass / total if total > 1e-12 else otherwise / max(float(otherwise.sum()), 1e-12)
 
-def _as_shares(mass: Floats, otherwise: Floats) -> Floats:
-    """Summing up to 1; with nothing to go by, spread like `otherwise`."""
-    total = mass.sum()
-    shares: Floats
-    if total > 1e-12:
-        shares = mass / total
-        return shares
-    shares = otherwise / max(float(otherwise.sum()), 1e-12)
-    return shares
+    of_negative = (1 - odds) * of_unlabelled
+    return Spread(as_shares(odds * of_unlabelled, positive), as_shares(of_negative, np.ones_like(odds)))

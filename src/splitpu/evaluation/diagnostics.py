@@ -1,7 +1,5 @@
-"""Do the labelled positives look like a random draw of the positives? As far as P and U can tell.
-
-Models that look good on P and need not be: all positive, all negative, one constant, P learned by heart.
-"""
+"""Whether labels look like a random draw of the positives, and models that look good on P and need not be:
+all positive, all negative, one constant, P learned by heart."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -32,27 +30,49 @@ class LabellingCheck:
     auc: float | None  # 1/2 = they cannot be told apart; None = too few rows to say
     error: float | None
     verdict: str
+    expected: float | None = None  # the AUC that negatives among them account for, where that is known
+
+    @classmethod
+    def of(cls, doubtful: bool, auc: float, error: float, expected: float | None = None) -> "LabellingCheck":
+        """The check with its verdict in words."""
+        judge, limit = ("a classifier", "0.5") if expected is None else ("a line", f"up to {expected:.2f}")
+        if doubtful:
+            verdict = (
+                f"the labelled positives do not look like a random draw of the positives: {judge} tells them from "
+                f"unlabelled rows that are just as clearly positive (AUC {auc:.2f}, {limit} is expected), so the prior "
+                "and all figures may be off; label positives drawn at random, or at least some of every kind"
+            )
+        else:
+            verdict = (
+                f"nothing speaks against the labelled positives being a random draw of all positives (AUC {auc:.2f} "
+                f"against unlabelled rows that are as clearly positive, {limit} is expected); kinds of positives of "
+                "which hardly any is labelled look like negatives and cannot be noticed"
+            )
+        return cls(doubtful, auc, error, verdict, expected)
+
+    @classmethod
+    def cannot_be_told(cls, labelled: int, unlabelled: int, why: str) -> "LabellingCheck":
+        """The check of too few rows."""
+        verdict = (
+            "whether the labelled positives are a random draw of all positives cannot be told: only "
+            f"{labelled} labelled and {unlabelled} unlabelled rows {why} of each are needed"
+        )
+        return cls(False, None, None, verdict)
 
 
-class _Look(NamedTuple):
-    """How many rows were found clearly positive, and how well labelled ones are told from the others among them."""
+class Look(NamedTuple):
+    """How many rows of both kinds there are among the likely positives, and how well they are told apart there."""
 
     labelled: int
     unlabelled: int
     auc: float = 0.5
     error: float = 1.0
 
-    @property
-    def tells(self) -> bool:
-        return min(self.labelled, self.unlabelled) >= FEWEST_ROWS
-
-    @property
-    def sigmas(self) -> float:
-        return (self.auc - 0.5) / self.error
-
-    @property
-    def doubtful(self) -> bool:
-        return self.auc > CLEAR_AUC and self.sigmas > CLEAR_SIGMAS
+    @classmethod
+    def at(cls, told: Floats, labelled: Flags) -> "Look":
+        """By what was told of the likely positives."""
+        counts = int(labelled.sum()), int((~labelled).sum())
+        return cls(*counts, *auc_against_unlabelled(told[labelled], told[~labelled])) if min(counts) else cls(*counts)
 
 
 def check_random_labelling(
@@ -62,59 +82,37 @@ def check_random_labelling(
 
     If labels were given at random (SCAR), P and the positives in U come from one distribution. Among the rows whose
     score says that hardly anything but positives is left, a classifier of P against U should then have nothing to go
-    by. If its out-of-fold scores still rank P above U, labels depend on the features, or negatives hide among the
-    likely positives. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look
-    like negatives.
+    by. Positives unlike anything labelled cannot be noticed in this way, nor in any other: they look like negatives.
     """
     check_pudata(data)
-    there = len(data.positives), len(data.unlabelled)
-    if scores is None and min(there) < FEWEST_ROWS:  # too few to learn scores from, or to find enough among them
-        return _cannot_be_told(*there, "are there")
+    if scores is None and min(len(data.positives), len(data.unlabelled)) < FEWEST_ROWS:  # too few to learn scores from
+        return _cannot_be_told(len(data.positives), len(data.unlabelled), "are there")
     found = scores if scores is not None else pu_scores(data, seed=seed, how=how, device=device)
-    if found.how == OF_LEARNERS:
-        return _by_label_test(data, found)
-    looks = [_by_scores(found), *([_by_lines(data, found, seed)] if found.how == "classical" else [])]
-    telling = [look for look in looks if look.tells]
-    if not telling:
-        return _cannot_be_told(looks[0].labelled, looks[0].unlabelled, "are clearly positive")
-    look = max(telling, key=lambda one: (one.doubtful, one.sigmas))
-    if look.doubtful:
-        verdict = (
-            f"the labelled positives do not look like a random draw of the positives: a classifier tells them from "
-            f"unlabelled rows that are just as clearly positive (AUC {look.auc:.2f}, 0.5 is expected), so the prior "
-            "and all figures may be off; label positives drawn at random, or at least some of every kind"
-        )
-    else:
-        verdict = (
-            f"nothing speaks against the labelled positives being a random draw of all positives (AUC {look.auc:.2f} "
-            "against unlabelled rows that are as clearly positive, 0.5 is expected); kinds of positives of which "
-            "hardly any is labelled look like negatives and cannot be noticed"
-        )
-    return LabellingCheck(look.doubtful, look.auc, look.error, verdict)
+    if found.how == OF_LEARNERS:  # of a table: a test that allows for negatives that score like positives
+        from splitpu.evaluation.label_tests import random_labels_test
 
+        return random_labels_test(data.features[found.rows], found.plain, found.labelled, scenario=data.scenario)
+    likely = _clearly_positive(found.cleaned, found.labelled)
+    looks = [Look.at(found.plain[likely], found.labelled[likely])]
+    if found.how == "classical":
+        looks.append(_by_lines(data, found, seed))
 
-def _by_label_test(data: PUData, found: PUScores) -> LabellingCheck:
-    """Of a table: a test that allows for the negatives among rows that score like positives, and so seldom errs."""
-    from splitpu.evaluation.label_tests import random_labels_test
+    def telling(look: Look) -> tuple[bool, float]:
+        sigmas = (look.auc - 0.5) / look.error
+        return look.auc > CLEAR_AUC and sigmas > CLEAR_SIGMAS, sigmas
 
-    told = random_labels_test(data.features[found.rows], found.plain, found.labelled, scenario=data.scenario)
-    return LabellingCheck(told.doubtful, told.auc, told.error, told.sentence)
+    enough = [look for look in looks if min(look[:2]) >= FEWEST_ROWS]
+    if not enough:
+        return _cannot_be_told(*looks[0][:2], "are clearly positive")
+    look = max(enough, key=telling)
+    return LabellingCheck.of(telling(look)[0], look.auc, look.error)
 
 
 def _cannot_be_told(labelled: int, unlabelled: int, are: str) -> LabellingCheck:
-    verdict = (
-        f"whether the labelled positives are a random draw of all positives cannot be told: only {labelled} labelled "
-        f"and {unlabelled} unlabelled rows {are}, {FEWEST_ROWS} clearly positive ones of each are needed"
-    )
-    return LabellingCheck(False, None, None, verdict)
+    return LabellingCheck.cannot_be_told(labelled, unlabelled, f"{are}, {FEWEST_ROWS} clearly positive ones")
 
 
-def _by_scores(found: PUScores) -> _Look:
-    """The scores that the prior is estimated from; all there is where networks made them."""
-    return _looked(found.plain, found.labelled, _clearly_positive(found.cleaned, found.labelled))
-
-
-def _by_lines(data: PUData, found: PUScores, seed: int) -> _Look:
+def _by_lines(data: PUData, found: PUScores, seed: int) -> Look:
     """Linear classifiers, one to find the clear positives and another one among them.
 
     A classifier that bends freely learns where labels are missing, calls the unlabelled positives there negative, and
@@ -124,26 +122,18 @@ def _by_lines(data: PUData, found: PUScores, seed: int) -> _Look:
     if len(kept) > MOST_ROWS:
         kept = np.sort(np.random.default_rng(checked_seed(seed)).choice(kept, MOST_ROWS, replace=False))
     labelled = found.labelled[kept]
-    if min(labelled.sum(), (~labelled).sum()) < FEWEST_ROWS:
-        return _Look(int(labelled.sum()), int((~labelled).sum()))
-    features = described(data, found.rows[kept], seed)
-    likely = _clearly_positive(_out_of_fold(features, labelled, HARDLY_BENDING, seed), labelled)
-    if min(labelled[likely].sum(), (~labelled[likely]).sum()) < FEWEST_ROWS:
-        return _Look(int(labelled[likely].sum()), int((~labelled[likely]).sum()))
-    told = np.zeros(len(labelled))
-    told[likely] = _out_of_fold(features[likely], labelled[likely], BENDING, seed)
-    return _looked(told, labelled, likely)
+    if min(labelled.sum(), (~labelled).sum()) >= FEWEST_ROWS:
+        features = described(data, found.rows[kept], seed)
+        likely = _clearly_positive(_out_of_fold(features, labelled, HARDLY_BENDING, seed), labelled)
+        labelled = labelled[likely]
+        if min(labelled.sum(), (~labelled).sum()) >= FEWEST_ROWS:
+            return Look.at(_out_of_fold(features[likely], labelled, BENDING, seed), labelled)
+    return Look(int(labelled.sum()), int((~labelled).sum()))
 
 
 def _clearly_positive(scores: Floats, labelled: Flags) -> npt.NDArray[np.int64]:
     _, cut = best_bin(scores[labelled], scores[~labelled])
     return np.flatnonzero(scores >= cut)
-
-
-def _looked(told: Floats, labelled: Flags, likely: npt.NDArray[np.int64]) -> _Look:
-    told, labelled = told[likely], labelled[likely]
-    rows = int(labelled.sum()), int((~labelled).sum())
-    return _Look(*rows, *auc_against_unlabelled(told[labelled], told[~labelled])) if min(rows) else _Look(*rows)
 
 
 def _out_of_fold(features: Floats, labelled: Flags, bending: float, seed: int) -> Floats:
@@ -216,6 +206,8 @@ def find_degeneracies(
     prior = check_share(prior)
     check_scenario(scenario)
     held_out = None if held_out_positive is None else checked_scores(held_out_positive, "held-out positives")
+    unbounded = float(among_unlabelled(prior, len(positive), len(unlabelled), scenario))
+    share = min(max(unbounded, 0.0), 1.0)
     alike = _said_of_all(positive, unlabelled)
     if alike == "constant":
         return [Degeneracy(alike, _WITHOUT_A_PRIOR[alike])]
@@ -224,15 +216,25 @@ def find_degeneracies(
             f"the model calls {100 * float((unlabelled > 0).mean()):.1f} % of the unlabelled rows positive where the "
             "prior expects far fewer: lower the prior or train longer; its recall says nothing"
         )
-        return [Degeneracy(alike, sentence)] if _expected(prior, positive, unlabelled, scenario) < 0.9 else []
+        return [Degeneracy(alike, sentence)] if share < 0.9 else []
     if alike == "all negative":
         sentence = "the model calls next to nothing positive, not even labelled rows: raise the prior or train longer"
         return [Degeneracy(alike, sentence)]
-    return [
-        *_none_left(positive, unlabelled, prior, scenario),
-        *_memorised(positive, unlabelled, prior, scenario, held_out),
-        *_too_few(positive, unlabelled, prior, scenario),
+    rows = len(positive) + len(unlabelled)
+    none_left = (  # more often than not this means another scenario
+        f"{len(positive)} of the {rows} rows are labelled, where a prior of {prior:.3g} expects {prior * rows:.0f} "
+        "positives among them, so every unlabelled row that is called positive counts as a mistake: use "
+        "scenario='case-control' if the labelled rows were collected apart, else give more unlabelled rows"
+    )
+    memorised = (
+        _ranked_by_heart(positive, unlabelled, share) if held_out is None else _found_by_heart(positive, held_out)
+    )
+    found: list[tuple[Kind, str | None]] = [
+        ("no positives left", none_left if unbounded <= 0 else None),
+        ("memorised positives", memorised),
+        ("too few positives", _too_few(positive, unlabelled, prior, share, scenario)),
     ]
+    return [Degeneracy(kind, sentence) for kind, sentence in found if sentence is not None]
 
 
 def find_worthlessness(
@@ -264,8 +266,8 @@ def find_worthlessness(
     if useless or len(positive) < _FEWEST_TO_RANK:
         return useless[0] if useless else None
     auc, error = auc_against_unlabelled(positive, unlabelled)
-    ceiling = 1 - _expected(prior, positive, unlabelled, scenario) / 2
-    if auc - 0.5 > _BY_CHANCE * error or ceiling - auc < _SIGMAS * error:
+    share = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0.0, 1.0))
+    if auc - 0.5 > _BY_CHANCE * error or 1 - share / 2 - auc < _SIGMAS * error:
         return None
     return f"the model ranks the positives it was taught no higher than unlabelled rows (AUC {auc:.2f}, 0.5 is chance)"
 
@@ -284,40 +286,34 @@ def _said_of_all(positive: Floats, unlabelled: Floats) -> Kind | None:
     return "all negative" if recall <= 1 - NEARLY_ALL and rate <= 1 - NEARLY_ALL else None
 
 
-def _memorised(
-    positive: Floats,
-    unlabelled: Floats,
-    prior: float,
-    scenario: Scenario,
-    held_out: Floats | None,
-) -> list[Degeneracy]:
-    if held_out is not None:
-        seen, unseen = float((positive > 0).mean()), float((held_out > 0).mean())
-        middle = (seen * len(positive) + unseen * len(held_out)) / (len(positive) + len(held_out))
-        error = np.sqrt(max(middle * (1 - middle), 1e-9) * (1 / len(positive) + 1 / len(held_out)))
-        if seen - unseen > max(_SIGMAS * error, 0.05):
-            sentence = (
-                f"the model finds {100 * seen:.0f} % of the positives it was trained on but {100 * unseen:.0f} % of "
-                "new ones: it has learned them by heart; train for fewer epochs, or augment or regularise more"
-            )
-            return [Degeneracy("memorised positives", sentence)]
-        return []
-    share = _expected(prior, positive, unlabelled, scenario)
+def _found_by_heart(positive: Floats, held_out: Floats) -> str | None:
+    """Whether more of the positives that it was trained on are found than of new ones."""
+    seen, unseen = float((positive > 0).mean()), float((held_out > 0).mean())
+    middle = (seen * len(positive) + unseen * len(held_out)) / (len(positive) + len(held_out))
+    error = np.sqrt(max(middle * (1 - middle), 1e-9) * (1 / len(positive) + 1 / len(held_out)))
+    if seen - unseen <= max(_SIGMAS * error, 0.05):
+        return None
+    return (
+        f"the model finds {100 * seen:.0f} % of the positives it was trained on but {100 * unseen:.0f} % of "
+        "new ones: it has learned them by heart; train for fewer epochs, or augment or regularise more"
+    )
+
+
+def _ranked_by_heart(positive: Floats, unlabelled: Floats, share: float) -> str | None:
+    """Whether labelled positives are ranked higher than any model can that does not know which rows are labelled."""
     ceiling = 1 - share / 2
     auc, error = auc_against_unlabelled(positive, unlabelled)
-    if auc - ceiling > max(_SIGMAS * error, 0.02):
-        sentence = (
-            f"the model ranks labelled positives above nearly everything unlabelled (AUC {auc:.3f}, where "
-            f"{ceiling:.3f} is the most that a model without knowledge of the labelling can reach): it has learned "
-            "them by heart, P and U were not recorded in the same way, or the prior is too high"
-        )
-        return [Degeneracy("memorised positives", sentence)]
-    return []
+    if auc - ceiling <= max(_SIGMAS * error, 0.02):
+        return None
+    return (
+        f"the model ranks labelled positives above nearly everything unlabelled (AUC {auc:.3f}, where "
+        f"{ceiling:.3f} is the most that a model without knowledge of the labelling can reach): it has learned "
+        "them by heart, P and U were not recorded in the same way, or the prior is too high"
+    )
 
 
-def _too_few(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> list[Degeneracy]:
+def _too_few(positive: Floats, unlabelled: Floats, prior: float, share: float, scenario: Scenario) -> str | None:
     """Whether fewer unlabelled rows are called positive than there are positives that the model would find."""
-    share = _expected(prior, positive, unlabelled, scenario)
     recall, rate = float((positive > 0).mean()), float((unlabelled > 0).mean())
     necessary, sizes = share * recall, (len(positive), len(unlabelled))
     errors = (
@@ -326,35 +322,14 @@ def _too_few(positive: Floats, unlabelled: Floats, prior: float, scenario: Scena
         recall * share_error(prior, share, *sizes, scenario),
     )
     if necessary - rate <= _BY_CHANCE * float(np.linalg.norm(errors)):
-        return []
-    fitting = rate / recall if scenario == "case-control" else _of_all(rate / recall, *sizes)
-    sentence = (
+        return None
+    fitting = rate / recall
+    if scenario != "case-control":
+        fitting = (len(positive) + fitting * len(unlabelled)) / sum(sizes)
+    return (
         f"the model calls {100 * rate:.1f} % of the unlabelled rows positive where the prior and its recall of "
         f"labelled positives make {100 * necessary:.1f} % necessary, more than chance explains: the prior is too high "
         f"(at most {fitting:.3f} would fit), or labelled positives are easier to find than others; the figures are an "
         f"upper limit, as with that prior at least {100 * (share - rate):.1f} % of the unlabelled rows are called "
         "wrongly"
     )
-    return [Degeneracy("too few positives", sentence)]
-
-
-def _none_left(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> list[Degeneracy]:
-    """Whether the labelled rows are all positives that the prior expects, which more often means another scenario."""
-    if among_unlabelled(prior, len(positive), len(unlabelled), scenario) > 0:
-        return []
-    rows = len(positive) + len(unlabelled)
-    sentence = (
-        f"{len(positive)} of the {rows} rows are labelled, where a prior of {prior:.3g} expects {prior * rows:.0f} "
-        "positives among them, so every unlabelled row that is called positive counts as a mistake: use "
-        "scenario='case-control' if the labelled rows were collected apart, else give more unlabelled rows"
-    )
-    return [Degeneracy("no positives left", sentence)]
-
-
-def _of_all(share: float, positives: int, unlabelled: int) -> float:
-    """The share of positives in a single training set with that share among its unlabelled rows."""
-    return (positives + share * unlabelled) / (positives + unlabelled)
-
-
-def _expected(prior: float, positive: Floats, unlabelled: Floats, scenario: Scenario) -> float:
-    return float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0.0, 1.0))

@@ -17,14 +17,9 @@ def pu_criterion(decision_positive: npt.ArrayLike, decision_unlabelled: npt.Arra
     """Estimate the accuracy from decisions (above 0 = positive) on known positives and on a sample of the population.
 
     With r the recall and f the share of negatives called positive, accuracy = prior * r + (1 - prior) * (1 - f). The
-    population is called positive at the rate u = prior * r + (1 - prior) * f, which gives the unknown f; put in,
-
-        accuracy = 2 * prior * r - u + (1 - prior).
-
-    The estimate is unbiased only if the second sample stands for the population. In the single-training-set scenario
-    that means held-out labelled and unlabelled rows together, in case-control the held-out unlabelled rows alone:
-    `hold_out` gives the right ones. It may lie above 1, and with few positives it is noisy (its standard error is about
-    2 * prior * sqrt(r * (1 - r) / positives)); candidates compared on the same rows share most of that noise.
+    population is called positive at the rate u = prior * r + (1 - prior) * f, which gives the unknown f.
+    The estimate is unbiased only if the second sample stands for the population: `hold_out` gives the right rows. It
+    may lie above 1, and with few positives it is noisy; candidates compared on the same rows share most of that noise.
 
     >>> pu_criterion([1.0, 2.0], [1.0, -1.0, -2.0, 3.0], prior=0.5)
     1.0
@@ -96,7 +91,7 @@ def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, In
         data,
         features=picked(data.features, kept),
         labelled=data.labelled[kept],
-        names=None if data.names is None else tuple(data.names[row] for row in kept.tolist()),
+        names=None if data.names is None else tuple(data.names[row] for row in kept),
         truth=None if data.truth is None else data.truth[kept],
     )
     return left, positives, together if data.scenario == "single-training-set" else unlabelled

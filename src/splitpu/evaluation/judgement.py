@@ -1,9 +1,6 @@
 """One list of figures for a model, counted where the truth is known and estimated from P, U and the prior elsewhere.
 
-The figures of the cut (accuracy, F1, precision, recall) are those of the model's own decisions; the others look at the
-order of the rows only. Beside each stands what calling every row negative would get, and where there is one, what the
-naive model gets, for which every unlabelled row is a negative.
-"""
+Beside each stands what calling every row negative would get, and the naive model, for which U is negative."""
 
 from dataclasses import replace
 
@@ -12,12 +9,19 @@ import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.evaluation.metrics import PUEvaluation, PUFigure, evaluate_pu
-from splitpu.evaluation.ranking import DRAWS, always_negative, in_telling_order, lengths_of_lists, ranking_figures
+from splitpu.evaluation.ranking import (
+    DRAWS,
+    always_negative,
+    in_telling_order,
+    lengths_of_lists,
+    of_lists,
+    ranking_figures,
+    with_interval,
+)
 from splitpu.prior.from_scores import FEWEST_POSITIVES, FEWEST_UNLABELLED
 from splitpu.types import Flags, Floats
 
 _MOST_GROUPS = 2000  # of equal scores that are drawn again; of more, neighbours are drawn together
-_QUANTILES = (0.025, 0.975)
 _TOO_GOOD = 0.99
 _MAY_LOOK_TOO_GOOD = {"roc_auc": "ROC AUC", "average_precision": "average precision", "accuracy": "accuracy"}
 
@@ -48,12 +52,11 @@ def estimated(
         figures = dict(found.figures)
         if labelled.sum() >= FEWEST_POSITIVES and (~labelled).sum() >= FEWEST_UNLABELLED:
             ranked = ranking_figures(scores, labelled, prior, prior_interval=prior_interval, scenario=scenario)
-            of_order = {name: one for name, one in ranked.figures.items() if name not in ("accuracy", "f1")}
-            figures |= {name: PUFigure(one.value, one.low, one.high) for name, one in of_order.items()}
+            figures |= {name: one for name, one in ranked.figures.items() if name not in ("accuracy", "f1")}
         return found, figures
 
     found, figures = judge(decision)
-    simple = {} if naive is None else judge(naive, intervals=False)[1]
+    simple = {} if naive is None else {name: one.value for name, one in judge(naive, intervals=False)[1].items()}
     rows = len(labelled) if scenario == "single-training-set" else int((~labelled).sum())
     return replace(found, figures=_beside(figures, simple, prior, rows))
 
@@ -84,13 +87,10 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
         _of_groups(rng.standard_gamma(positive), rng.standard_gamma(negative), coarse[2], lengths, rows)
         for positive, negative in [(coarse[0] + thought, coarse[1] + thought)] * DRAWS
     ]
-    figures = {}
-    for name, value in values.items():
-        low, high = np.nanquantile([one[name] for one in drawn], _QUANTILES)
-        figures[name] = PUFigure(value, float(min(low, value)), float(max(high, value)))
+    figures = {name: with_interval(value, *(one[name] for one in drawn)) for name, value in values.items()}
     simple = {}
     if naive is not None and np.isfinite(naive).all():
-        simple = {name: PUFigure(one, one, one) for name, one in _of_naive(actual, naive, lengths).items()}
+        simple = _of_groups(*_groups(actual, naive), lengths, rows)
     return _beside(figures, simple, share, rows)
 
 
@@ -100,21 +100,19 @@ def too_good(figures: dict[str, PUFigure], positives: int) -> str | None:
     >>> too_good({"roc_auc": PUFigure(1.0, 0.95, 1.0)}, 20)
     'ROC AUC 1.000 rests on 20 positives: with so many 0.950 cannot be ruled out'
     """
-    words = [
-        f"{words} {figures[name].value:.3f} rests on {positives} positives: with so many {figures[name].low:.3f} "
-        "cannot be ruled out"
-        for name, words in _MAY_LOOK_TOO_GOOD.items()
-        if name in figures and figures[name].value > _TOO_GOOD
-    ]
-    return words[0] if words else None
+    for name, words in _MAY_LOOK_TOO_GOOD.items():
+        if name in figures and figures[name].value > _TOO_GOOD:
+            return (
+                f"{words} {figures[name].value:.3f} rests on {positives} positives: with so many "
+                f"{figures[name].low:.3f} cannot be ruled out"
+            )
+    return None
 
 
-def _beside(figures: dict[str, PUFigure], simple: dict[str, PUFigure], prior: float, rows: int) -> dict[str, PUFigure]:
+def _beside(figures: dict[str, PUFigure], simple: dict[str, float], prior: float, rows: int) -> dict[str, PUFigure]:
     """Put beside every figure what one gets without a model and with the naive one; those first that tell most."""
     return {
-        name: figures[name]._replace(
-            always_negative=always_negative(name, prior, rows), naive=simple[name].value if name in simple else None
-        )
+        name: figures[name]._replace(always_negative=always_negative(name, prior, rows), naive=simple.get(name))
         for name in in_telling_order(figures, prior)
     }
 
@@ -133,10 +131,6 @@ def _coarser(positive: Floats, negative: Floats, cut: int) -> tuple[Floats, Floa
     return np.add.reduceat(positive, starts), np.add.reduceat(negative, starts), int((starts < cut).sum())
 
 
-def _of_naive(actual: Flags, naive: Floats, lengths: tuple[int, ...]) -> dict[str, float]:
-    return _of_groups(*_groups(actual, naive), lengths, len(actual))
-
-
 def _of_groups(positive: Floats, negative: Floats, cut: int, lengths: tuple[int, ...], rows: int) -> dict[str, float]:
     """Every figure of rows in groups of equal scores, the highest first, of which the first `cut` are called."""
     found, alarms = np.cumsum(positive), np.cumsum(negative)
@@ -148,13 +142,7 @@ def _of_groups(positive: Floats, negative: Floats, cut: int, lengths: tuple[int,
         "roc_auc": float((negative * (found - positive / 2)).sum() / (positives * negatives)),
         "average_precision": float((positive * found / called).sum() / positives),
     }
-    for length in lengths:
-        part = length / rows
-        recall = np.interp(part, [0.0, *(called / total)], [0.0, *(found / positives)])
-        right = recall * share / part
-        figures |= {f"precision@{length}": float(right), f"recall@{length}": float(recall)}
-        figures[f"lift@{length}"] = float(right / share)
-        figures[f"enrichment@{length}"] = float(right * part / min(share, part))
+    figures |= of_lists(lengths, rows, float(share), np.append(0, called / total), np.append(0, found / positives))
     hits, wrong = (found[cut - 1], alarms[cut - 1]) if cut else (0.0, 0.0)
     figures["accuracy"] = float((hits + negatives - wrong) / total)
     figures["f1"] = float(2 * hits / (hits + wrong + positives))

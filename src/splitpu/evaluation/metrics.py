@@ -1,9 +1,6 @@
-"""Figures from truth and scores. A figure that the rows cannot give is None, never NaN.
+"""Figures of a model: from the truth, or from labelled positives, unlabelled rows and the prior, with an interval.
 
-Figures of a model from labelled positives, unlabelled rows and the prior, each with an interval. No negatives.
-
-Which samples give most reason to doubt: one order for the command, the report and Python.
-"""
+A figure that the rows cannot give is None, never NaN."""
 
 import math
 from collections.abc import ItemsView, Mapping
@@ -39,16 +36,22 @@ def evaluate_scores(truth: npt.ArrayLike, decision: npt.ArrayLike, prior: float 
     if len(actual) == 0:
         raise ValueError("there are no rows to evaluate")
     called = scores > 0
-    hits = int((called & actual).sum())
+    hits, calls, positives = int((called & actual).sum()), int(called.sum()), int(actual.sum())
     figures: Figures = {
         "accuracy": float((called == actual).mean()),
-        "f1": _ratio(2 * hits, int(called.sum() + actual.sum())),
-        "precision": _ratio(hits, int(called.sum())),
-        "recall": _ratio(hits, int(actual.sum())),
-        **_ranking(actual, scores),
+        "f1": 2 * hits / (calls + positives) if calls + positives else None,
+        "precision": hits / calls if calls else None,
+        "recall": hits / positives if positives else None,
+        "roc_auc": None,
+        "average_precision": None,
         "positive_rate": float(called.mean()),
         "true_rate": float(actual.mean()),
     }
+    if 0 < positives < len(actual) and np.isfinite(scores).all():  # what their order is worth takes both classes to say
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        figures["roc_auc"] = float(roc_auc_score(actual, scores))
+        figures["average_precision"] = float(average_precision_score(actual, scores))
     if prior is not None:
         figures["prior_gap"] = float(called.mean()) - prior
     return figures
@@ -83,22 +86,6 @@ def finite_or_none(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite_or_none(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _ranking(actual: npt.NDArray[np.bool_], scores: npt.NDArray[np.float64]) -> Figures:
-    """What the order of the scores is worth; it takes rows of both classes to say."""
-    if actual.all() or not actual.any() or not np.isfinite(scores).all():
-        return {"roc_auc": None, "average_precision": None}
-    from sklearn.metrics import average_precision_score, roc_auc_score
-
-    return {
-        "roc_auc": float(roc_auc_score(actual, scores)),
-        "average_precision": float(average_precision_score(actual, scores)),
-    }
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 METRICS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision")
@@ -192,21 +179,24 @@ def evaluate_pu(
     >>> found["accuracy"].low < 0.933 < found["accuracy"].high
     True
     """
-    positive, unlabelled = (
-        checked_scores(decision_positive, "positives"),
-        checked_scores(decision_unlabelled, "unlabelled rows"),
-    )
+    positive = checked_scores(decision_positive, "positives")
+    unlabelled = checked_scores(decision_unlabelled, "unlabelled rows")
     prior = check_prior_of_sample(prior, len(positive), len(unlabelled), scenario)
     if prior_interval is not None:
         prior_interval = check_interval(prior_interval, prior)
     warn_of_probabilities(positive, unlabelled)
-    share_in_u = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 0, 1))
+    sizes = len(positive), len(unlabelled)
+    share_in_u = float(np.clip(among_unlabelled(prior, *sizes, scenario), 0, 1))
     rng = np.random.default_rng(checked_seed(seed))
     draws = _DRAWS if intervals else 0
-    priors = np.concatenate([[prior], _prior_draws(prior, prior_interval, draws, rng)])
-    shares = np.concatenate(
-        [[share_in_u], _share_draws(priors[1:], prior, share_in_u, len(positive), len(unlabelled), scenario, rng)]
-    )
+    priors, shares = np.full(draws + 1, prior), np.full(draws + 1, share_in_u)
+    if prior_interval is not None:
+        deviation = (prior_interval[1] - prior_interval[0]) / _NORMAL
+        priors[1:] = np.clip(rng.normal(prior, deviation, draws), 1e-6, 1 - 1e-6)
+    shares[1:] = among_unlabelled(priors[1:], *sizes, scenario)
+    if scenario == "single-training-set":  # how many positives are left in U is doubtful as well
+        shares[1:] += rng.normal(0.0, share_error(prior, share_in_u, *sizes, scenario), draws)
+    shares = np.clip(shares, 0.0, 1.0)
     counted, rising, spreads = _two_readings(positive, unlabelled, shares, draws, rng)
     readings = [counted] if _contradict(counted, rising, positive, unlabelled, share_in_u) else [counted, rising]
     mean = Readings(*(np.mean(parts, axis=0) for parts in zip(*readings, strict=True)))
@@ -218,7 +208,13 @@ def evaluate_pu(
         name: _figure(values, [one[name][0] for one in separate], uncut[name])
         for name, values in mean.with_prior(priors).items()
     }
-    figures["average_precision"] = _average_precision(positive, unlabelled, priors, scenario, spreads)
+    # The mean of two readings here as well; how it varies is told by the one that is drawn again.
+    pooled = _mean_precision(positive, unlabelled, prior, scenario)
+    precise = np.array([one.average_precision(float(at)) for one, at in zip(spreads, priors, strict=True)])
+    figures["average_precision"] = _figure(precise + (pooled - precise[0]) / 2, [pooled, float(precise[0])])
+    # The risk over the population: its part that is unlabelled is known, its labelled part is positive.
+    alarm = float(sigmoid(unlabelled).mean() - share_in_u * sigmoid(positive).mean())
+    nnpu = prior * sigmoid(-positive).mean() + max((1 - prior) / max(1 - share_in_u, 1e-9) * alarm, 0.0)
     return PUEvaluation(
         figures={name: figures[name] for name in METRICS},
         prior=prior,
@@ -226,7 +222,7 @@ def evaluate_pu(
         unlabelled=len(unlabelled),
         positive_rate_unlabelled=float((unlabelled > 0).mean()),
         false_positive_rate=float(np.clip(mean.false_positive_rate[0], 0, 1)),
-        nnpu=_nnpu(positive, unlabelled, prior, share_in_u),
+        nnpu=float(nnpu),
     )
 
 
@@ -304,15 +300,6 @@ def auc_against_unlabelled(positive: Floats, unlabelled: Floats) -> tuple[float,
     return float(of_positive.mean()), float(error)
 
 
-def _average_precision(
-    positive: Floats, unlabelled: Floats, priors: Floats, scenario: Scenario, spreads: list[Spread]
-) -> PUFigure:
-    """The mean of two readings, as for the other figures; how it varies is told by the one that is drawn again."""
-    pooled = _mean_precision(positive, unlabelled, float(priors[0]), scenario)
-    rising = np.array([spread.average_precision(float(one)) for spread, one in zip(spreads, priors, strict=True)])
-    return _figure(rising + (pooled - rising[0]) / 2, [pooled, float(rising[0])])
-
-
 def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario: Scenario) -> float:
     """The precision at the score of every labelled positive, averaged over them.
 
@@ -320,47 +307,15 @@ def _mean_precision(positive: Floats, unlabelled: Floats, prior: float, scenario
     average. So they are first made to rise with the score, which pools neighbours, and cut off then. For scores
     that rank the worst rows highest this flatters.
     """
-    from sklearn.isotonic import IsotonicRegression
+    from sklearn.isotonic import isotonic_regression
 
     population = np.concatenate([positive, unlabelled]) if scenario == "single-training-set" else unlabelled
     ordered, population = np.sort(positive), np.sort(population)
     recalled = 1 - np.searchsorted(ordered, ordered, "left") / len(ordered)
     called = 1 - np.searchsorted(population, ordered, "left") / len(population)
-    precision = prior * recalled / np.maximum(called, 0.5 / len(population))
     weight = np.maximum(called, 0.5 / len(population))  # the surer, the more rows it rests on
-    pooled = IsotonicRegression(y_max=1.0).fit(np.arange(len(ordered)), precision, sample_weight=weight)
-    return float(pooled.predict(np.arange(len(ordered))).mean())
-
-
-def _nnpu(positive: Floats, unlabelled: Floats, prior: float, share: float) -> float:
-    """The value over the population: its part that is unlabelled is known, its labelled part is positive."""
-    loss_positive, loss_called = sigmoid(-positive).mean(), sigmoid(positive).mean()
-    negative = (1 - prior) / max(1 - share, 1e-9) * (sigmoid(unlabelled).mean() - share * loss_called)
-    return float(prior * loss_positive + max(negative, 0.0))
-
-
-def _prior_draws(prior: float, interval: tuple[float, float] | None, draws: int, rng: np.random.Generator) -> Floats:
-    if interval is None:
-        return np.full(draws, prior)
-    drawn: Floats = np.clip(rng.normal(prior, (interval[1] - interval[0]) / _NORMAL, draws), 1e-6, 1 - 1e-6)
-    return drawn
-
-
-def _share_draws(
-    priors: Floats,
-    prior: float,
-    share: float,
-    positives: int,
-    unlabelled: int,
-    scenario: Scenario,
-    rng: np.random.Generator,
-) -> Floats:
-    """The share of positives among U, with the doubt that the rate at which U is called positive does not hold."""
-    shares = among_unlabelled(priors, positives, unlabelled, scenario)
-    if scenario == "single-training-set":
-        shares = shares + rng.normal(0.0, share_error(prior, share, positives, unlabelled, scenario), len(shares))
-    clipped: Floats = np.clip(shares, 0.0, 1.0)
-    return clipped
+    pooled = isotonic_regression(prior * recalled / weight, sample_weight=weight, y_max=1.0)
+    return float(pooled.mean())
 
 
 def _figure(values: Floats, readings: list[float], uncut: Floats | None = None) -> PUFigure:

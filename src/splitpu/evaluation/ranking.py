@@ -1,10 +1,7 @@
 """How well scores rank rows, from P, U and the prior: AUC, average precision, and what the top of the list holds.
 
-Every figure follows from two curves, the parts of the positives and of the negatives above each score. The first is
-read off the labelled rows, the second is what U holds beyond its share of positives. Drawing rows again and drawing
-the share from what is known of it gives the intervals, so the doubt about the prior is in all of them. Scores must
-come from models that did not see the row, or all figures flatter.
-"""
+The part of the positives above each score is read off the labelled rows, that of the negatives is what U holds beyond
+its share of positives. Scores must come from models that did not see the row, or all figures flatter."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ from splitpu.config.schema import Scenario
 from splitpu.data.pudata import check_interval, check_prior_of_sample
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import monotone_spread
+from splitpu.evaluation.metrics import PUFigure, among_unlabelled
 from splitpu.prior.from_scores import ScoredPrior, checked_rows, in_population
 from splitpu.types import Flags, Floats
 from splitpu.utils.arrays import checked_seed
@@ -25,47 +23,21 @@ MOST_CELLS = 300
 DRAWS = 200
 OF_CUT = ("accuracy", "f1", "precision", "recall")  # figures of decisions; the others are of the order of rows
 RARE = 0.1  # below this share of positives ranking figures say more than accuracy
-_CURVE = np.linspace(0.0, 1.0, 51)
 _ALARMS = np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 300)])
 _QUANTILES = (0.025, 0.975)
 _SURE = 1e-6
-
-
-class RankFigure(NamedTuple):
-    """A figure with its 95 % interval, and what calling every row negative (or any random order) would get."""
-
-    value: float
-    low: float
-    high: float
-    always_negative: float | None
-
-
-class Curve(NamedTuple):
-    """Points of a curve and the 95 % band of its height."""
-
-    across: Floats
-    height: Floats
-    low: Floats
-    high: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class RankingFigures:
     """What P, U and the prior tell of an order of rows."""
 
-    figures: dict[str, RankFigure]  # roc_auc, average_precision, accuracy, f1 (at the prior), precision@k, ...
-    precision_recall: Curve  # recall across, precision up
-    roc: Curve  # false positive rate across, recall up
+    figures: dict[str, PUFigure]  # roc_auc, average_precision, accuracy, f1 (at the prior), precision@k, ...
     prior: float
     positives: int
     unlabelled: int
 
-    @property
-    def leading(self) -> tuple[str, ...]:
-        """The names in the order in which they tell most: where positives are rare, those of the ranking first."""
-        return in_telling_order(self.figures, self.prior)
-
-    def __getitem__(self, name: str) -> RankFigure:
+    def __getitem__(self, name: str) -> PUFigure:
         return self.figures[name]
 
 
@@ -112,25 +84,36 @@ def ranking_figures(
     lengths = lengths_of_lists(at, rows, value)
     cells = _cells(values, known)
     leans = np.concatenate([[0.5], rng.random(DRAWS)])
-    drawn = [
-        _drawn(weights, share, in_population(share, positives, others, scenario), lean)
+    tables = [
+        _figures_of(_drawn(weights, share, in_population(share, positives, others, scenario), lean), lengths, rows)
         for weights, share, lean in zip(_weightings(cells, rng), shares.tolist(), leans.tolist(), strict=True)
     ]
-    tables = [_figures_of(one, lengths, rows) for one in drawn]
-    figures = {
-        name: _interval([table[name] for table in tables], always_negative(name, value, rows)) for name in tables[0]
-    }
-    for name in ("roc_auc", "average_precision"):
-        if 1 - figures[name].value < 1 / positives:  # so few labelled rows cannot tell this from a faultless order
-            figures[name] = figures[name]._replace(high=1.0)
-    return RankingFigures(
-        figures,
-        precision_recall=_band([_precisions(one) for one in drawn]),
-        roc=_band([np.interp(_CURVE, _ALARMS, one.recall) for one in drawn]),
-        prior=value,
-        positives=positives,
-        unlabelled=others,
-    )
+    figures = {}
+    for name in tables[0]:
+        found = with_interval(*(table[name] for table in tables))
+        if name in ("roc_auc", "average_precision") and 1 - found.value < 1 / positives:
+            found = found._replace(high=1.0)  # so few labelled rows cannot tell this from a faultless order
+        figures[name] = found._replace(always_negative=always_negative(name, value, rows))
+    return RankingFigures(figures, prior=value, positives=positives, unlabelled=others)
+
+
+def with_interval(value: float, *draws: float) -> PUFigure:
+    """The draws around the estimate, widened so that they hold the estimate itself."""
+    low, high = np.nanquantile(draws, _QUANTILES)
+    return PUFigure(value, float(min(low, value)), float(max(high, value)))
+
+
+def of_lists(lengths: Sequence[int], rows: int, prior: float, called: Floats, recall: Floats) -> dict[str, float]:
+    """What the top of the list holds at these lengths, from the parts of all rows and of the positives above."""
+    figures: dict[str, float] = {}
+    for length in lengths:
+        part = length / rows
+        found = float(np.interp(part, called, recall))
+        right = min(found * prior / part, 1.0)
+        figures |= {f"precision@{length}": right, f"recall@{length}": found}
+        figures[f"lift@{length}"] = right / max(prior, _SURE)
+        figures[f"enrichment@{length}"] = right * part / max(min(prior, part), _SURE)
+    return figures
 
 
 def in_telling_order(names: Iterable[str], prior: float) -> tuple[str, ...]:
@@ -191,9 +174,7 @@ def _shares(
     low, high = check_interval(interval, value) if interval is not None else (value, value)
     normal = rng.normal(size=DRAWS)
     drawn = value + np.where(normal < 0, value - low, high - value) * normal / 1.96  # the interval may be lopsided
-    drawn = np.concatenate([[value], drawn])
-    if scenario == "single-training-set":
-        drawn = (drawn * (positives + others) - positives) / others
+    drawn = among_unlabelled(np.concatenate([[value], drawn]), positives, others, scenario)
     return value, np.clip(drawn, 0.0, 1 - _SURE)
 
 
@@ -261,33 +242,11 @@ def _drawn(cells: tuple[Floats, Floats], share: float, prior: float, lean: float
 def _figures_of(draw: _Draw, lengths: tuple[int, ...], rows: int) -> dict[str, float]:
     hits = draw.prior * draw.recall
     precision = hits[1:] / np.maximum(draw.called[1:], _SURE / rows)
-    found = {"roc_auc": draw.auc, "average_precision": float(np.diff(draw.recall) @ precision)}
-    for length in lengths:
-        part = length / rows
-        recall = float(np.interp(part, draw.called, draw.recall))
-        right = min(recall * draw.prior / part, 1.0)
-        found[f"precision@{length}"], found[f"recall@{length}"] = right, recall
-        found[f"lift@{length}"] = right / max(draw.prior, _SURE)
-        found[f"enrichment@{length}"] = right * part / max(min(draw.prior, part), _SURE)
     recall = float(np.interp(draw.prior, draw.called, draw.recall))
-    found["accuracy"] = 1 - 2 * draw.prior * (1 - recall)  # as many alarms as misses where as many are called as are
-    found["f1"] = recall
-    return found
-
-
-def _precisions(draw: _Draw) -> Floats:
-    recalls = np.maximum(_CURVE, 1e-3)
-    called = np.interp(recalls, draw.recall, draw.called)
-    return np.clip(draw.prior * recalls / np.maximum(called, 1e-12), 0.0, 1.0)
-
-
-def _interval(values: list[float], without: float | None) -> RankFigure:
-    """The draws around the estimate, widened so that it holds the estimate itself."""
-    low, high = np.quantile(values[1:], _QUANTILES)
-    value = values[0]
-    return RankFigure(value, float(min(low, value)), float(max(high, value)), without)
-
-
-def _band(heights: list[Floats]) -> Curve:
-    low, high = np.quantile(np.stack(heights[1:]), _QUANTILES, axis=0)
-    return Curve(_CURVE.copy(), heights[0], np.minimum(low, heights[0]), np.maximum(high, heights[0]))
+    return {
+        "roc_auc": draw.auc,
+        "average_precision": float(np.diff(draw.recall) @ precision),
+        **of_lists(lengths, rows, draw.prior, draw.called, draw.recall),
+        "accuracy": 1 - 2 * draw.prior * (1 - recall),  # as many alarms as misses where as many are called as are
+        "f1": recall,
+    }

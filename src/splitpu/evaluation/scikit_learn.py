@@ -1,7 +1,4 @@
-"""Splits that keep the share of labelled rows the same in every part, so that each part is a PU sample of its own.
-
-Model selection inside scikit-learn, without a single negative label.
-"""
+"""Splits, scorers and decisions for scikit-learn: each part a PU sample of its own, models chosen without negatives."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -17,7 +14,7 @@ from splitpu.data.pudata import binary_truth, check_scenario, check_share, label
 from splitpu.errors import InputError
 from splitpu.evaluation.diagnostics import SAID_OF_ALL, find_degeneracies
 from splitpu.evaluation.metrics import evaluate_pu
-from splitpu.types import Mask, Rows
+from splitpu.types import Floats, Mask, Rows
 from splitpu.utils.arrays import sklearn_seed
 
 
@@ -106,7 +103,13 @@ def pu_train_test_split(
     labelled = labelled_mask(s, name="s", positive=positive)
     for array in arrays:
         _check_rows(array, labelled, "s")
-    test_size = _plain_number(test_size)
+    # As Python's own number, because scikit-learn takes no other ones of numpy's than float64.
+    if isinstance(test_size, int | np.integer) and not isinstance(test_size, bool):
+        test_size = int(test_size)
+    elif isinstance(test_size, float | np.floating) and math.isfinite(test_size):
+        test_size = float(test_size)
+    else:
+        raise InputError(f"test_size={test_size!r} is not a number: give a share such as 0.25, or a number of rows")
     share = test_size / len(labelled) if isinstance(test_size, int) else test_size
     kinds = {"labelled positives": int(labelled.sum()), "unlabelled rows": int((~labelled).sum())}
     for kind, count in kinds.items():
@@ -119,15 +122,6 @@ def pu_train_test_split(
         *arrays, np.asarray(s), test_size=test_size, random_state=random_state, stratify=labelled
     )
     return parts
-
-
-def _plain_number(test_size: object) -> float:
-    """As Python's own number, because scikit-learn takes no other ones of numpy's than float64."""
-    if isinstance(test_size, int | np.integer) and not isinstance(test_size, bool):
-        return int(test_size)
-    if isinstance(test_size, float | np.floating) and math.isfinite(test_size):
-        return float(test_size)
-    raise InputError(f"test_size={test_size!r} is not a number: give a share such as 0.25, or a number of rows")
 
 
 def _check_rows(X: Any, labelled: Mask, name: str) -> None:
@@ -155,14 +149,14 @@ class PUScorer:
 
     def __call__(self, estimator: Any, X: Any, y: npt.ArrayLike) -> float:
         """The value of the metric; greater is better."""
-        learner, metric = _learner(estimator), self.metric
+        *_, learner = _from_outside_in(estimator)
         labelled = labelled_mask(y, name="y", positive=_positive_label(estimator, self.positive))
         decision = decisions(estimator, X, positive=self.positive)
         prior = self.prior if self.prior is not None else getattr(learner, "prior_", None)
         if prior is None:
             raise InputError(f"{type(learner).__name__} has no prior_ of its own: give make_pu_scorer a prior")
         scenario = self.scenario or getattr(learner, "scenario", None) or "single-training-set"
-        return _value(metric, decision[labelled], decision[~labelled], prior, scenario)
+        return _value(self.metric, decision[labelled], decision[~labelled], prior, scenario)
 
     # The rest is what TunedThresholdClassifierCV takes of a scorer. It does not call it, but asks for a function of
     # labels, in a way that scikit-learn keeps to itself.
@@ -203,16 +197,12 @@ def _value_of_labels(
     return _value(metric, decision[labelled], decision[~labelled], prior, scenario)
 
 
-def _value(
-    metric: str,
-    known: npt.NDArray[np.float64],
-    other: npt.NDArray[np.float64],
-    prior: float,
-    scenario: Scenario,
-) -> float:
+def _value(metric: str, known: Floats, other: Floats, prior: float, scenario: Scenario) -> float:
     """The value of a metric for decisions on P and on U; the worst one for a model that says the same of all rows."""
-    if metric in AT_THE_THRESHOLD and _says_the_same_of_all(known, other, prior, scenario):
-        return WORST[metric]
+    if metric in AT_THE_THRESHOLD:
+        found_wanting = find_degeneracies(known, other, prior, scenario=scenario)
+        if any(one.kind in SAID_OF_ALL for one in found_wanting):
+            return WORST[metric]
     found = evaluate_pu(known, other, prior, scenario=scenario, intervals=False)
     return -found.nnpu if metric == "nnpu" else found[metric].value
 
@@ -227,10 +217,9 @@ def make_pu_scorer(
     """A scorer for `GridSearchCV`, `cross_val_score` and whatever else calls one with an estimator and rows.
 
     It is computed from held-out P and U; greater is better. Give the `prior`, one for all candidates; without it each
-    fitted model's own `prior_` is taken, which is not fair when candidates differ in it. The `scenario` is the model's
-    own as well, if it has one and no other is given. Recall is refused: a model that calls everything positive has the
-    best one. For the same reason a model that says the same of all rows gets the worst value of a metric that looks at
-    its decisions: its F1 of 2 * prior / (1 + prior), say, would beat many an honest one.
+    fitted model's own `prior_` is taken, which is not fair when candidates differ in it; likewise the `scenario`.
+    Recall is refused: a model that calls everything positive has the best one. For the same reason a model that says
+    the same of all rows gets the worst value of a metric that looks at its decisions.
 
     `TunedThresholdClassifierCV` takes accuracy, f1 and precision, and wants `prior` and `scenario` to be given, and
     `positive` unless that is 1 or True: it shows a scorer what rows are called, never the model.
@@ -253,7 +242,7 @@ def make_pu_scorer(
 
 def cross_fitted_decisions(
     estimator: Any, X: Any, y: npt.ArrayLike, *, folds: int = 5, seed: int = 0, positive: object = None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Decisions on P and on U for `evaluate_pu`, each by a copy of the estimator that was not trained on the row.
 
     So every labelled row can serve both sides: with a single part held out, most of them would say nothing of how good
@@ -279,48 +268,33 @@ def cross_fitted_decisions(
     return found[labelled], found[~labelled]
 
 
-def decisions(estimator: Any, X: Any, *, positive: object = None) -> npt.NDArray[np.float64]:
+def decisions(estimator: Any, X: Any, *, positive: object = None) -> Floats:
     """How clearly an estimator calls each row positive; above nought = positive.
 
     `positive` is the label of positives, if the estimator does not know it: decisions are for the label that is later
     in sorted order, which need not be that one.
     """
+    from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+
     if hasattr(estimator, "decision_function"):
         scores = np.asarray(estimator.decision_function(X), dtype=np.float64)
     else:
         scores = np.asarray(estimator.predict_proba(X), dtype=np.float64)[:, 1] - 0.5
     classes = getattr(estimator, "classes_", None)
-    if classes is not None and _cuts_by_itself(estimator):
-        scores = _moved_to_where_it_cuts(scores, np.asarray(estimator.predict(X)) == classes[1])
-    turned = classes is not None and _positive_label(estimator, positive) == classes[0]
-    return -scores if turned else scores
-
-
-def _cuts_by_itself(estimator: Any) -> bool:
-    """Whether scikit-learn has put another threshold on a classifier, of which only `predict` knows."""
-    from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
-
+    if classes is None:
+        return scores
+    # Where scikit-learn has put another threshold on a classifier, only `predict` knows of it.
     kinds = (FixedThresholdClassifier, TunedThresholdClassifierCV)
-    return any(isinstance(one, kinds) for one in _from_outside_in(estimator))
-
-
-def _moved_to_where_it_cuts(scores: npt.NDArray[np.float64], called: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Scores less the threshold that parts rows that are called the second class from the others."""
-    if called.all():
-        cut = np.nextafter(scores.min(), -np.inf)
-    elif not called.any():
-        cut = np.nextafter(scores.max(), np.inf)
-    else:
-        cut = (scores[~called].max() + scores[called].min()) / 2
-    moved: npt.NDArray[np.float64] = scores - cut
-    return moved
-
-
-def _says_the_same_of_all(
-    positive: npt.NDArray[np.float64], unlabelled: npt.NDArray[np.float64], prior: float, scenario: Scenario
-) -> bool:
-    found = find_degeneracies(positive, unlabelled, prior, scenario=scenario)
-    return any(one.kind in SAID_OF_ALL for one in found)
+    if any(isinstance(one, kinds) for one in _from_outside_in(estimator)):
+        called = np.asarray(estimator.predict(X)) == classes[1]
+        if called.all():
+            cut = np.nextafter(scores.min(), -np.inf)
+        elif not called.any():
+            cut = np.nextafter(scores.max(), np.inf)
+        else:
+            cut = (scores[~called].max() + scores[called].min()) / 2
+        scores = scores - cut
+    return -scores if _positive_label(estimator, positive) == classes[0] else scores
 
 
 def _positive_label(estimator: Any, positive: object) -> object:
@@ -329,11 +303,6 @@ def _positive_label(estimator: Any, positive: object) -> object:
         return positive
     named = (getattr(one, "pos_label_", getattr(one, "pos_label", None)) for one in _from_outside_in(estimator))
     return next((label for label in named if label is not None), None)
-
-
-def _learner(estimator: Any) -> Any:
-    """The estimator that does the learning: the last step of a pipeline, the best candidate of a search."""
-    return list(_from_outside_in(estimator))[-1]
 
 
 def _from_outside_in(estimator: Any) -> Iterator[Any]:

@@ -1,36 +1,34 @@
 """The base model: a network trained with a PU risk. It is the first teacher, and alone it is nnPU or uPU.
 
-Cross-entropy with given labels: the two ends of the scale that every PU method lies on.
-
-`naive` takes unlabelled rows for negatives, `supervised` is told the truth. Both are trained as `base` says.
-"""
+`naive` takes unlabelled rows for negatives, `supervised` is told the truth: the ends of the scale of PU methods."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
-from splitpu.engine.stage import Batch, Pool, Stage
+from splitpu.engine.stage import Batch, Pool, Stage, Task
 from splitpu.errors import InputError
 from splitpu.kernels.loss_terms import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, soft_cross_entropy, upu_risk
 from splitpu.methods.common import (
+    Trained,
+    as_one,
     labelled_as_numbers,
+    member_names,
     one_pool,
     positives_and_population,
     positives_first,
-    train_members,
     viewed,
 )
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.registry import find_method
 from splitpu.networks.backbones import Backbone
-from splitpu.types import Rows
 from splitpu.views import Views
 
 
@@ -48,36 +46,22 @@ class BaseTask:
         strong = self.config.views == "strong"
         inputs = viewed(joined.raw, views, generator, augment=self.config.augment, strong=strong)
         logit = self.module(inputs).logit
-        if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):
-            return self._fused_terms(logit, positives)
-        logit = logit.float()
-        if self.config.risk == "upu":
-            risk = upu_risk(logit[:positives], logit[positives:], self.prior)
-        else:
-            risk = nnpu_risk(
-                logit[:positives],
-                logit[positives:],
-                self.prior,
-                beta=self.config.nn_beta,
-                gamma=self.config.nn_gamma,
-                surrogate=self.surrogate,
-            )
-        recall = (logit[:positives] > 0).float().mean()
-        return {
-            "loss": risk.objective,
-            "risk": risk.value,
-            "positive": risk.positive,
-            "negative": risk.negative,
-            "recall": recall,
-        }
-
-    def _fused_terms(self, logit: Tensor, positives: int) -> dict[str, Tensor]:
-        """The same, in one kernel."""
         config = self.config
-        beta = None if config.risk == "upu" else config.nn_beta
-        risk = pu_risk(logit, positives, self.prior, beta=beta, gamma=config.nn_gamma)
+        if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):  # the same, in one kernel
+            beta = None if config.risk == "upu" else config.nn_beta
+            risk: Any = pu_risk(logit, positives, self.prior, beta=beta, gamma=config.nn_gamma)
+            recall = risk.recall
+        else:
+            logit = logit.float()
+            known, population = logit[:positives], logit[positives:]
+            recall = (known > 0).float().mean()
+            if config.risk == "upu":
+                risk = upu_risk(known, population, self.prior)
+            else:
+                beta, gamma = config.nn_beta, config.nn_gamma
+                risk = nnpu_risk(known, population, self.prior, beta=beta, gamma=gamma, surrogate=self.surrogate)
         terms = {"loss": risk.objective, "risk": risk.value, "positive": risk.positive, "negative": risk.negative}
-        return terms | {"recall": risk.recall}
+        return terms | {"recall": recall}
 
 
 def train_base(context: Context) -> Teacher:
@@ -86,54 +70,51 @@ def train_base(context: Context) -> Teacher:
     return _train_risk(context) if config.method == "risk" else find_method(config.method).train(context)
 
 
-def train_nnpu(context: Context) -> Teacher:
+def train_nnpu(context: Context, risk: Literal["nnpu", "upu"] = "nnpu") -> Teacher:
     """The nnPU risk alone."""
-    return _train_risk(_with_risk(context, "nnpu"))
+    # The same section as for Split-PU, so that its base model and this one are the same stage and share a checkpoint.
+    base = replace(context.config.base, method="risk", risk=risk)
+    return _train_risk(replace(context, config=replace(context.config, base=base)))
 
 
 def train_upu(context: Context) -> Teacher:
     """The uPU risk alone."""
-    return _train_risk(_with_risk(context, "upu"))
-
-
-def base_pools(context: Context) -> dict[str, Pool]:
-    """Labelled positives and population, as the base section says."""
-    config, population = context.config.base, _population(context)
-    batch = min(config.batch_size, len(population))
-    return positives_and_population(context.data.positives, population, batch, config.positives_per_batch)
+    return train_nnpu(context, "upu")
 
 
 def _train_risk(context: Context) -> Teacher:
-    config = context.config.base
+    config, data = context.config.base, context.data
+    population = {"scenario": data.population, "unlabelled": data.unlabelled}.get(config.population, data.taught)
+    batch = min(config.batch_size, len(population))
+    pools = positives_and_population(data.positives, population, batch, config.positives_per_batch)
 
-    def train_one(name: str) -> tuple[Backbone, str]:
-        network = context.fresh_network(name)
-        stage = Stage(
-            name=name,
-            task=BaseTask(network, context.known_prior, config),
-            pools=base_pools(context),
-            leading="population",
-            epochs=config.epochs,
-            optimiser=config.optimiser,
-            identity=context.identity(name, "base", "views"),
-        )
-        return network, context.train(stage, network)
+    def task(network: Backbone) -> Task:
+        return BaseTask(network, context.known_prior, config)
 
-    teacher = train_members(context, "base", train_one)
+    teacher = _train_members(context, "base", task, pools)
     return replace(teacher, threshold=context.with_own_share(teacher.logits).threshold_for(teacher.logits))
 
 
-def _with_risk(context: Context, risk: Literal["nnpu", "upu"]) -> Context:
-    # The same section as for Split-PU, so that its base model and this one are the same stage and share a checkpoint.
-    base = replace(context.config.base, method="risk", risk=risk)
-    return replace(context, config=replace(context.config, base=base))
+def _train_members(
+    context: Context, name: str, task: Callable[[Backbone], Task], pools: dict[str, Pool], **upstream: str
+) -> Teacher:
+    """As many networks as are asked for, each on the same pools as `base` says."""
+    config = context.config.base
 
+    def train_one(name: str) -> Trained:
+        network = context.fresh_network(name)
+        stage = Stage(
+            name=name,
+            task=task(network),
+            pools=pools,
+            leading="population" if "population" in pools else "rows",
+            epochs=config.epochs,
+            optimiser=config.optimiser,
+            identity=context.identity(name, "base", "views", **upstream),
+        )
+        return network, context.train(stage, network)
 
-def _population(context: Context) -> Rows:
-    data = context.data
-    if context.config.base.population == "scenario":
-        return data.population
-    return data.unlabelled if context.config.base.population == "unlabelled" else data.taught
+    return as_one(context, [train_one(place) for place in member_names(context, name)])
 
 
 class LabelTask:
@@ -169,19 +150,5 @@ def train_supervised(context: Context) -> Teacher:
 
 
 def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> Teacher:
-    config = context.config.base
-
-    def train_one(name: str) -> tuple[Backbone, str]:
-        network = context.fresh_network(name)
-        stage = Stage(
-            name=name,
-            task=LabelTask(network, labels, config),
-            pools=one_pool(context.data.taught, config.batch_size),
-            leading="rows",
-            epochs=config.epochs,
-            optimiser=config.optimiser,
-            identity=context.identity(name, "base", "views", **upstream),
-        )
-        return network, context.train(stage, network)
-
-    return train_members(context, name, train_one)
+    config, pools = context.config.base, one_pool(context.data.taught, context.config.base.batch_size)
+    return _train_members(context, name, lambda network: LabelTask(network, labels, config), pools, **upstream)

@@ -1,10 +1,7 @@
-"""Building blocks that several methods share: pools and stages, views, mixing, and state that changes in a stage.
-
-Several networks trained alike instead of one: with few rows, chance decides as much about a network as they do.
-"""
+"""Building blocks that several methods share: pools and stages, views, mixing, several networks as one teacher."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,18 +44,13 @@ def two_pools(context: Context, settings: PassesConfig, population: Rows | None 
     """The same for a method: as many of each a step as its settings say, but no more than there are."""
     positives = context.data.positives
     population = context.data.population if population is None else population
-    batch = rows_a_step(population, settings.batch_size)
+    batch = max(2, min(settings.batch_size, len(population)))  # because batch normalisation needs two
     return positives_and_population(positives, population, batch, min(settings.positives_per_batch, len(positives)))
 
 
 def one_pool(rows: Rows, batch_size: int) -> dict[str, Pool]:
     """One pool of all rows, for tasks that have a label for each of them."""
-    return {"rows": Pool(rows, rows_a_step(rows, batch_size))}
-
-
-def rows_a_step(rows: Rows, batch_size: int) -> int:
-    """The batch size, or all rows where they are fewer; at least two, because batch normalisation needs two."""
-    return max(2, min(batch_size, len(rows)))
+    return {"rows": Pool(rows, max(2, min(batch_size, len(rows))))}
 
 
 def two_pool_stage(
@@ -161,12 +153,6 @@ def labelled_as_numbers(context: Context) -> Tensor:
 
 
 Trained = tuple[Backbone, str]  # a network and the key of the stage that trained it
-TrainOne = Callable[[str], Trained]  # trains a network in a stage of this name
-
-
-def train_members(context: Context, name: str, train_one: TrainOne) -> Teacher:
-    """Train as many networks as the configuration asks for, one after the other, and make one teacher of them."""
-    return as_one(context, [train_one(place) for place in member_names(context, name)])
 
 
 def member_names(context: Context, name: str) -> list[str]:

@@ -1,12 +1,8 @@
-"""The best epoch of a stage by rows it is not trained on, and when to stop looking for a better one.
+"""What every stage of a method needs to know, gathered once; the best epoch of a stage by rows it is not trained on."""
 
-What every stage of a method needs to know, gathered once.
-"""
-
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +20,7 @@ from splitpu.evaluation.held_out import nnpu_value, pu_criterion, set_aside, var
 from splitpu.methods import thresholds
 from splitpu.networks.backbones import Backbone, draw_kaiming_weights
 from splitpu.networks.build import NetworkRecipe, refuse_frozen
-from splitpu.types import Floats, Indices
+from splitpu.types import Indices
 from splitpu.utils.torch_state import derive_seed, seeded
 
 TERM = "held_out"  # the name of the figure among the terms of an epoch
@@ -56,7 +52,7 @@ def put_aside(data: PUData, share: float, seed: int) -> tuple[PUData, RowsAside]
     positives, unlabelled = set_aside(data, share, derive_seed(seed, "rows set aside"))
     mask = np.zeros(len(data), dtype=np.bool_) if data.aside is None else data.aside.copy()
     mask[positives], mask[unlabelled] = True, True
-    return dataclasses.replace(data, aside=mask), RowsAside(positives, unlabelled)
+    return replace(data, aside=mask), RowsAside(positives, unlabelled)
 
 
 class EpochChoice:
@@ -71,16 +67,10 @@ class EpochChoice:
         self.context, self.aside, self.network, self.module = context, aside, network, stage.task.module
         self.own_threshold = own_threshold
         self.settings = context.config.selection
-        self.stage = dataclasses.replace(
-            stage,
-            after_epoch=self._after_epoch,
-            keeps_best_epoch=True,
-            # The threshold is part of it, because figures that depend on it may choose another epoch.
-            identity={
-                **stage.identity,
-                "selection": dataclasses.asdict(self.settings),
-                "threshold": context.config.threshold,
-            },
+        # The threshold is part of it, because figures that depend on it may choose another epoch.
+        own = {"selection": asdict(self.settings), "threshold": context.config.threshold}
+        self.stage = replace(
+            stage, after_epoch=self._after_epoch, keeps_best_epoch=True, identity={**stage.identity, **own}
         )
 
     def _after_epoch(self, record: EpochRecord, memory: dict[str, Tensor]) -> bool:
@@ -107,25 +97,20 @@ class EpochChoice:
 
     def _figure(self) -> float:
         """How good the network is by the rows set aside; greater is better, and a network that gives NaN is worst."""
-        logits = self.context.logits_of(self.network)
-        return self._criterion(logits) if bool(torch.isfinite(logits).all()) else -math.inf
-
-    def _criterion(self, logits: Tensor) -> float:
-        context = self.context
-        if self.settings.criterion == "variational":
-            return -variational_value(*self._known_and_population(logits))
-        threshold = context.threshold_for(logits, self.own_threshold)
-        known, population = self._known_and_population(logits - threshold)
-        if self.settings.criterion == "nnpu":
+        context, criterion = self.context, self.settings.criterion
+        logits = context.logits_of(self.network)
+        if not bool(torch.isfinite(logits).all()):
+            return -math.inf
+        cut = 0.0 if criterion == "variational" else context.threshold_for(logits, self.own_threshold)
+        scores = (logits - cut).double().cpu().numpy()
+        known, population = scores[self.aside.positives], scores[self.aside.unlabelled]
+        if context.data.scenario == "single-training-set":
+            population = np.concatenate([known, population])
+        if criterion == "variational":
+            return -variational_value(known, population)
+        if criterion == "nnpu":
             return -nnpu_value(known, population, context.known_prior)
         return pu_criterion(known, population, context.known_prior)
-
-    def _known_and_population(self, scores: Tensor) -> tuple[Floats, Floats]:
-        """The scores of labelled rows set aside, and of the rows set aside that stand for the population."""
-        all_rows = scores.double().cpu().numpy()
-        known, others = all_rows[self.aside.positives], all_rows[self.aside.unlabelled]
-        single = self.context.data.scenario == "single-training-set"
-        return known, np.concatenate([known, others]) if single else others
 
 
 @dataclass(frozen=True)
@@ -228,38 +213,26 @@ class Context:
     def identity(self, stage: str, *sections: str, **upstream: Any) -> dict[str, Any]:
         """Everything the outcome of a stage depends on; equal identities share a checkpoint."""
         values, start = settings_in_names(self.config), self.start_of(stage)
-        return {
-            **self.surroundings(stage),
-            "data": self.data_key,
-            "prior": self.prior,
-            **self._estimated_prior(),
-            **({} if start is None else {"warmup": start.key}),
-            **{section: values[section] for section in sections},
-            **upstream,
-        }
-
-    def _estimated_prior(self) -> dict[str, Any]:
-        """What an outcome depends on besides the prior itself where that is an estimate."""
-        if self.prior_interval is None:
-            return {}
-        return {"prior_interval": list(self.prior_interval), "threshold_rule": thresholds.RULE}
+        found = {**self.surroundings(stage), "data": self.data_key, "prior": self.prior}
+        if self.prior_interval is not None:
+            found |= {"prior_interval": list(self.prior_interval), "threshold_rule": thresholds.RULE}
+        if start is not None:
+            found["warmup"] = start.key
+        return {**found, **{section: values[section] for section in sections}, **upstream}
 
     def surroundings(self, stage: str) -> dict[str, Any]:
         """The part of a stage's identity that is the same whatever it learns."""
+        # What tells a user's own network from others of its name; nothing where no checkpoint is looked for.
+        mark = self.recipe.mark if self.data_key else None
         return {
             "stage": stage,
             "network": self.recipe.name,
-            **self._own_network(),
+            **({} if mark is None else {"own_network": mark()}),
             **({} if self.config.initialisation == "torch" else {"initialisation": self.config.initialisation}),
             "seed": derive_seed(self.engine.seed, stage),
             "bf16": self.engine.hardware.bf16,
             "device": self.engine.hardware.device.type,
         }
-
-    def _own_network(self) -> dict[str, str]:
-        """What tells a user's own network from others of its name; nothing where no checkpoint is looked for."""
-        mark = self.recipe.mark if self.data_key else None
-        return {} if mark is None else {"own_network": mark()}
 
     @property
     def rows_key(self) -> str:
@@ -300,11 +273,11 @@ class Context:
 
     def threshold_for(self, logits: Tensor, own: OwnThreshold | None = None) -> float:
         """The logit above which a network with these logits says positive."""
-        if self.config.threshold == "prior" and self.prior is not None:
-            population = logits[self.rows(self.data.population)]
-            if self.prior_interval is None:
-                return thresholds.matched_threshold(population, self.prior)
-            prior, interval = self.prior, self.prior_interval
-            share = prior if self.own_share is None else thresholds.second_opinion(prior, interval, self.own_share)
-            return thresholds.threshold_near(population, share, interval)
-        return own(logits) if own is not None else 0.0
+        if self.config.threshold != "prior" or self.prior is None:
+            return own(logits) if own is not None else 0.0
+        population, share = logits[self.rows(self.data.population)], self.prior
+        if self.prior_interval is None:
+            return thresholds.matched_threshold(population, share)
+        if self.own_share is not None:
+            share = thresholds.second_opinion(share, self.prior_interval, self.own_share)
+        return thresholds.threshold_near(population, share, self.prior_interval)

@@ -1,24 +1,6 @@
-"""Positive-unlabelled learning on embeddings of a pretrained network that stays as it is.
-
-With forty labelled pictures nothing is left to train a network with, but its embeddings already hold what tells the
-classes apart, and a head on them is a matter of milliseconds. Three steps, each of which was measured against a dozen
-others (benchmarks/few_images_frozen.py):
-
-1. **One vector a picture**: the mean over its plain and weak views. The motions of a probe or a patient average out.
-2. **Base**: a linear head of P against U with both sides weighing the same, least squares with a strong penalty. With
-   more features than rows it is a discriminant with shrunken covariances, and has a closed form, so that fitting it in
-   every fold costs nothing.
-3. **Student**: the base's score plus what the neighbours say: labels spread over the graph of the nearest pictures,
-   labelled or not. Pictures that lie close together should be called alike (the consistency of Split-PU's student, with
-   neighbours for views), which no linear head can say. It is taken only if it ranks P above U better than the base
-   on rows that neither has seen.
-
-Everything is chosen by the AUC of P against U out of fold, which orders models as the true AUC does and needs neither
-negatives nor the prior. The prior decides the threshold alone, and can itself be told from the same scores.
-
-`run_frozen` is Split-PU of that kind: what it says of its own rows is said out of fold. `FrozenNetwork` is the model,
-encoder and head together, so that everything that asks a network can ask it.
-"""
+"""Split-PU on embeddings of a pretrained network that stays as it is, one mean embedding a picture: a linear head of
+P against U, and a student that adds what the nearest pictures say, each step measured against a dozen others
+(benchmarks/few_images_frozen.py). All is chosen by the AUC of P against U out of fold; the prior decides the cut."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -43,14 +25,10 @@ from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk
 from splitpu.networks.encoders import Encoder, encoder, rebuilt
 from splitpu.types import Floats, Mask, Rows, Vectors
 
-Taken = Literal["base", "student"]
-
-_BASE: Taken = "base"
-_STUDENT: Taken = "student"
-
 _TINY = 1e-6  # what varies less than that is taken not to vary
 FEWEST_LABELLED = 2
 MOST_IN_GRAPH = 5_000  # rows: a graph of more takes gigabytes, and so many labels hardly need neighbours
+_NUMBERS = ("bias", "base_mean", "base_std", "neighbours", "spread_weight")  # of a head; the rest are arrays
 ENCODER = "encoder"  # the part of a model's tensors that base and student share
 
 
@@ -83,34 +61,25 @@ class FrozenHead:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """As named tensors, for a safetensors file."""
-        numbers = [self.bias, self.base_mean, self.base_std, float(self.neighbours), self.spread_weight]
-        arrays = {name: getattr(self, name) for name in ("centre", "scale", "weight", "reference", "spread")}
-        found = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        arrays = {name: one for name, one in vars(self).items() if name not in _NUMBERS}
+        found = {name: torch.from_numpy(np.ascontiguousarray(one)) for name, one in arrays.items()}
+        numbers = [float(getattr(self, name)) for name in _NUMBERS]
         return {**found, "numbers": torch.tensor(numbers, dtype=torch.float64)}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> "FrozenHead":
         """The head that `tensors` were made of."""
-        bias, base_mean, base_std, neighbours, weight = tensors["numbers"].tolist()
-        arrays: dict[str, Any] = {name: tensors[name].numpy() for name in tensors if name != "numbers"}
-        return cls(
-            **arrays,
-            bias=bias,
-            base_mean=base_mean,
-            base_std=base_std,
-            neighbours=int(neighbours),
-            spread_weight=weight,
-        )
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items() if name != "numbers"}
+        numbers: dict[str, Any] = dict(zip(_NUMBERS, tensors["numbers"].tolist(), strict=True))
+        return cls(**arrays, **{**numbers, "neighbours": int(numbers["neighbours"])})
 
 
 @dataclass(frozen=True, eq=False)
 class FrozenFit:
     """The outcome: scores of the training rows, where they are cut, and how the choice was made."""
 
-    scores: Floats
+    taken: Literal["base", "student"]
     threshold: float
-    head: FrozenHead
-    taken: Taken
     base_auc: float  # P against U, out of fold
     student_auc: float  # the same; NaN where no student was made
     base_scores: Floats
@@ -119,6 +88,16 @@ class FrozenFit:
     student_head: FrozenHead | None
     base_out_of_fold: Floats  # standardised, as those of the student
     student_out_of_fold: Floats
+
+    @property
+    def scores(self) -> Floats:
+        """Of the training rows, by the one that was taken."""
+        return self.base_scores if self.taken == "base" or self.student_scores is None else self.student_scores
+
+    @property
+    def head(self) -> FrozenHead:
+        """The one that was taken."""
+        return self.base_head if self.taken == "base" or self.student_head is None else self.student_head
 
 
 def fit_frozen(
@@ -140,33 +119,36 @@ def fit_frozen(
     >>> bool(((fit.scores > fit.threshold) == truth).mean() > 0.95)
     True
     """
+    from sklearn.metrics import roc_auc_score
+
     settings = settings or FrozenSettings()
     rows, mask = averaged_views(views), np.asarray(labelled, dtype=np.bool_)
     if len(rows) > MOST_IN_GRAPH:
         settings = replace(settings, student=False)
     _check(rows, mask, prior, settings)
     base, student = _both_heads(rows, mask, settings)
-    base_scores = frozen_scores(base, rows)
-    apart = out_of_fold_scores(rows, mask, seed, settings)
-    base_auc, student_auc = _auc(mask, apart[0]), _auc(mask, apart[1]) if settings.student else float("nan")
-    student_scores = None if student is None else _student_on_training(student, base_scores)
-    head, scores, taken = base, base_scores, _BASE
-    if student is not None and student_scores is not None and student_auc > base_auc:
-        head, scores, taken = student, student_scores, _STUDENT
-    threshold = float("nan") if prior is None else matched_threshold(torch.from_numpy(scores), prior)
+    base_apart, student_apart = out_of_fold_scores(rows, mask, seed, settings)
+    base_auc, student_auc = float(roc_auc_score(mask, base_apart)), float("nan")
+    scores = base_scores = frozen_scores(base, rows)
+    student_scores, better = None, False
+    if student is not None:
+        student_auc = float(roc_auc_score(mask, student_apart))
+        # Training rows are in the graph themselves; to ask their neighbours would count them twice.
+        own = (base_scores - student.base_mean) / student.base_std
+        student_scores = np.asarray(own + student.spread_weight * student.spread.astype(np.float64), np.float64)
+        better = student_auc > base_auc
+        scores = student_scores if better else base_scores
     return FrozenFit(
-        scores=scores,
-        threshold=threshold,
-        head=head,
-        taken=taken,
+        taken="student" if better else "base",
+        threshold=float("nan") if prior is None else matched_threshold(torch.from_numpy(scores), prior),
         base_auc=base_auc,
         student_auc=student_auc,
         base_scores=base_scores,
         student_scores=student_scores,
         base_head=base,
         student_head=student,
-        base_out_of_fold=apart[0],
-        student_out_of_fold=apart[1],
+        base_out_of_fold=base_apart,
+        student_out_of_fold=student_apart,
     )
 
 
@@ -177,7 +159,9 @@ def frozen_scores(head: FrozenHead, views: npt.ArrayLike) -> Floats:
     if not len(head.reference):
         return np.asarray(base, np.float64)
     near = _unit(rows) @ head.reference.T.astype(np.float64)
-    spread = _from_neighbours(near, head.spread.astype(np.float64), head.neighbours)
+    nearest = np.argpartition(-near, head.neighbours - 1, axis=1)[:, : head.neighbours]
+    weight = np.take_along_axis(near, nearest, 1).clip(0) ** 2  # nearer ones count more
+    spread = (weight * head.spread.astype(np.float64)[nearest]).sum(axis=1) / (weight.sum(axis=1) + _TINY)
     return np.asarray((base - head.base_mean) / head.base_std + head.spread_weight * spread, np.float64)
 
 
@@ -195,9 +179,12 @@ def averaged_views(views: npt.ArrayLike) -> Floats:
 
 def out_of_fold_scores(rows: Floats, labelled: Mask, seed: int, settings: FrozenSettings) -> tuple[Floats, Floats]:
     """Scores of base and student of rows that took no part in their fit; noughts for no student."""
-    part = _parts(labelled, settings.folds, seed)
+    draw, folds = np.random.default_rng(seed), min(settings.folds, int(labelled.sum()))
+    part = np.zeros(len(labelled), np.int64)
+    for some in (np.flatnonzero(labelled), np.flatnonzero(~labelled)):  # the same share of P in each fold
+        part[draw.permutation(some)] = np.arange(len(some)) % folds
     base, student = np.zeros(len(rows)), np.zeros(len(rows))
-    for number in range(part.max() + 1):
+    for number in range(folds):
         out = part == number
         base_head, student_head = _both_heads(rows[~out], labelled[~out], settings)
         # Of fold scores only the order within a fold compares, unless they are on one scale.
@@ -207,12 +194,6 @@ def out_of_fold_scores(rows: Floats, labelled: Mask, seed: int, settings: Frozen
     return base, student
 
 
-def _auc(labelled: Mask, scores: Floats) -> float:
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(labelled, scores))
-
-
 def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats, float]:
     """Weight and bias of least squares of P (+1) against U (-1), each side with half of the weight.
 
@@ -220,28 +201,22 @@ def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats,
     """
     count, width = rows.shape
     share = labelled.mean()
-    weight = np.where(labelled, 0.5 / share, 0.5 / (1 - share))
-    if count > 2 * width:
-        return _among_features(rows, np.where(labelled, weight, -weight), weight, penalty * width)
-    system = np.ones((count + 1, count + 1))
-    system[:count, :count] = rows @ rows.T / width
-    system[np.arange(count), np.arange(count)] += penalty / weight
-    system[count, count] = 0
-    target = np.append(np.where(labelled, 1.0, -1.0), 0.0)
-    solved = np.linalg.solve(system, target)
-    return rows.T @ solved[:count] / width, float(solved[count])
-
-
-def _among_features(rows: Floats, weighed_target: Floats, weight: Floats, penalty: float) -> tuple[Floats, float]:
-    width = rows.shape[1]
-    system = np.empty((width + 1, width + 1))
-    weighed = rows * weight[:, None]
-    system[:width, :width] = weighed.T @ rows
-    system[np.arange(width), np.arange(width)] += penalty
-    system[:width, width] = system[width, :width] = weighed.sum(axis=0)
-    system[width, width] = weight.sum()
-    solved = np.linalg.solve(system, np.append(rows.T @ weighed_target, weighed_target.sum()))
-    return solved[:width], float(solved[width])
+    weight, target = np.where(labelled, 0.5 / share, 0.5 / (1 - share)), np.where(labelled, 1.0, -1.0)
+    size = width if count > 2 * width else count
+    system = np.ones((size + 1, size + 1))
+    if size == width:
+        weighed = rows * weight[:, None]
+        system[:size, :size] = weighed.T @ rows
+        system[np.arange(size), np.arange(size)] += penalty * width
+        system[:size, size] = system[size, :size] = weighed.sum(axis=0)
+        system[size, size] = weight.sum()
+        solved = np.linalg.solve(system, np.append(rows.T @ (weight * target), (weight * target).sum()))
+        return solved[:size], float(solved[size])
+    system[:size, :size] = rows @ rows.T / width
+    system[np.arange(size), np.arange(size)] += penalty / weight
+    system[size, size] = 0
+    solved = np.linalg.solve(system, np.append(target, 0.0))
+    return rows.T @ solved[:size] / width, float(solved[size])
 
 
 def spread_labels(near: Floats, labelled: Mask, neighbours: int, reach: float) -> Floats:
@@ -289,31 +264,8 @@ def _both_heads(rows: Floats, labelled: Mask, settings: FrozenSettings) -> tuple
     return base, FrozenHead(**fixed, reference=unit.astype(np.float32), spread=spread.astype(np.float32))
 
 
-def _student_on_training(student: FrozenHead, base_scores: Floats) -> Floats:
-    """Training rows are in the graph themselves; to ask their neighbours would count them twice."""
-    mine = (base_scores - student.base_mean) / student.base_std
-    return np.asarray(mine + student.spread_weight * student.spread.astype(np.float64), np.float64)
-
-
-def _from_neighbours(near: Floats, values: Floats, neighbours: int) -> Floats:
-    """The mean of the nearest rows' values, nearer ones counting more."""
-    nearest = np.argpartition(-near, neighbours - 1, axis=1)[:, :neighbours]
-    weight = np.take_along_axis(near, nearest, 1).clip(0) ** 2
-    return np.asarray((weight * values[nearest]).sum(axis=1) / (weight.sum(axis=1) + _TINY), np.float64)
-
-
 def _unit(rows: Floats) -> Floats:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _TINY), np.float64)
-
-
-def _parts(labelled: Mask, folds: int, seed: int) -> Rows:
-    """The fold of each row, with the same share of P in each; no more folds than there are labelled rows."""
-    draw = np.random.default_rng(seed)
-    folds = min(folds, int(labelled.sum()))
-    part = np.zeros(len(labelled), np.int64)
-    for some in (np.flatnonzero(labelled), np.flatnonzero(~labelled)):
-        part[draw.permutation(some)] = np.arange(len(some)) % folds
-    return part
 
 
 def _check(rows: Floats, labelled: Mask, prior: float | None, settings: FrozenSettings) -> None:
@@ -358,8 +310,13 @@ class FrozenNetwork(Backbone):
 
     def forward(self, batch: Tensor) -> Outputs:
         """Return the mean embedding, twice, and the logit of every picture."""
-        found = embed_chunk(list(self._bytes(batch)), self._encoder, self._plan)
-        features = averaged_views(found)
+        # The pictures that plain views were made of; slices that are not there are empty again.
+        values = batch.detach().cpu().double().movedim(-3, -1)
+        there: Tensor | float = 1.0
+        if self._volumes:
+            values, there = values[..., :-1], values[..., -1:]
+        pictures = ((values * self._std + self._mean) * 255 * there).round().clamp(0, 255).byte().numpy()
+        features = averaged_views(embed_chunk(list(pictures), self._encoder, self._plan))
         head = {name: tensor.cpu() for name, tensor in self.head.named_buffers()}
         slope, offset = head.pop("line").tolist()
         logit = slope * frozen_scores(FrozenHead.from_tensors(head), features) + offset
@@ -383,14 +340,6 @@ class FrozenNetwork(Backbone):
         head = FrozenHead.from_tensors(parts["head"])
         return cls(rebuilt(spec["encoder"], parts[ENCODER]), plan, head, (slope, offset), preprocessing)
 
-    def _bytes(self, batch: Tensor) -> npt.NDArray[np.uint8]:
-        """The pictures that plain views were made of; slices that are not there are empty again."""
-        values = batch.detach().cpu().double().movedim(-3, -1)
-        there: Tensor | float = 1.0
-        if self._volumes:
-            values, there = values[..., :-1], values[..., -1:]
-        return np.asarray(((values * self._std + self._mean) * 255 * there).round().clamp(0, 255).byte().numpy())
-
 
 @dataclass(frozen=True, eq=False)
 class FrozenChoice:
@@ -406,7 +355,7 @@ class FrozenChoice:
     @property
     def out_of_fold(self) -> Floats:
         """Scores of the model that was taken, of rows that it had not seen."""
-        return self.fit.student_out_of_fold if self.fit.taken == _STUDENT else self.fit.base_out_of_fold
+        return self.fit.student_out_of_fold if self.fit.taken == "student" else self.fit.base_out_of_fold
 
 
 class _Latest:
@@ -429,7 +378,15 @@ def frozen_choice(data: PUData, name: str, seed: int, watch: Callable[[int], Non
             raise InputError(f"rows of shape {shape} are no pictures for {name}: give images with one channel or three")
         asked, plan = _encoder(name), ViewPlan()
         preprocessing = Preprocessing.fit(data.features)
-        pictures = (_picture(row, preprocessing) for row in data.features)
+
+        def picture(row: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+            """A row as bytes, as `FrozenNetwork` will see it."""
+            if row.dtype != np.uint8:
+                unit = (row.astype(np.float64) - preprocessing.offset) * preprocessing.scale
+                row = (unit * 255).round().clip(0, 255).astype(np.uint8)
+            return np.asarray(row)
+
+        pictures = map(picture, data.features)
         features = averaged_views(embed(pictures, asked, plan, watch=watch))[data.taught]
         labelled = data.labelled[data.taught]
         fit = fit_frozen(features, labelled, None, seed)
@@ -452,13 +409,13 @@ def run_frozen(context: Context) -> MethodResult:
         rows = TaughtRows(found.features, found.labelled, found.numbers)
         split = split_rows(context, rows, fit.base_out_of_fold)
         student = _teacher(context, found, fit.student_head, fit.student_out_of_fold, (1.0, 0.0))
-        rounds = [Round(1, base, split, Student(**vars(student), sound=fit.taken == _STUDENT))]
-    judged = {_BASE: fit.base_out_of_fold, **({_STUDENT: fit.student_out_of_fold} if rounds else {})}
+        rounds = [Round(1, base, split, Student(**vars(student), sound=fit.taken == "student"))]
+    judged = {"base": fit.base_out_of_fold, **({"student": fit.student_out_of_fold} if rounds else {})}
     table: list[dict[str, Any]] = []
     for name, scores in judged.items():
         auc = auc_of(scores, found.labelled)
         ranked = {"learner": name, "auc": auc.value, "auc_low": auc.low, "auc_high": auc.high, "seconds": 0.0}
-        gain = None if name == _BASE else auc.value - table[0]["auc"]
+        gain = None if name == "base" else auc.value - table[0]["auc"]
         table.append({**ranked, "chosen": name == fit.taken, "gain_over_base": gain})
     return MethodResult(base, tuple(rounds), tuple(context.engine.history), learners=table)
 
@@ -482,11 +439,3 @@ def _teacher(
 @lru_cache(maxsize=1)
 def _encoder(name: str) -> Encoder:
     return encoder(name)
-
-
-def _picture(row: npt.NDArray[Any], preprocessing: Preprocessing) -> npt.NDArray[np.uint8]:
-    """A row as bytes, as `FrozenNetwork` will see it."""
-    if row.dtype == np.uint8:
-        return np.asarray(row)
-    unit = (row.astype(np.float64) - preprocessing.offset) * preprocessing.scale
-    return np.asarray((unit * 255).round().clip(0, 255).astype(np.uint8))

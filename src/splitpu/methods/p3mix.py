@@ -51,14 +51,22 @@ class P3MixTask:
         """One forward for all rows, each mixed with its partner, and one of the teacher for the rows as they are."""
         augment = self.config.augment
         joined, count = positives_first(batch)
-        partners = self._partners(joined.rows, generator)
+        # The partner of a doubtful row is a border positive, that of another any row of the batch.
+        rows, pool = joined.rows, self.module.state("pool")
+        drawn = pool[torch.randint(len(pool), rows.shape, device=rows.device, generator=generator)]
+        anyone = rows[shuffled(len(rows), rows.device, generator)]
+        partners = torch.where(self.module.state("doubtful")[rows], drawn, anyone)
         labels = self.module.state("labels")
         # The row itself always has the larger part.
         weight = self.mixing.draw(len(joined.rows))
         weight = torch.maximum(weight, 1 - weight)
         inputs = viewed(joined.raw, views, generator, augment=augment)
         others = viewed(self.rows.gather(partners), views, generator, augment=augment)
-        self._teach(inputs)
+        with torch.no_grad():  # the teacher follows the network, and sees rows that are not mixed
+            steps = self.module.state("averaged")
+            follow(self.teacher, self.network, steps, self.config.teacher_average)
+            steps.add_(1)
+            self.teacher(inputs)
         target = mixed(labels[joined.rows], labels[partners], weight)
         logit = self.network(mixed(inputs, others, weight)).logit.float()
         terms = {
@@ -68,21 +76,6 @@ class P3MixTask:
         }
         loss = terms["positive"] + terms["unlabelled"] + self.config.entropy_weight * terms["entropy"]
         return {"loss": loss, **terms, "corrected": labels[joined.rows[count:]].mean()}
-
-    @torch.no_grad()
-    def _teach(self, inputs: Tensor) -> None:
-        """Let the teacher follow the network, and see rows that are not mixed."""
-        steps = self.module.state("averaged")
-        follow(self.teacher, self.network, steps, self.config.teacher_average)
-        steps.add_(1)
-        self.teacher(inputs)
-
-    def _partners(self, rows: Tensor, generator: torch.Generator) -> Tensor:
-        """A border positive for a doubtful row, any row of the batch for another."""
-        pool = self.module.state("pool")
-        drawn = pool[torch.randint(len(pool), rows.shape, device=rows.device, generator=generator)]
-        anyone = rows[shuffled(len(rows), rows.device, generator)]
-        return torch.where(self.module.state("doubtful")[rows], drawn, anyone)
 
 
 def train_p3mix(context: Context) -> Teacher:

@@ -69,14 +69,10 @@ def train_pubn(context: Context) -> Teacher:
     context.engine.run(scoring)
     scores = torch.sigmoid(context.logits_of(scorer))
     network = context.fresh_network("pubn")
-    second = PUbNTask(network, scores, _border(context, scores), prior, config)
+    # The score below which that share of the expected negatives lies.
+    ordered = scores[context.rows(context.data.population)].double().sort().values
+    border = float(ordered[min(int(config.certain_share * (1 - prior) * len(ordered)), len(ordered) - 1)])
+    second = PUbNTask(network, scores, border, prior, config)
     stage = two_pool_stage(context, "pubn", second, "pubn", config, scores=scoring.key)
     context.engine.run(stage)
     return context.as_teacher(network, stage.key)
-
-
-def _border(context: Context, scores: Tensor) -> float:
-    """The score below which that share of the expected negatives lies."""
-    ordered = scores[context.rows(context.data.population)].double().sort().values
-    share = context.config.pubn.certain_share * (1 - context.known_prior)
-    return float(ordered[min(int(share * len(ordered)), len(ordered) - 1)])

@@ -14,19 +14,18 @@ from splitpu.networks.backbones import Backbone, Ensemble
 from splitpu.views import Views
 
 
-def binary_entropy(probability: Tensor) -> Tensor:
-    """Entropy in nats; zero at both ends."""
-    entropy: Tensor = torch.special.entr(probability) + torch.special.entr(1 - probability)
-    return entropy
-
-
 def mutual_information(probabilities: Tensor) -> Tensor:
     """Return what the members (first axis) disagree about: entropy of their mean less the mean of their entropies.
 
     >>> mutual_information(torch.tensor([[0.0, 0.5], [1.0, 0.5]]))
     tensor([0.6931, 0.0000])
     """
-    return (binary_entropy(probabilities.mean(0)) - binary_entropy(probabilities).mean(0)).clamp_min(0.0)
+
+    def entropy(probability: Tensor) -> Tensor:
+        both: Tensor = torch.special.entr(probability) + torch.special.entr(1 - probability)  # zero at both ends
+        return both
+
+    return (entropy(probabilities.mean(0)) - entropy(probabilities).mean(0)).clamp_min(0.0)
 
 
 class PUUPLTask:
@@ -63,10 +62,24 @@ def train_puupl(context: Context) -> Teacher:
     has_label = torch.zeros_like(labels, dtype=torch.bool)
     key = ""
     for number in range(1, config.rounds + 1):
-        ensemble, key = _train_round(context, number, labels, has_label, key)
+        name = f"puupl.round{number}"
+        members = [context.fresh_network(f"{name}.member{i}") for i in range(config.members)]
+        task = PUUPLTask(members, labels, has_label, context.known_prior, config)
+        pools = two_pools(context, config)
+        stage = Stage(
+            name=name,
+            task=task,
+            pools={f"{pool}{i}": rows for i in range(config.members) for pool, rows in pools.items()},
+            leading="population0",
+            epochs=config.epochs,
+            optimiser=config.optimiser,
+            identity=context.identity(name, "puupl", "views", before=key),
+        )
+        context.engine.run(stage)
+        key = stage.key
         if number < config.rounds:
-            labels, has_label = next_labels(context, ensemble, has_label)
-    return context.as_teacher(ensemble, key)
+            labels, has_label = next_labels(context, task.module, has_label)
+    return context.as_teacher(task.module, key)
 
 
 def next_labels(context: Context, ensemble: Ensemble, before: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,21 +98,3 @@ def next_labels(context: Context, ensemble: Ensemble, before: Tensor) -> tuple[T
         candidates = members.nonzero().squeeze(1)
         kept[candidates[doubt[candidates].argsort(stable=True)[:each]]] = True
     return mean, kept
-
-
-def _train_round(context: Context, number: int, labels: Tensor, has_label: Tensor, before: str) -> tuple[Ensemble, str]:
-    config, name = context.config.puupl, f"puupl.round{number}"
-    members = [context.fresh_network(f"{name}.member{i}") for i in range(config.members)]
-    task = PUUPLTask(members, labels, has_label, context.known_prior, config)
-    pools = two_pools(context, config)
-    stage = Stage(
-        name=name,
-        task=task,
-        pools={f"{pool}{i}": rows for i in range(config.members) for pool, rows in pools.items()},
-        leading="population0",
-        epochs=config.epochs,
-        optimiser=config.optimiser,
-        identity=context.identity(name, "puupl", "views", before=before),
-    )
-    context.engine.run(stage)
-    return task.module, stage.key

@@ -23,28 +23,25 @@ class Method:
     citation: str
     home: str  # "module:function", inside `splitpu.methods` or with its whole path; imported when first run
     sections: tuple[str, ...]  # of the configuration that it reads, besides `views` and `engine`
-    needs_prior: bool
+    needs_prior: bool = False
     needs_truth: bool = False  # the true labels of the training rows, which only an oracle may ask for
     needs_rows_aside: bool = False  # a share of P and U that it is not trained on, to choose its epoch by
 
+    def _function(self) -> Any:
+        """What is run: from a `Context` to a `Teacher` or a whole `MethodResult`."""
+        module, _, name = self.home.partition(":")
+        return getattr(importlib.import_module(module if "." in module else f"splitpu.methods.{module}"), name)
+
     def train(self, context: "Context") -> "Teacher":
         """Train the method's one model; not for Split-PU, which makes several."""
-        teacher: Teacher = self._function()(context)
-        return teacher
+        return self.run(context).base
 
     def run(self, context: "Context") -> "MethodResult":
         """Run the whole method."""
         from splitpu.methods.split import MethodResult
 
-        found = self._function()(context)
-        if isinstance(found, MethodResult):
-            return found
-        return MethodResult(found, (), tuple(context.engine.history))
-
-    def _function(self) -> Any:
-        module, _, function = self.home.partition(":")
-        path = module if "." in module else f"splitpu.methods.{module}"
-        return getattr(importlib.import_module(path), function)
+        found: Teacher | MethodResult = self._function()(context)
+        return found if isinstance(found, MethodResult) else MethodResult(found, (), tuple(context.engine.history))
 
 
 _ALL = (
@@ -127,7 +124,6 @@ _ALL = (
         citation="Chen et al., A Variational Approach for Learning from Positive and Unlabeled Data, NeurIPS 2020",
         home="vpu:train_vpu",
         sections=("threshold", "vpu", "selection"),
-        needs_prior=False,
         needs_rows_aside=True,
     ),
     Method(
@@ -139,7 +135,6 @@ _ALL = (
         "2019",
         home="dan:train_dan",
         sections=("threshold", "dan"),
-        needs_prior=False,
     ),
     Method(
         name="p3mix",
@@ -149,7 +144,6 @@ _ALL = (
         citation="Li et al., Who Is Your Right Mixup Partner in Positive and Unlabeled Learning, ICLR 2022",
         home="p3mix:train_p3mix",
         sections=("threshold", "p3mix"),
-        needs_prior=False,
     ),
     Method(
         name="naive",
@@ -160,7 +154,6 @@ _ALL = (
         "Positive and Unlabeled Data, KDD 2008",
         home="base_model:train_naive",
         sections=("threshold", "base", "selection"),
-        needs_prior=False,
     ),
     Method(
         name="supervised",
@@ -170,7 +163,6 @@ _ALL = (
         citation="ordinary cross-entropy",
         home="base_model:train_supervised",
         sections=("threshold", "base", "selection"),
-        needs_prior=False,
         needs_truth=True,
     ),
     *(
@@ -182,7 +174,6 @@ _ALL = (
             citation=citation,
             home="table_learners:train_learner",
             sections=("threshold",),
-            needs_prior=False,
         )
         for name, title, summary, citation in (
             (
@@ -220,7 +211,6 @@ _ALL = (
         citation="Elkan and Noto, Learning Classifiers from Only Positive and Unlabeled Data, KDD 2008",
         home="table_learners:train_elkan_noto",
         sections=("threshold",),
-        needs_prior=False,
     ),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}

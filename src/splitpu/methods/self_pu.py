@@ -62,7 +62,11 @@ class SelfPUTask:
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One view of all rows for all four networks."""
-        self._average()
+        # Teachers move towards their students: nearly all the way until students follow them, then ever less.
+        steps = self.module.state("averaged")
+        for student, teacher in zip(self.students, self.teachers, strict=True):
+            follow(teacher, student, steps, self.config.teacher_average)
+        steps.add_(self.module.state("following") > 0)
         joined, count = positives_first(batch)
         inputs = viewed(joined.raw, views, generator, augment=self.config.augment)
         logits = [student(inputs).logit.float() for student in self.students]
@@ -85,26 +89,26 @@ class SelfPUTask:
         loss = terms["risk"] + terms["agreement"] + self.config.teacher_weight * terms["teacher"]
         return {"loss": loss, **terms, "trusted": (trusted >= 0).float().mean()}
 
-    @torch.no_grad()
-    def _average(self) -> None:
-        """Move the teachers towards their students: nearly all the way until students follow them, then ever less."""
-        steps = self.module.state("averaged")
-        for student, teacher in zip(self.students, self.teachers, strict=True):
-            follow(teacher, student, steps, self.config.teacher_average)
-        steps.add_(self.module.state("following") > 0)
-
 
 def train_self_pu(context: Context) -> Teacher:
     """Train the students; the first one's teacher, an average of its weights, is the model."""
-    config = context.config.self_pu
+    config, prior = context.config.self_pu, context.known_prior
+    rows = context.rows(context.data.unlabelled)
     students = [context.fresh_network(f"self-pu.student{i}") for i in range(2)]
-    task = SelfPUTask(students, len(context.data), context.known_prior, config)
+    task = SelfPUTask(students, len(context.data), prior, config)
 
     def look_again(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
         share = trusted_share(config, record.epoch, record.epochs)
         if share is not None:
+            positive, negative = (round(share * part * len(rows)) for part in (prior, 1 - prior))
             for number, student in enumerate(students):
-                task.module.state("trusted")[number].copy_(_trusted_labels(context, student, share))
+                # The surest rows at both ends, in the proportion of the prior, so that the others keep that prior.
+                logits = context.logits_of(student)
+                ordered = rows[logits[rows].argsort(stable=True)]
+                labels = torch.full_like(logits, _NOT_TRUSTED)
+                labels[ordered[:negative]] = 0.0
+                labels[ordered[len(ordered) - positive :]] = 1.0
+                task.module.state("trusted")[number].copy_(labels)
         task.module.state("following").fill_(following_weight(config, record.epoch, record.epochs))
         return False
 
@@ -140,16 +144,3 @@ def following_weight(config: SelfPUConfig, epoch: int, epochs: int) -> float:
     rise = config.teacher_ramp * epochs
     missing = max(0.0, 1 - since / rise) if rise > 0 else 0.0
     return math.exp(-5 * missing**2)
-
-
-def _trusted_labels(context: Context, student: Backbone, share: float) -> Tensor:
-    """Label the surest rows at both ends, in the proportion of the prior, so that the others keep that prior."""
-    logits = context.logits_of(student)
-    rows = context.rows(context.data.unlabelled)
-    ordered = rows[logits[rows].argsort(stable=True)]
-    positive = round(share * context.known_prior * len(rows))
-    negative = round(share * (1 - context.known_prior) * len(rows))
-    labels = torch.full_like(logits, _NOT_TRUSTED)
-    labels[ordered[:negative]] = 0.0
-    labels[ordered[len(ordered) - positive :]] = 1.0
-    return labels

@@ -1,7 +1,4 @@
-"""The early-stopped split: what a temporary network learns first is easy, the rest is hard.
-
-What any method hands back.
-"""
+"""The early-stopped split: what a temporary network learns first is easy, the rest hard; what a method hands back."""
 
 import warnings
 from collections.abc import Mapping
@@ -20,6 +17,7 @@ from splitpu.kernels.loss_terms import fused_terms_apply, label_terms
 from splitpu.losses import soft_cross_entropy
 from splitpu.methods.common import one_pool, viewed
 from splitpu.methods.context import Context, Student, Teacher
+from splitpu.types import Floats, Mask, Rows
 from splitpu.views import Views
 
 _MORE_ATTEMPTS, _FASTER = 2, 3.0  # each further attempt takes steps so many times as large as the one before
@@ -29,11 +27,11 @@ _MORE_ATTEMPTS, _FASTER = 2, 3.0  # each further attempt takes steps so many tim
 class SplitResult:
     """Which unlabelled samples are easy, and how that was found. Arrays run over the unlabelled rows, in order."""
 
-    rows: npt.NDArray[np.int64]  # row numbers of the unlabelled samples
-    agrees: npt.NDArray[np.bool_]  # whether the temporary network has learned what it was taught
-    easy: npt.NDArray[np.bool_]  # learned, and among the surest where only these are asked for
-    taught: npt.NDArray[np.bool_]  # keeps its pseudo-label in the student's easy loss: easy, plus tails if asked for
-    teacher_probability: npt.NDArray[np.float64]
+    rows: Rows  # row numbers of the unlabelled samples
+    agrees: Mask  # whether the temporary network has learned what it was taught
+    easy: Mask  # learned, and among the surest where only these are asked for
+    taught: Mask  # keeps its pseudo-label in the student's easy loss: easy, plus tails if asked for
+    teacher_probability: Floats
     agreement: tuple[float, ...]  # with the teacher, after each epoch
     epoch: int  # the epoch whose agreement was used
     tau: float
@@ -47,17 +45,17 @@ class SplitResult:
         return self.reached or max(self.agreement) > max(positive, 1 - positive)
 
     @property
-    def unsure(self) -> npt.NDArray[np.bool_]:
+    def unsure(self) -> Mask:
         """Hard samples that were learned, but less surely than others."""
         return self.agrees & ~self.easy
 
     @property
-    def easy_rows(self) -> npt.NDArray[np.int64]:
+    def easy_rows(self) -> Rows:
         """Row numbers that the easy loss sees."""
         return self.rows[self.taught]
 
     @property
-    def hard_rows(self) -> npt.NDArray[np.int64]:
+    def hard_rows(self) -> Rows:
         """Row numbers of the hard samples."""
         return self.rows[~self.easy]
 
@@ -93,18 +91,33 @@ def split_unlabelled(context: Context, teacher: Teacher, number: int) -> SplitRe
     is easy, but what its random head happened to say.
     """
     if not context.config.split.enabled:
-        return _everything_easy(context, teacher)
+        rows = context.data.unlabelled
+        easy = np.ones(len(rows), dtype=bool)
+        q = teacher.probabilities[context.rows(rows)].double().cpu().numpy()
+        return SplitResult(rows, easy, easy, easy, q, (), 0, context.config.split.tau, reached=True, key="no split")
     name, usual = f"round{number}.split", context.config.split.optimiser
     result = _early_stopped(context, teacher, name, usual)
     for attempt in range(1, _MORE_ATTEMPTS + 1):
         if result.learned:
             break
         faster = replace(usual, rate=usual.rate * _FASTER**attempt)
-        warnings.warn(_trained_again(name, result, faster.rate), SplitPUWarning, stacklevel=2)
+        warnings.warn(
+            f"{name}: in {len(result.agreement)} epochs the temporary network came to agree with the teacher on no "
+            f"more than {max(result.agreement):.3f} of the samples, which the same answer for all would reach; it is "
+            f"trained again with larger steps (split.optimiser.rate = {faster.rate:.3g}).",
+            SplitPUWarning,
+            stacklevel=2,
+        )
         again = _early_stopped(context, teacher, f"{name}.again{attempt}", faster, again=attempt)
         result = max(result, again, key=lambda one: max(one.agreement))
     if not result.reached:
-        warnings.warn(_not_reached(name, result, context.config.split), SplitPUWarning, stacklevel=2)
+        warnings.warn(
+            f"{name}: agreement with the teacher never rose above tau = {result.tau:g} in "
+            f"{context.config.split.max_epochs} epochs; the best epoch ({result.epoch}, {max(result.agreement):.3f}) "
+            "was used. Raise split.max_epochs or split.optimiser.rate, or lower split.tau.",
+            SplitPUWarning,
+            stacklevel=2,
+        )
     return result
 
 
@@ -117,6 +130,8 @@ def _early_stopped(
     network = context.fresh_network(name)
     unlabelled = context.rows(data.unlabelled)
     decision = probabilities[unlabelled] > 0.5
+    labels = probabilities.float().clone() if config.labels == "soft" else (probabilities > 0.5).float()
+    labels[context.rows(data.positives)] = 1.0  # labelled positives are certain
 
     def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
         logits = context.logits_of(network)[unlabelled]
@@ -130,7 +145,7 @@ def _early_stopped(
 
     stage = Stage(
         name=name,
-        task=SplitTask(network, _pseudo_labels(context, probabilities, config.labels), config),
+        task=SplitTask(network, labels, config),
         pools=one_pool(data.taught if config.include_positives else data.unlabelled, config.batch_size),
         leading="rows",
         epochs=config.max_epochs,
@@ -143,11 +158,15 @@ def _early_stopped(
     agrees, logits = (outcome.memory[name].cpu() for name in ("agrees", "logits"))
     easy = _surest(agrees.numpy(), logits.double().numpy(), config)
     q = probabilities[unlabelled].double().cpu().numpy()
+    taught = easy.copy()
+    if config.tails > 0 and not easy.all():  # and the hard samples about which the teacher is surest, at each end
+        low, high = np.quantile(q[~easy], [config.tails, 1 - config.tails])
+        taught |= (q <= low) | (q >= high)
     return SplitResult(
         rows=data.unlabelled,
         agrees=agrees.numpy(),
         easy=easy,
-        taught=easy | _confident_tails(q, ~easy, config.tails),
+        taught=taught,
         teacher_probability=q,
         agreement=tuple(float(r.agreement or 0.0) for r in outcome.history),
         epoch=int(outcome.memory["epoch"]),
@@ -157,32 +176,7 @@ def _early_stopped(
     )
 
 
-def _trained_again(name: str, result: SplitResult, rate: float) -> str:
-    return (
-        f"{name}: in {len(result.agreement)} epochs the temporary network came to agree with the teacher on no more "
-        f"than {max(result.agreement):.3f} of the samples, which the same answer for all would reach; it is trained "
-        f"again with larger steps (split.optimiser.rate = {rate:.3g})."
-    )
-
-
-def _not_reached(name: str, result: SplitResult, config: SplitConfig) -> str:
-    return (
-        f"{name}: agreement with the teacher never rose above tau = {config.tau:g} in {config.max_epochs} epochs; "
-        f"the best epoch ({result.epoch}, {max(result.agreement):.3f}) was used. Raise split.max_epochs or "
-        "split.optimiser.rate, or lower split.tau."
-    )
-
-
-def _pseudo_labels(context: Context, probabilities: Tensor, kind: str) -> Tensor:
-    """The teacher's soft or hard labels for all rows; labelled positives are certain."""
-    labels = probabilities.float().clone() if kind == "soft" else (probabilities > 0.5).float()
-    labels[context.rows(context.data.positives)] = 1.0
-    return labels
-
-
-def _surest(
-    agrees: npt.NDArray[np.bool_], logits: npt.NDArray[np.float64], config: SplitConfig
-) -> npt.NDArray[np.bool_]:
+def _surest(agrees: Mask, logits: Floats, config: SplitConfig) -> Mask:
     """The agreeing samples of which the temporary network is surest: of either label the share asked for."""
     easy = np.zeros_like(agrees)
     for sign, share in ((1, config.surest_positives), (-1, config.surest_negatives)):
@@ -190,33 +184,6 @@ def _surest(
         surest_first = rows[np.argsort(-sign * logits[rows], kind="stable")]
         easy[surest_first[: round(share * len(rows))]] = True
     return easy
-
-
-def _confident_tails(q: npt.NDArray[np.float64], hard: npt.NDArray[np.bool_], share: float) -> npt.NDArray[np.bool_]:
-    """The hard samples about which the teacher is surest, a share of them at each end."""
-    chosen = np.zeros_like(hard)
-    if share > 0 and hard.any():
-        low, high = np.quantile(q[hard], [share, 1 - share])
-        chosen = hard & ((q <= low) | (q >= high))
-    return chosen
-
-
-def _everything_easy(context: Context, teacher: Teacher) -> SplitResult:
-    rows = context.data.unlabelled
-    everything = np.ones(len(rows), dtype=bool)
-    q = teacher.probabilities[context.rows(rows)].double().cpu().numpy()
-    return SplitResult(
-        rows=rows,
-        agrees=everything,
-        easy=everything,
-        taught=everything,
-        teacher_probability=q,
-        agreement=(),
-        epoch=0,
-        tau=context.config.split.tau,
-        reached=True,
-        key="no split",
-    )
 
 
 @dataclass(frozen=True)

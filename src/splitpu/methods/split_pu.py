@@ -1,7 +1,4 @@
-"""The student: learns easy samples from the teacher's labels, and hard ones without them.
-
-Split-PU: base model, then rounds of split and student, each sound student the next round's teacher.
-"""
+"""Split-PU: a base model, then rounds of split and student, each sound student the next round's teacher."""
 
 import warnings
 from dataclasses import replace
@@ -61,7 +58,12 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
             if _learned(context, trained[0], teacher, split):
                 return trained, True
             slower = _SLOWER**attempt
-            warnings.warn(_trained_again(name, config.optimiser.rate / slower), SplitPUWarning, stacklevel=2)
+            warnings.warn(
+                f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained "
+                f"again with smaller steps (student.optimiser.rate = {config.optimiser.rate / slower:.3g}).",
+                SplitPUWarning,
+                stacklevel=2,
+            )
             trained = train_once(f"{name}.again{attempt}", slower, again=attempt)
         return trained, _learned(context, trained[0], teacher, split)
 
@@ -69,8 +71,8 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
     members = {place: train_one(place) for place in member_names(context, name)}
     sound = [trained for trained, learned in members.values() if learned]
     lost = [place for place, (_, learned) in members.items() if not learned]
-    for sentence in map(_left_out, lost) if sound else [_never_learned(name)]:
-        warnings.warn(sentence, SplitPUWarning, stacklevel=2)
+    for place in lost if sound else [name]:
+        warnings.warn(_not_taken(place, of_several=bool(sound)), SplitPUWarning, stacklevel=2)
     joined_up = as_one(context, sound or [trained for trained, _ in members.values()])
     return Student(**vars(joined_up), sound=bool(sound))
 
@@ -92,26 +94,15 @@ def _learned(context: Context, network: Backbone, teacher: Teacher, split: Split
     return sum(recalled) / 2 > _LEAST_AGREEMENT
 
 
-def _trained_again(name: str, rate: float) -> str:
-    return (
-        f"{name}: the student says the same of nearly all samples, whatever their labels say; it is trained again with "
-        f"smaller steps (student.optimiser.rate = {rate:.3g})."
+def _not_taken(name: str, *, of_several: bool) -> str:
+    who, instead, for_what = (
+        ("this member", "the student is made of the other members;", " to have all of them")
+        if of_several
+        else ("the student", "the model that taught it stays; for a student that learns,", "")
     )
-
-
-def _never_learned(name: str) -> str:
     return (
-        f"{name}: after {_MORE_ATTEMPTS + 1} attempts the student still says the same of nearly all samples, so it "
-        f"{NOT_TAKEN} and the model that taught it stays; for a student that learns, lower student.positive_weight or "
-        "student.optimiser.rate."
-    )
-
-
-def _left_out(name: str) -> str:
-    return (
-        f"{name}: after {_MORE_ATTEMPTS + 1} attempts this member still says the same of nearly all samples, so it "
-        f"{NOT_TAKEN} and the student is made of the other members; lower student.positive_weight or "
-        "student.optimiser.rate to have all of them."
+        f"{name}: after {_MORE_ATTEMPTS + 1} attempts {who} still says the same of nearly all samples, so it "
+        f"{NOT_TAKEN} and {instead} lower student.positive_weight or student.optimiser.rate{for_what}."
     )
 
 

@@ -29,7 +29,6 @@ from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.views import Views
 
 _PREDICTOR_WIDTH = 512
-_LABELLED_GROUPS = {"easy": "easy", "positive": "positives"}  # loss term -> the rows it is of
 
 
 class StudentTask:
@@ -62,7 +61,18 @@ class StudentTask:
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for every view of every group, so that all share their batch-norm statistics."""
-        seen = self._seen(batch, views, generator)
+        # Rows with labels, then the consistent rows in weak views, and these once more in strong ones.
+        agreeing = [batch[name].raw for name in self._agreeing if name in batch]
+        labelled = [batch[name].raw for name in ("easy", "positives") if name in batch and name not in self._agreeing]
+        parts = []
+        if self.config.label_views == "strong" and labelled:
+            parts.append(views.strong(joined(labelled), generator))
+            labelled = []
+        if labelled or agreeing:
+            parts.append(views.weak(joined([*labelled, *agreeing]), generator))
+        if agreeing:
+            parts.append(views.strong(joined(agreeing), generator))
+        seen = torch.cat(parts)
         outputs = self.network(seen)
         consistent = sum(len(batch[name].rows) for name in self._agreeing if name in batch)
         terms = self._label_terms(batch, self._in_order(batch, outputs.logit, consistent), consistent)
@@ -70,23 +80,10 @@ class StudentTask:
             terms |= self._feature_terms(outputs, seen, consistent)
         names = [name for name in self.weights if name in terms]
         stacked = torch.stack([terms[name] for name in names])
-        weights = self._weights_of(names, self._label_shares(batch), like=stacked)
-        return {"loss": (stacked * weights).sum(), **terms}
-
-    def _seen(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> Tensor:
-        """Rows with labels, then the consistent rows in weak views, and these once more in strong ones."""
-        groups = {name: group.raw for name, group in batch.items()}
-        consistent = [groups[name] for name in self._agreeing if name in groups]
-        labelled = [groups[name] for name in ("easy", "positives") if name in groups and name not in self._agreeing]
-        seen = []
-        if self.config.label_views == "strong" and labelled:
-            seen.append(views.strong(joined(labelled), generator))
-            labelled = []
-        if labelled or consistent:
-            seen.append(views.weak(joined([*labelled, *consistent]), generator))
-        if consistent:
-            seen.append(views.strong(joined(consistent), generator))
-        return torch.cat(seen)
+        if self._weights is None:  # on the device from the first step on: a captured step must not copy anything to it
+            shares = self._label_shares(batch)
+            self._weights = stacked.new_tensor([self.weights[name] * shares.get(name, 1.0) for name in names])
+        return {"loss": (stacked * self._weights).sum(), **terms}
 
     def _in_order(self, batch: Mapping[str, Batch], logit: Tensor, consistent: int) -> Tensor:
         """Logits of easy rows, positives, and consistent rows in weak and in strong views, one behind the other."""
@@ -114,72 +111,57 @@ class StudentTask:
         def term(name: str, computed: Callable[[], Tensor]) -> dict[str, Tensor]:
             return {name: fused[name] if name in fused else computed()}
 
-        terms = term("positive", lambda: _certain(logits["positives"]))
+        def easy_loss() -> Tensor:
+            labels = self.labels[batch["easy"].rows]
+            if config.easy_loss == "js":
+                return generalised_jensen_shannon(logits["easy"], labels, config.rho)
+            return soft_cross_entropy(logits["easy"], labels)
+
+        def agreement() -> Tensor:
+            """How many easy samples the student already decides as their label says."""
+            return ((logits["easy"] > 0) == (self.labels[batch["easy"].rows] > 0.5)).float().mean()
+
+        known = logits["positives"]
+        terms = term("positive", lambda: soft_cross_entropy(known, torch.ones_like(known)))
         if "easy" in batch:
-            terms |= term("easy", lambda: self._easy_loss(logits["easy"], batch["easy"].rows))
-            terms |= term("agreement", lambda: self._agreement(logits["easy"], batch["easy"].rows))
+            terms |= term("easy", easy_loss) | term("agreement", agreement)
         if consistent and kind == "nnpu":
-            risk = nnpu_risk(logits["positives"], logits["consistent"], self.prior)
+            risk = nnpu_risk(known, logits["consistent"], self.prior)
             terms |= {"nnpu_objective": risk.objective, "nnpu": risk.value}
         if consistent and kind in ("self", "dual"):
             views = logits["consistent"], logits["strong"]
             terms |= term("prediction", lambda: prediction_consistency(*views, confidence=config.confidence))
         return terms
 
-    def _easy_loss(self, logit: Tensor, rows: Tensor) -> Tensor:
-        if self.config.easy_loss == "js":
-            return generalised_jensen_shannon(logit, self.labels[rows], self.config.rho)
-        return soft_cross_entropy(logit, self.labels[rows])
-
-    def _agreement(self, logit: Tensor, rows: Tensor) -> Tensor:
-        """How many easy samples the student already decides as their label says."""
-        return ((logit > 0) == (self.labels[rows] > 0.5)).float().mean()
-
     def _feature_terms(self, outputs: Outputs, seen: Tensor, count: int) -> dict[str, Tensor]:
         """What depends on features of the consistent rows, the last of the batch in both views."""
-        kind = self.config.hard_loss
+        kind, fused = self.config.hard_loss, None
         terms: dict[str, Tensor] = {}
         if kind in ("cross", "dual"):
             with torch.no_grad():
-                teacher_low = self.teacher.low_features(seen[-2 * count :])
-            terms["low"] = self._low_term(outputs, teacher_low)
+                low = self.teacher.low_features(seen[-2 * count :])
+            norm = self.config.low_loss == "norm"
+            if not norm and fused_consistency_applies(self.module, outputs.low, low):
+                # Not where outputs were gathered from elsewhere: then nothing but this term moves them.
+                own = self.network.low_gradient_is_own and isinstance(outputs, Outputs)
+                fused = low_level_term(outputs.low, low, own_gradient=own)
+            if fused is None:
+                fused = low_level_consistency(last_rows(outputs.low, len(low)), low, norm=norm)
+            terms["low"] = fused
         if kind in ("self", "dual"):
-            terms["feature"] = self._feature_term(outputs.high[-2 * count :])
+            high = outputs.high[-2 * count :]
+            predicted = self.predictor(high)
+            fused = feature_term(predicted, high) if fused_consistency_applies(self.module, predicted, high) else None
+            terms["feature"] = feature_consistency(*predicted.chunk(2), *high.chunk(2)) if fused is None else fused
         return terms
-
-    def _low_term(self, outputs: Outputs, teacher_low: Tensor) -> Tensor:
-        fused, norm = None, self.config.low_loss == "norm"
-        if not norm and fused_consistency_applies(self.module, outputs.low, teacher_low):
-            # Not where outputs were gathered from elsewhere: then nothing but this term moves them.
-            own = self.network.low_gradient_is_own and isinstance(outputs, Outputs)
-            fused = low_level_term(outputs.low, teacher_low, own_gradient=own)
-        if fused is not None:
-            return fused
-        return low_level_consistency(last_rows(outputs.low, len(teacher_low)), teacher_low, norm=norm)
-
-    def _feature_term(self, high: Tensor) -> Tensor:
-        predicted, fused = self.predictor(high), None
-        if fused_consistency_applies(self.module, predicted, high):
-            fused = feature_term(predicted, high)
-        return feature_consistency(*predicted.chunk(2), *high.chunk(2)) if fused is None else fused
-
-    def _weights_of(self, names: list[str], shares: Mapping[str, float], like: Tensor) -> Tensor:
-        """On the device from the first step on: a captured step must not copy anything to it."""
-        if self._weights is None:
-            self._weights = like.new_tensor([self.weights[name] * shares.get(name, 1.0) for name in names])
-        return self._weights
 
     def _label_shares(self, batch: Mapping[str, Batch]) -> dict[str, float]:
         """What the two means over rows with labels count for where they are to be one mean over all of these rows."""
         if self.config.label_mean == "apart":
             return {}
-        sizes = {term: len(batch[group].rows) for term, group in _LABELLED_GROUPS.items() if group in batch}
+        groups = {"easy": "easy", "positive": "positives"}  # loss term -> the rows it is of
+        sizes = {term: len(batch[group].rows) for term, group in groups.items() if group in batch}
         return {term: size / sum(sizes.values()) for term, size in sizes.items()}
-
-
-def _certain(logit: Tensor) -> Tensor:
-    """The cross-entropy of rows that are known to be positive."""
-    return soft_cross_entropy(logit, torch.ones_like(logit))
 
 
 def feature_predictor(size: int) -> nn.Module:

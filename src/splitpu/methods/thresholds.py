@@ -76,25 +76,18 @@ def _cut(ordered: Tensor, above: int) -> float:
     """
     if len(ordered) == 1:
         return float(ordered[0])
-    above = _beside_equal_ones(ordered, min(max(above, 1), len(ordered) - 1))
+    above = min(max(above, 1), len(ordered) - 1)
+    equal = float(ordered[above])
+    if float(ordered[above - 1]) == equal:
+        # A cut through equal logits would be that logit, and rounding would decide which rows lie above: another answer
+        # whenever they are computed anew. So to the nearest count that has them all on one side; logits of equal rows
+        # may differ by rounding, and between these is no place for a cut if there is another.
+        for rounding in (_ROUNDING * max(1.0, abs(equal)), 0.0):
+            ends = int((ordered > equal + rounding).sum()), int((ordered >= equal - rounding).sum())
+            possible = [end for end in ends if 0 < end < len(ordered)]
+            if possible:
+                above = min(possible, key=lambda end: abs(end - above))
+                break
     higher, lower = ordered[above - 1 : above + 1].tolist()
     middle = float((higher + lower) / 2)
     return lower if middle == higher else middle  # of numbers with none between them, the higher one is to be above
-
-
-def _beside_equal_ones(ordered: Tensor, above: int) -> int:
-    """The count above, or the nearest one that has equal logits all on one side.
-
-    A cut through equal logits would be that logit, and rounding would decide which rows lie above: another answer
-    whenever their logits are computed anew.
-    """
-    equal = float(ordered[above])
-    if float(ordered[above - 1]) != equal:
-        return above
-    # Logits of equal rows may differ by rounding, and between these is no place for a cut if there is another.
-    for rounding in (_ROUNDING * max(1.0, abs(equal)), 0.0):
-        ends = int((ordered > equal + rounding).sum()), int((ordered >= equal - rounding).sum())
-        possible = [end for end in ends if 0 < end < len(ordered)]
-        if possible:
-            return min(possible, key=lambda end: abs(end - above))
-    return above

@@ -69,13 +69,8 @@ class VPUTask:
 
 def train_vpu(context: Context) -> Teacher:
     """Train the network; it says positive from half of its largest probability on, for want of the factor."""
-    network, key = _trained(context)
-    return context.as_teacher(network, key, half_of_largest)
-
-
-def _trained(context: Context) -> tuple[Backbone, str]:
-    """The network of the epoch with the lowest loss on rows that it has not seen, and the key of its stage."""
     config = context.config.vpu
+    # The epoch is the one with the lowest loss on rows that it has not seen.
     if config.held_out > 0 and not context.chooses_epochs:
         context = context.with_rows_of_its_own(config.held_out, "variational")
     network = context.fresh_network("vpu")
@@ -83,4 +78,5 @@ def _trained(context: Context) -> tuple[Backbone, str]:
     task = VPUTask(network, mixing, config)
     # The penalty once moved one side only; named here, a checkpoint from that time is not taken for one of today.
     stage = two_pool_stage(context, "vpu", task, "vpu", config, penalty="moves both sides")
-    return network, context.train(stage, network, half_of_largest)
+    key = context.train(stage, network, half_of_largest)
+    return context.as_teacher(network, key, half_of_largest)

@@ -1,13 +1,9 @@
-"""The warm-up: features learned from all rows without any label, for the other stages to start from.
+"""The warm-up: features learned from all rows by SimCLR without any label, for the other stages to start from.
 
-SimCLR: two views of each row have to find one another among the views of the batch. Labels, prior and scenario are no
-part of it, and so none of its identity: one warm-up serves every draw of labelled rows of the same data. Rows set aside
-stay out of it like out of every other stage.
-"""
+Labels, prior and scenario are no part of its identity: one warm-up serves every draw of labelled rows of the data."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +17,8 @@ from splitpu.networks.backbones import Backbone
 from splitpu.views import Views
 
 STAGE = "warmup"
-# Settings that say what is done with the weights afterwards; they do not change them.
-_AFTERWARDS = ("base", "split", "student")
+# What is done with the weights afterwards, which does not change them, and the views, as they are in the end.
+_ELSEWHERE = ("base", "split", "student", "views")
 
 
 class ContrastiveTask:
@@ -65,10 +61,21 @@ def warmed_up(context: Context) -> Context:
         leading="rows",
         epochs=config.epochs,
         optimiser=config.optimiser,
-        identity=_identity(context, views),
+        identity={
+            **context.surroundings(STAGE),
+            "data": context.rows_key,
+            "warmup": {name: one for name, one in dataclasses.asdict(config).items() if name not in _ELSEWHERE},
+            "views": dataclasses.asdict(views),
+        },
     )
     engine.run(stage)
-    return dataclasses.replace(context, warm_start=WarmStart(stage.key, _moved_weights(before, network)))
+    # The weights that the warm-up changed. It never reached the network's head, which each stage draws for itself.
+    moved = {
+        name: tensor.detach().clone()
+        for name, tensor in network.state_dict().items()
+        if not torch.equal(tensor, before[name])
+    }
+    return dataclasses.replace(context, warm_start=WarmStart(stage.key, moved))
 
 
 def projection_head(features: int, size: int) -> nn.Module:
@@ -82,25 +89,3 @@ def warmup_views(context: Context) -> ViewsConfig:
     """The warm-up's own view settings. What may not be mirrored elsewhere, such as digits, is not mirrored here."""
     views = context.config.warmup.views
     return dataclasses.replace(views, flip=views.flip and context.config.views.flip)
-
-
-def _identity(context: Context, views: ViewsConfig) -> dict[str, Any]:
-    """Everything the outcome depends on: no labels, no prior, no setting of another stage."""
-    settings = dataclasses.asdict(context.config.warmup)
-    for name in (*_AFTERWARDS, "views"):
-        del settings[name]
-    return {
-        **context.surroundings(STAGE),
-        "data": context.rows_key,
-        "warmup": settings,
-        "views": dataclasses.asdict(views),
-    }
-
-
-def _moved_weights(before: Mapping[str, Tensor], network: nn.Module) -> dict[str, Tensor]:
-    """The weights that the warm-up changed. It never reached the network's head, which each stage draws for itself."""
-    return {
-        name: tensor.detach().clone()
-        for name, tensor in network.state_dict().items()
-        if not torch.equal(tensor, before[name])
-    }
