@@ -32,6 +32,7 @@ def normalise(layer: nn.Module, batch: Tensor, *, added: Tensor | None = None, r
 
 
 def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -> bool:
+    families = ("batch-norm", "batch-norm gradient") if layer.training else ("batch-norm outside training",)
     return (
         batch.is_cuda
         and (layer.training or not torch.is_grad_enabled())
@@ -42,19 +43,11 @@ def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -
         and layer.momentum is not None
         and batch.dtype in (torch.bfloat16, torch.float16, torch.float32)
         and batch.is_contiguous(memory_format=torch.channels_last)
-        and (added is None or _alike(batch, added))
+        and (added is None or (batch.shape, batch.dtype) == (added.shape, added.dtype))
+        and (added is None or added.is_contiguous(memory_format=torch.channels_last))
         and not layer._forward_hooks
-        and all(runs_on(batch.device, family) for family in _families(layer))
+        and all(runs_on(batch.device, family) for family in families)
     )
-
-
-def _families(layer: nn.BatchNorm2d) -> tuple[str, ...]:
-    return ("batch-norm", "batch-norm gradient") if layer.training else ("batch-norm outside training",)
-
-
-def _alike(batch: Tensor, added: Tensor) -> bool:
-    same = batch.shape == added.shape and batch.dtype == added.dtype
-    return same and added.is_contiguous(memory_format=torch.channels_last)
 
 
 class _FusedNormalise(torch.autograd.Function):

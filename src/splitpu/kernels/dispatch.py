@@ -1,10 +1,5 @@
-"""Whether a network may use the kernels: a mark on its layers, so that runs in one process do not disturb another.
-
-Whether a family of kernels runs here: tried out once a device, with one warning about those that do not.
-
-How tensors lie in memory: kernels that go through it from end to end need tensors that lie alike.
-
-The last rows of a batch, for a term of the loss that concerns only them.
+"""Whether kernels may be used and run here: by a mark on a network's layers, so that runs in one process do not disturb
+each other, and by trying out every family once a device. Also how tensors lie in memory, which kernels depend on.
 """
 
 import threading
@@ -68,7 +63,13 @@ def family(name: str) -> Callable[[Attempt], Attempt]:
 
 def prepare(device: torch.device) -> None:
     """Begin to try out all families on a GPU, in a thread: meanwhile rows can be read and networks be built."""
-    threading.Thread(target=_tried_ahead, args=(_numbered(device),), name="kernels", daemon=True).start()
+    device = _numbered(device)
+
+    def try_ahead() -> None:
+        with suppress(RuntimeError):  # the process may end before it has begun
+            _tried(device)
+
+    threading.Thread(target=try_ahead, name="kernels", daemon=True).start()
 
 
 @contextmanager
@@ -126,17 +127,21 @@ def give_up_kernels(device: torch.device, error: Exception) -> bool:
     return True
 
 
-def _tried_ahead(device: torch.device) -> None:
-    with suppress(RuntimeError):  # the process may end before it has begun
-        _tried(device)
-
-
 def _tried(device: torch.device) -> dict[str, str]:
     """Side by side, because most of a compiler's work is done by other processes."""
+
+    def failure(attempt: Attempt) -> str:
+        try:
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+            return "" if attempt(device) else "their results are wrong"
+        except Exception as error:  # whatever a compiler may raise: torch's own operations are always there
+            return _in_a_line(error)
+
     with _TRYING:
         if device not in _FOUND:
             with ThreadPoolExecutor(len(_FAMILIES), thread_name_prefix="kernels") as threads:
-                reasons = threads.map(lambda attempt: _failure(device, attempt), _FAMILIES.values())
+                reasons = threads.map(failure, _FAMILIES.values())
             _FOUND[device] = dict(zip(_FAMILIES, reasons, strict=True))
         return _FOUND[device]
 
@@ -144,15 +149,6 @@ def _tried(device: torch.device) -> dict[str, str]:
 def _numbered(device: torch.device) -> torch.device:
     """As tensors say it: with the number of the GPU."""
     return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
-
-
-def _failure(device: torch.device, attempt: Attempt) -> str:
-    try:
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        return "" if attempt(device) else "their results are wrong"
-    except Exception as error:  # whatever a compiler may raise: torch's own operations are always there
-        return _in_a_line(error)
 
 
 def _in_a_line(error: Exception) -> str:
@@ -166,23 +162,16 @@ def lie_alike(first: Tensor, second: Tensor) -> bool:
     >>> lie_alike(weight, torch.ones(2, 3, 4, 4)), lie_alike(weight, weight.to(memory_format=torch.channels_last))
     (True, False)
     """
-    return (
-        first.shape == second.shape
-        and _is_dense(first)
-        and all(
-            size == 1 or one == other
-            for size, one, other in zip(first.shape, first.stride(), second.stride(), strict=True)
-        )
-    )
+    dense = first.is_contiguous() or (first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last))
+    if not dense or first.shape != second.shape:
+        return False
+    strides = zip(first.shape, first.stride(), second.stride(), strict=True)
+    return all(size == 1 or one == other for size, one, other in strides)
 
 
 def layout_of(tensor: Tensor) -> torch.memory_format:
     """Of a dense tensor."""
     return torch.contiguous_format if tensor.is_contiguous() else torch.channels_last
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() or (tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
 
 
 def last_rows(batch: Tensor, count: int) -> Tensor:

@@ -1,12 +1,10 @@
-"""What the student's features cost: read once instead of a dozen times. Defined in `splitpu.losses`.
+"""Terms of the loss, as `splitpu.losses` defines them: features read once, all terms of logits in one kernel.
 
-Every term of a step that depends on logits alone, with its gradient, in one kernel.
-
-In torch's own operations they are two hundred kernels, each shorter than the pause before it. What they compute is
-defined in `splitpu.losses`.
+In torch's own operations they are two hundred kernels, each shorter than the pause before it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +14,7 @@ from splitpu.kernels.dispatch import family, kernels_allowed, layout_of, lie_ali
 
 _LONGEST_VECTOR = 8192  # that one program holds
 _KINDS = (torch.bfloat16, torch.float16, torch.float32)
+_Counts = tuple[int, int, int]
 
 
 def fused_consistency_applies(module: nn.Module, *features: Tensor) -> bool:
@@ -51,7 +50,13 @@ def feature_term(predicted: Tensor, features: Tensor) -> Tensor | None:
     """The SimSiam agreement of both halves of a batch with one another; None for vectors that are too long."""
     if predicted.ndim != 2 or predicted.shape != features.shape or predicted.shape[1] > _LONGEST_VECTOR:
         return None
-    term: Tensor = _Feature.apply(predicted.contiguous(), features.detach().contiguous())  # type: ignore[no-untyped-call]
+    from splitpu.kernels import loss_terms_triton as kernels
+
+    def computed(vectors: Tensor) -> tuple[list[Tensor], Tensor]:
+        term, slopes = kernels.negative_cosines(vectors, features.detach().contiguous())
+        return [term], slopes
+
+    term: Tensor = _WithSlopes.apply(predicted.contiguous(), computed)[0]  # type: ignore[no-untyped-call]
     return term
 
 
@@ -80,14 +85,17 @@ class _LowLevel(torch.autograd.Function):
         return whole, None, None
 
 
-class _Feature(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, predicted: Tensor, features: Tensor) -> Tensor:
-        from splitpu.kernels import loss_terms_triton as kernels
+class _WithSlopes(torch.autograd.Function):
+    """Numbers that come with the gradient of the first of them; the others are only reported."""
 
-        term, slopes = kernels.negative_cosines(predicted, features)
+    @staticmethod
+    def forward(
+        ctx: Any, given: Tensor, computed: Callable[[Tensor], tuple[list[Tensor], Tensor]]
+    ) -> tuple[Tensor, ...]:
+        numbers, slopes = computed(given)
         ctx.save_for_backward(slopes)
-        return term
+        ctx.mark_non_differentiable(*numbers[1:])
+        return tuple(numbers)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -140,19 +148,13 @@ def fused_terms_apply(module: nn.Module, logit: Tensor) -> bool:
         and kernels_allowed(module)
         and logit.ndim == 1
         and 0 < len(logit) <= _MOST_LOGITS
-        and logit.dtype in (torch.bfloat16, torch.float16, torch.float32)
+        and logit.dtype in _KINDS
         and runs_on(logit.device, "loss")
     )
 
 
 def label_terms(
-    logit: Tensor,
-    labels: Tensor,
-    rows: Tensor,
-    counts: tuple[int, int, int],
-    *,
-    rho: float | None,
-    confidence: float = 0.0,
+    logit: Tensor, labels: Tensor, rows: Tensor, counts: _Counts, *, rho: float | None, confidence: float = 0.0
 ) -> Mapping[str, Tensor]:
     """The terms `easy`, `positive`, `agreement` and `prediction` of logits that stand in this order:
 
@@ -168,23 +170,20 @@ def label_terms(
 
 def pu_risk(logit: Tensor, positives: int, prior: float, *, beta: float | None, gamma: float = 1.0) -> FusedRisk:
     """The nnPU risk, or without a beta the uPU risk, of logits whose first `positives` belong to labelled positives."""
-    return FusedRisk(*_Risk.apply(logit.contiguous(), positives, prior, beta, gamma))  # type: ignore[no-untyped-call]
+    from splitpu.kernels import loss_terms_triton as kernels
+
+    computed = partial(kernels.pu_risk, positives=positives, prior=prior, beta=beta, gamma=gamma)
+    return FusedRisk(*_WithSlopes.apply(logit.contiguous(), computed))  # type: ignore[no-untyped-call]
 
 
 class _LabelTerms(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        logit: Tensor,
-        labels: Tensor,
-        rows: Tensor,
-        counts: tuple[int, int, int],
-        rho: float | None,
-        confidence: float,
+        ctx: Any, logit: Tensor, labels: Tensor, rows: Tensor, counts: _Counts, *how: Any
     ) -> tuple[Tensor, ...]:
         from splitpu.kernels import loss_terms_triton as kernels
 
-        terms, slopes = kernels.label_terms(logit, labels, rows, counts, rho, confidence)
+        terms, slopes = kernels.label_terms(logit, labels, rows, counts, *how)
         ctx.save_for_backward(slopes)
         ctx.counts, ctx.dtype = counts, logit.dtype
         ctx.mark_non_differentiable(terms[2])
@@ -198,24 +197,6 @@ class _LabelTerms(torch.autograd.Function):
         easy, positive, _, prediction = gradients
         (slopes,) = ctx.saved_tensors
         return kernels.label_gradients(slopes, [easy, positive, prediction], ctx.counts, ctx.dtype), *(None,) * 5
-
-
-class _Risk(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, logit: Tensor, positives: int, prior: float, beta: float | None, gamma: float
-    ) -> tuple[Tensor, ...]:
-        from splitpu.kernels import loss_terms_triton as kernels
-
-        numbers, slopes = kernels.pu_risk(logit, positives, prior, beta, gamma)
-        ctx.save_for_backward(slopes)
-        ctx.mark_non_differentiable(*numbers[1:])
-        return tuple(numbers)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (slopes,) = ctx.saved_tensors
-        return slopes * gradients[0], *(None,) * 4
 
 
 @family("loss")
