@@ -59,12 +59,10 @@ class TupleBackbone(OwnBackbone):
     """A module that returns (low, high, logit) itself."""
 
     def __init__(self, module: nn.Module) -> None:
-        """Wrap the module; its weights stay its own."""
         super().__init__()
         self.module = module
 
     def forward(self, batch: Tensor) -> Outputs:
-        """Return the module's outputs in their agreed shapes."""
         outputs = self.module(batch)
         if self.logit_only:
             return Outputs(*[outputs[2].flatten()] * 3)
@@ -84,7 +82,6 @@ class LayerTap(OwnBackbone):
     """
 
     def __init__(self, module: nn.Module, low: str, high: str) -> None:
-        """Wrap the module, after checking that it has the two layers."""
         super().__init__()
         for name in (low, high):
             _check_layer_exists(module, name)
@@ -93,7 +90,6 @@ class LayerTap(OwnBackbone):
         self.high_layer = high
 
     def forward(self, batch: Tensor) -> Outputs:
-        """Run the module once and return what it and the two layers gave."""
         if self.logit_only:
             return Outputs(*[self.module(batch).flatten()] * 3)
         heard: dict[str, Any] = {}

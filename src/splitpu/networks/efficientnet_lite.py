@@ -88,7 +88,6 @@ class InvertedBlock(nn.Module):
         self.adds = stride == 1 and inside == outside
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Return the block's channels."""
         wide = batch if self.expand is None else functional.relu6(self.expand(batch), inplace=True)
         narrow: Tensor = self.project(functional.relu6(self.depthwise(wide), inplace=True))
         return narrow.add_(batch) if self.adds and not narrow.requires_grad else narrow + batch if self.adds else narrow
@@ -109,7 +108,6 @@ class EfficientNetLite(nn.Module):
     """
 
     def __init__(self, size: LiteSize, *, middle: bool = True) -> None:
-        """Build it with random weights."""
         super().__init__()
         self.middle = middle
         self.ends: dict[int, int] = {}  # number of the last block of each stage that is listened to -> its channels

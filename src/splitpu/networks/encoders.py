@@ -167,7 +167,6 @@ class PooledTokens(nn.Module):
         self.module = module
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Return (B, width)."""
         last: Tensor = self.module(pixel_values=batch).last_hidden_state
         return last.mean(dim=1) if last.ndim == 3 else last.flatten(2).mean(dim=2)
 
