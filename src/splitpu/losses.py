@@ -75,7 +75,7 @@ def upu_risk(positive_logit: Tensor, population_logit: Tensor, prior: float) -> 
     >>> upu_risk(torch.zeros(3), torch.zeros(5), prior=0.4).value
     tensor(0.5000)
     """
-    positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior)
+    positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior, sigmoid_loss, None)
     objective = positive + negative
     return PURisk(value=objective.detach(), objective=objective, positive=positive, negative=negative)
 
@@ -232,11 +232,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, *, decoupled: boo
 
 
 def _positive_and_negative_risk(
-    positive_logit: Tensor,
-    population_logit: Tensor,
-    prior: float,
-    surrogate: Surrogate = sigmoid_loss,
-    weight: Tensor | None = None,
+    positive_logit: Tensor, population_logit: Tensor, prior: float, surrogate: Surrogate, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     if not 0 <= prior <= 1:
         raise InputError(f"The class prior is {prior}; give the share of positives in the population, from 0 to 1.")

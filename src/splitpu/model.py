@@ -104,10 +104,9 @@ class Model:
         return Predictor(self, "final", np.array(self.classes), device, checked_input=encode)
 
     def save(self, folder: str | Path) -> None:
-        """Write the two model files; the description comes last, and knows the weights that belong to it.
-
-        An earlier model stays until both are on disk. Of a save that ends between the two files nothing can be loaded.
-        """
+        """Write the two model files; the description comes last, and knows the weights that belong to it."""
+        # An earlier model stays until both are on disk. Of a save that ends between the two files nothing can be
+        # loaded.
         folder = Path(folder)
         networks = {"final": self.final.network, "base": self.base.network}
         tensors = {
@@ -234,10 +233,8 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 
 def _read_both(folder: Path) -> tuple[dict[str, Any], _Tensors]:
-    """The description and the weights that belong to it.
-
-    Another process may be about to put a new model in place, of which one file comes before the other.
-    """
+    """The description and the weights that belong to it."""
+    # Another process may be about to put a new model in place, of which one file comes before the other.
     path = folder / WEIGHTS
     for _ in range(_TRIES):
         description = _read_description(folder / DESCRIPTION)

@@ -147,10 +147,9 @@ class Views:
         return fused_view(raw, self._mean, self._inverse_std, draws=draws, strengths=strengths, **how)
 
     def _crop_and_flip(self, raw: Tensor, generator: Generator, *, crop: bool) -> tuple[Tensor, Tensor | None]:
-        """Shift and mirror each image by its own draw; also say which pixels show the image rather than padding.
-
-        One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of floats.
-        """
+        """Shift and mirror each image by its own draw; also say which pixels show the image rather than padding."""
+        # One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of
+        # floats.
         draws = self._draws.motion(len(raw), generator, crop=crop)
         if not draws:
             return raw, None
@@ -167,10 +166,8 @@ class Views:
         return shifted, inside if crop and self._draws.crops else None
 
     def _turned(self, unit: Tensor, generator: Generator, *, crop: bool) -> Tensor:
-        """Turn and zoom each image about its centre, and enlarge a part of it, by its own draw.
-
-        What turning brings in from outside is the channel mean; a part lies inside and brings in nothing.
-        """
+        """Turn and zoom each image about its centre, and enlarge a part of it, by its own draw."""
+        # What turning brings in from outside is the channel mean; a part lies inside and brings in nothing.
         config, motion = self._config, None
         if self._turns:
             draws = self._draws.columns(2, len(unit), generator) * 2 - 1

@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from network_tools import encoded
 from safetensors.torch import save_file
 
 from splitpu.errors import InputError
@@ -153,13 +154,6 @@ def lite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lite") / "lite0.pth"
     torch.save(published_weights(), path)
     return path
-
-
-def encoded(made: Encoder, images: np.ndarray, batch: int = 5) -> np.ndarray:
-    """Vectors of plain images (n, H, W, C) of bytes, `batch` of them at a time."""
-    mean, std = (torch.tensor(values)[:, None, None] for values in (made.mean, made.std))
-    normalised = (torch.from_numpy(images.copy()).permute(0, 3, 1, 2).float() / 255 - mean) / std
-    return torch.cat([made.vectors(some) for some in normalised.split(batch)]).numpy()
 
 
 def check(made: Encoder) -> None:

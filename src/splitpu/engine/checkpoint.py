@@ -117,10 +117,8 @@ def training_tensors(module: nn.Module, optimiser: Optimiser, average: WeightAve
 
 @torch.no_grad()
 def restore_in_place(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    """Copy values into the live tensors without moving them: a captured step keeps their addresses.
-
-    A weight that no loss has reached yet has no optimiser state to be saved; its live state is zero already.
-    """
+    """Copy values into the live tensors without moving them: a captured step keeps their addresses."""
+    # A weight that no loss has reached yet has no optimiser state to be saved; its live state is zero already.
     for name, tensor in live.items():
         if name in saved or not name.startswith("optimiser/"):
             tensor.copy_(saved[name])

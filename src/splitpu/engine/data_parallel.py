@@ -102,10 +102,8 @@ class GlobalBatchNorm(_BatchNorm):
 
 @contextmanager
 def global_batch_norms(module: nn.Module, world: World) -> Iterator[None]:
-    """Inside the block the module's batch-norm layers count the rows of all processes.
-
-    Only the class of a layer changes: weights, statistics, names and whoever holds the layer stay as they are.
-    """
+    """Inside the block the module's batch-norm layers count the rows of all processes."""
+    # Only the class of a layer changes: weights, statistics, names and whoever holds the layer stay as they are.
     layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
     before = [layer.__class__ for layer in layers]
     try:
@@ -157,10 +155,8 @@ def networks_in(module: nn.Module) -> list[Backbone]:
 def called_through(
     parts: Iterable[_Part], wrapped: Callable[[_Part, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Inside the block every part is called through what `wrapped` makes of it and its way of being called so far.
-
-    Weights, names and whoever holds the part stay as they are, and blocks may be nested.
-    """
+    """Inside the block every part is called through what `wrapped` makes of it and its way of being called so far."""
+    # Weights, names and whoever holds the part stay as they are, and blocks may be nested.
     before = [(part, part.__dict__.get("forward")) for part in parts]
     try:
         for part, _ in before:
@@ -191,9 +187,8 @@ class _Gather(torch.autograd.Function):
         return gradients[0][first:end] * ctx.processes, None, None
 
 
-def _gathered(part: Outputs, name: str, count: int, world: World) -> Tensor:
+def _gathered(own: Tensor, count: int, world: World) -> Tensor:
     """One of the outputs, for the whole batch."""
-    own: Tensor = getattr(part, name)
     # Images are stored channels-last; gathered along their memory nothing has to be rearranged.
     turned = own.dim() == 4 and own.is_contiguous(memory_format=torch.channels_last)
     own = own.permute(0, 2, 3, 1) if turned else own
@@ -282,7 +277,7 @@ def _sharing(network: Backbone, world: World) -> Iterator[None]:
         if draws:
             forks.pop().__exit__(None, None, None)
         count = counts.pop()
-        return LazyOutputs(lambda name: _gathered(part, name, count, world))
+        return LazyOutputs(lambda name: _gathered(getattr(part, name), count, world))
 
     with network.register_forward_pre_hook(take_part), network.register_forward_hook(gather):
         yield
@@ -290,11 +285,9 @@ def _sharing(network: Backbone, world: World) -> Iterator[None]:
 
 @contextmanager
 def _own_draws(device: torch.device, world: World) -> Iterator[None]:
-    """Let this process draw for itself, as dropout does, and then go on from the same state as the others.
-
-    Parts of unequal length would else leave the processes' generators in different places; and with the same mask for
-    every part the parts of a batch would not be independent.
-    """
+    """Let this process draw for itself, as dropout does, and then go on from the same state as the others."""
+    # Parts of unequal length would else leave the processes' generators in different places; and with the same mask for
+    # every part the parts of a batch would not be independent.
     seed = int(torch.randint(2**62, ()))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + world.rank)

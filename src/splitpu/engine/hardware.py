@@ -25,11 +25,9 @@ _AFTERWARDS = {_TRIM_THRESHOLD: 2**26, _MMAP_THRESHOLD: 2**25, _MMAP_MAX: 65536}
 
 @contextmanager
 def blocks_kept() -> Iterator[None]:
-    """Inside the block host memory that a step frees is kept for the next one; afterwards it is given back.
-
-    The usual allocator on Linux gives every block above 32 MB back to the system as soon as it is free, and gets it
-    anew page by page in the next step: up to a quarter of a step with images on a CPU. No result depends on it.
-    """
+    """Inside the block host memory that a step frees is kept for the next one; afterwards it is given back."""
+    # The usual allocator on Linux gives every block above 32 MB back to the system as soon as it is free, and gets it
+    # anew page by page in the next step: up to a quarter of a step with images on a CPU. No result depends on it.
     if platform.libc_ver()[0] != "glibc":
         yield
         return
@@ -102,10 +100,8 @@ class Hardware:
 
     @contextmanager
     def thread_limit(self) -> Iterator[None]:
-        """Use the chosen number of CPU threads inside the block only.
-
-        The number is the whole process's. Blocks of several threads may overlap, and the last to leave puts it back.
-        """
+        """Use the chosen number of CPU threads inside the block only."""
+        # The number is the whole process's. Blocks of several threads may overlap, and the last to leave puts it back.
         with _LIMITING:
             if not _LIMITS:
                 _LIMITS.append(torch.get_num_threads())
@@ -176,11 +172,9 @@ def _cores() -> int:
 
 
 def _busy_cores() -> int:
-    """How many cores other programs keep busy.
-
-    The load average remembers a minute, this program's own last training among it, so it is believed only as far as
-    what runs at this moment agrees.
-    """
+    """How many cores other programs keep busy."""
+    # The load average remembers a minute, this program's own last training among it, so it is believed only as far as
+    # what runs at this moment agrees.
     remembered = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
     if remembered == 0:
         return 0

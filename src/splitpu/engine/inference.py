@@ -22,10 +22,8 @@ _BATCH_VALUES = {"cuda": 2**24, "cpu": 2**20}  # raw values a batch; bounds the 
 
 
 def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: Hardware) -> Tensor:
-    """Logits of every training row, left on the device, from whatever place the rows live in.
-
-    Several processes share the work, and all of them have all logits in the end.
-    """
+    """Logits of every training row, left on the device, from whatever place the rows live in."""
+    # Several processes share the work, and all of them have all logits in the end.
     device, world = hardware.device, hardware.world
     if rows.sparse is not None and isinstance(network, LearnerBackbone):
         return torch.from_numpy(network.learner.sparse_logits(rows.sparse)).to(device)
@@ -80,11 +78,9 @@ def predict_logits(
 
 
 def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
-    """Whether double precision is cheap and safe: our own vector network, or several, on the CPU.
-
-    A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
-    does not visibly depend on the rows it is asked with. A network of the user's may not be made for it.
-    """
+    """Whether double precision is cheap and safe: our own vector network, or several, on the CPU."""
+    # A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
+    # does not visibly depend on the rows it is asked with. A network of the user's may not be made for it.
     networks = network.members if isinstance(network, Ensemble) else [network]
     return all(isinstance(one, MLP) for one in networks) and hardware.device.type == "cpu" and not hardware.bf16
 

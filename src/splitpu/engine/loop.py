@@ -28,10 +28,8 @@ _JUDGED_AFTERWARDS = "student"  # one that learned nothing, for whatever reason,
 
 
 def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
-    """End the stage, in all processes, if the loss of this epoch is no number and nothing before it would be kept.
-
-    Weights that became NaN stay NaN. Looking at the loss is enough: all that moves weights goes through it.
-    """
+    """End the stage, in all processes, if the loss of this epoch is no number and nothing before it would be kept."""
+    # Weights that became NaN stay NaN. Looking at the loss is enough: all that moves weights goes through it.
     loss = record.terms.get("loss", 0.0)
     if stages.kind_of(stage.name) == _JUDGED_AFTERWARDS or (stage.keeps_best_epoch and record.epoch > 1):
         return
@@ -118,10 +116,8 @@ class Engine:
         return outcome
 
     def describe(self) -> str:
-        """The choices that were made, as `graph/bf16/resident` or the like.
-
-        Where every stage was found finished, how its steps were taken is not known: `stored`.
-        """
+        """The choices that were made, as `graph/bf16/resident` or the like."""
+        # Where every stage was found finished, how its steps were taken is not known: `stored`.
         taken = "graph" if all(self.captured_stages) else "eager"
         choices = [
             taken if self.captured_stages else "stored",

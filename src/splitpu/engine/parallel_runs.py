@@ -60,11 +60,9 @@ def idle_worker() -> Iterator[None]:
 def in_worker_threads(
     jobs: Sequence[Callable[[], _Answer]], device: torch.device, when_left: Callable[[], None] = lambda: None
 ) -> list[_Answer]:
-    """Do all jobs at once, each in a worker; gives their answers in order, or raises the first error once all ended.
-
-    A single job is done by the caller's own thread. If the caller is interrupted while it waits, `when_left` is called
-    and has to make the jobs end.
-    """
+    """Do all jobs at once, each in a worker; gives their answers in order, or raises the first error once all ended."""
+    # A single job is done by the caller's own thread. If the caller is interrupted while it waits, `when_left` is
+    # called and has to make the jobs end.
     if len(jobs) <= 1:
         return [job() for job in jobs]
     if device.type == "cuda":

@@ -221,10 +221,8 @@ def _fits(features: Array, device: torch.device) -> bool:
 
 
 def read_batches(rows: RowStore, plan: Mapping[str, Tensor], world: World) -> Iterator[dict[str, Tensor]]:
-    """The rows of one step after the other, whole in every process; nothing where they are resident.
-
-    All processes call this at once, and all of them stream: see `all_stream`.
-    """
+    """The rows of one step after the other, whole in every process; nothing where they are resident."""
+    # All processes call this at once, and all of them stream: see `all_stream`.
 
     def exchanged(part: Tensor, count: int) -> Tensor:
         if world.size == 1:

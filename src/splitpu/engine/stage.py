@@ -113,10 +113,8 @@ class Stage:
 
     @property
     def key(self) -> str:
-        """A short name for everything this stage depends on: the same key means the same result.
-
-        The shapes of the weights belong to it, because a network keeps its name when somebody changes its layers.
-        """
+        """A short name for everything this stage depends on: the same key means the same result."""
+        # The shapes of the weights belong to it, because a network keeps its name when somebody changes its layers.
         shapes = {name: list(tensor.shape) for name, tensor in self.task.module.state_dict().items()}
         text = json.dumps({"identity": self.identity, "shapes": shapes}, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

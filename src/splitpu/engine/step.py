@@ -190,11 +190,10 @@ class Step:
         self._graph = graph
 
     def _warm_up(self) -> None:
-        """Let libraries choose their algorithms and the optimiser allocate its state, which cannot be captured.
-
-        This takes two steps. The first does what is done only once, and loads libraries while kernels are still being
-        compiled; so it may run without the kernels and need more memory than later ones. The second is like all others.
-        """
+        """Let libraries choose their algorithms and the optimiser allocate its state, which cannot be captured."""
+        # This takes two steps. The first does what is done only once, and loads libraries while kernels are still being
+        # compiled; so it may run without the kernels and need more memory than later ones. The second is like all
+        # others.
         with suppress(torch.OutOfMemoryError), without_waiting():
             self._compute()
         self._compute()

@@ -74,10 +74,8 @@ def prepare(device: torch.device) -> None:
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Inside the block, in this thread, kernels that are still being compiled count as if they did not run.
-
-    For a step whose outcome nobody needs: it makes the libraries load what they load only once, meanwhile.
-    """
+    """Inside the block, in this thread, kernels that are still being compiled count as if they did not run."""
+    # For a step whose outcome nobody needs: it makes the libraries load what they load only once, meanwhile.
     _WAITING.never = True
     try:
         yield
@@ -86,11 +84,9 @@ def without_waiting() -> Iterator[None]:
 
 
 def runs_on(device: torch.device, name: str) -> bool:
-    """Whether that family runs on this device: the compiler may be missing, or too old for it.
-
-    All are tried when the first is asked for, unless that has begun before. A step is taken a few times before it is
-    captured, so this never happens inside a capture.
-    """
+    """Whether that family runs on this device: the compiler may be missing, or too old for it."""
+    # All are tried when the first is asked for, unless that has begun before. A step is taken a few times before it is
+    # captured, so this never happens inside a capture.
     if getattr(_WAITING, "never", False) and device not in _FOUND:
         return False
     found = _tried(device)
@@ -111,11 +107,9 @@ def any_kernel_runs_on(device: torch.device) -> bool:
 
 
 def give_up_kernels(device: torch.device, error: Exception) -> bool:
-    """Count all kernels as not running there, with one warning, if it was their compiler that raised the error.
-
-    A tiny case says nothing about every shape: a smaller GPU may lack the shared memory that a larger one asks for.
-    False if that was not it, or nothing is left to give up.
-    """
+    """Count all kernels as not running there, with one warning, if it was their compiler that raised the error."""
+    # A tiny case says nothing about every shape: a smaller GPU may lack the shared memory that a larger one asks for.
+    # False if that was not it, or nothing is left to give up.
     if not any(kind.__module__.partition(".")[0] == "triton" for kind in type(error).__mro__):
         return False
     device = _numbered(device)
@@ -175,11 +169,9 @@ def layout_of(tensor: Tensor) -> torch.memory_format:
 
 
 def last_rows(batch: Tensor, count: int) -> Tensor:
-    """`batch[-count:]`, whose gradient comes back in the memory layout of the whole batch.
-
-    Torch's own slice answers with a gradient in the standard layout; adding that to a channels-last one takes as long
-    as several convolutions.
-    """
+    """`batch[-count:]`, whose gradient comes back in the memory layout of the whole batch."""
+    # Torch's own slice answers with a gradient in the standard layout; adding that to a channels-last one takes as long
+    # as several convolutions.
     rows: Tensor = _LastRows.apply(batch, count)  # type: ignore[no-untyped-call]
     return rows
 

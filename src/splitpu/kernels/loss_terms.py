@@ -3,8 +3,9 @@
 In torch's own operations they are two hundred kernels, each shorter than the pause before it.
 """
 
+import importlib
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,12 @@ from splitpu.kernels.dispatch import family, kernels_allowed, layout_of, lie_ali
 _LONGEST_VECTOR = 8192  # that one program holds
 _KINDS = (torch.bfloat16, torch.float16, torch.float32)
 _Counts = tuple[int, int, int]
+
+
+@cache
+def _kernels() -> Any:
+    """Imported only where there is a GPU."""
+    return importlib.import_module("splitpu.kernels.loss_terms_triton")
 
 
 def fused_consistency_applies(module: nn.Module, *features: Tensor) -> bool:
@@ -29,11 +36,9 @@ def fused_consistency_applies(module: nn.Module, *features: Tensor) -> bool:
 
 
 def low_level_term(low: Tensor, teacher: Tensor, *, own_gradient: bool) -> Tensor | None:
-    """The mean squared difference of the last rows of `low` from the teacher's features; None where they lie apart.
-
-    `own_gradient` promises that the gradient which reaches `low` from elsewhere belongs to nobody else. Then this
-    term's is added to it in place; else a gradient of all rows has to be made and added, most of it zeros.
-    """
+    """The mean squared difference of the last rows of `low` from the teacher's features; None where they lie apart."""
+    # `own_gradient` promises that the gradient which reaches `low` from elsewhere belongs to nobody else. Then this
+    # term's is added to it in place; else a gradient of all rows has to be made and added, most of it zeros.
     tail = low.detach()[len(low) - len(teacher) :]
     if not lie_alike(tail, teacher):
         return None
@@ -50,10 +55,9 @@ def feature_term(predicted: Tensor, features: Tensor) -> Tensor | None:
     """The SimSiam agreement of both halves of a batch with one another; None for vectors that are too long."""
     if predicted.ndim != 2 or predicted.shape != features.shape or predicted.shape[1] > _LONGEST_VECTOR:
         return None
-    from splitpu.kernels import loss_terms_triton as kernels
 
     def computed(vectors: Tensor) -> tuple[list[Tensor], Tensor]:
-        term, slopes = kernels.negative_cosines(vectors, features.detach().contiguous())
+        term, slopes = _kernels().negative_cosines(vectors, features.detach().contiguous())
         return [term], slopes
 
     term: Tensor = _WithSlopes.apply(predicted.contiguous(), computed)[0]  # type: ignore[no-untyped-call]
@@ -62,18 +66,14 @@ def feature_term(predicted: Tensor, features: Tensor) -> Tensor | None:
 
 class _LowLevel(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, low: Tensor, teacher: Tensor, left: list[Tensor] | None) -> Tensor:
-        from splitpu.kernels import loss_terms_triton as kernels
-
+    def forward(ctx: Any, low: Tensor, teacher: Tensor, left: list[Tensor] | None) -> Any:
         tail = low[len(low) - len(teacher) :]
         ctx.save_for_backward(low, teacher)
         ctx.left = left
-        return kernels.mean_squared_difference(tail, teacher)
+        return _kernels().mean_squared_difference(tail, teacher)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        from splitpu.kernels import loss_terms_triton as kernels
-
         low, teacher = ctx.saved_tensors
         if ctx.left is not None:
             ctx.left.append(gradients[0])  # for the hook, which runs when all gradients of `low` have come together
@@ -81,7 +81,7 @@ class _LowLevel(torch.autograd.Function):
         whole = torch.empty_like(low)  # in the layout of `low`
         first = len(low) - len(teacher)
         whole[:first].zero_()
-        kernels.difference_gradient(low[first:], teacher, gradients[0], whole[first:], adds=False)
+        _kernels().difference_gradient(low[first:], teacher, gradients[0], whole[first:], adds=False)
         return whole, None, None
 
 
@@ -105,25 +105,21 @@ class _WithSlopes(torch.autograd.Function):
 
 def _with_what_was_left(gradient: Tensor, tail: Tensor, teacher: Tensor, left: list[Tensor]) -> Tensor | None:
     """The gradient of the whole batch with that of its last rows."""
-    from splitpu.kernels import loss_terms_triton as kernels
-
     if not left:
         return None
     upstream, first = left.pop(), len(gradient) - len(tail)
     if not lie_alike(gradient[first:], tail):
         gradient = torch.empty_like(gradient, memory_format=layout_of(tail)).copy_(gradient)
-    kernels.difference_gradient(tail, teacher, upstream, gradient[first:], adds=True)
+    _kernels().difference_gradient(tail, teacher, upstream, gradient[first:], adds=True)
     return gradient
 
 
 @family("consistency")
 def _attempt(device: torch.device) -> bool:
-    from splitpu.kernels import loss_terms_triton as kernels
-
     ones, zeros = (torch.full((2, 4), value, device=device, dtype=torch.bfloat16) for value in (1.0, 0.0))
-    term, gradient = kernels.mean_squared_difference(ones, zeros), torch.ones_like(ones)
-    kernels.difference_gradient(ones, zeros, term, gradient, adds=True)
-    feature, slopes = kernels.negative_cosines(ones, ones)
+    term, gradient = _kernels().mean_squared_difference(ones, zeros), torch.ones_like(ones)
+    _kernels().difference_gradient(ones, zeros, term, gradient, adds=True)
+    feature, slopes = _kernels().negative_cosines(ones, ones)
     found = torch.stack([term, feature, gradient.float().mean(), slopes.float().abs().max()]).tolist()
     return all(abs(one - other) < 1e-2 for one, other in zip(found, [1.0, -1.0, 1.25, 0.0], strict=True))
 
@@ -170,9 +166,7 @@ def label_terms(
 
 def pu_risk(logit: Tensor, positives: int, prior: float, *, beta: float | None, gamma: float = 1.0) -> FusedRisk:
     """The nnPU risk, or without a beta the uPU risk, of logits whose first `positives` belong to labelled positives."""
-    from splitpu.kernels import loss_terms_triton as kernels
-
-    computed = partial(kernels.pu_risk, positives=positives, prior=prior, beta=beta, gamma=gamma)
+    computed = partial(_kernels().pu_risk, positives=positives, prior=prior, beta=beta, gamma=gamma)
     return FusedRisk(*_WithSlopes.apply(logit.contiguous(), computed))  # type: ignore[no-untyped-call]
 
 
@@ -181,9 +175,7 @@ class _LabelTerms(torch.autograd.Function):
     def forward(
         ctx: Any, logit: Tensor, labels: Tensor, rows: Tensor, counts: _Counts, *how: Any
     ) -> tuple[Tensor, ...]:
-        from splitpu.kernels import loss_terms_triton as kernels
-
-        terms, slopes = kernels.label_terms(logit, labels, rows, counts, *how)
+        terms, slopes = _kernels().label_terms(logit, labels, rows, counts, *how)
         ctx.save_for_backward(slopes)
         ctx.counts, ctx.dtype = counts, logit.dtype
         ctx.mark_non_differentiable(terms[2])
@@ -192,23 +184,19 @@ class _LabelTerms(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        from splitpu.kernels import loss_terms_triton as kernels
-
         easy, positive, _, prediction = gradients
         (slopes,) = ctx.saved_tensors
-        return kernels.label_gradients(slopes, [easy, positive, prediction], ctx.counts, ctx.dtype), *(None,) * 5
+        return _kernels().label_gradients(slopes, [easy, positive, prediction], ctx.counts, ctx.dtype), *(None,) * 5
 
 
 @family("loss")
 def _attempt_label_terms(device: torch.device) -> bool:
     """Two certain labels of which the network is sure, one of them wrongly, of divergence 2 at rho = 1/2."""
-    from splitpu.kernels import loss_terms_triton as kernels
-
     logit = torch.tensor([60.0, -60.0, 0.0], device=device, dtype=torch.bfloat16)
     rows, counts = torch.tensor([0, 0], device=device), (2, 1, 0)
-    terms, slopes = kernels.label_terms(logit, torch.ones(1, device=device), rows, counts, 0.5, 0.0)
-    gradients = kernels.label_gradients(slopes, [terms[0], torch.ones_like(terms[1]), None], counts, logit.dtype)
-    risk, _ = kernels.pu_risk(logit, 1, 0.5, 0.0, 1.0)
+    terms, slopes = _kernels().label_terms(logit, torch.ones(1, device=device), rows, counts, 0.5, 0.0)
+    gradients = _kernels().label_gradients(slopes, [terms[0], torch.ones_like(terms[1]), None], counts, logit.dtype)
+    risk, _ = _kernels().pu_risk(logit, 1, 0.5, 0.0, 1.0)
     found = torch.stack([*terms[:3], risk[1], gradients[2].float()]).tolist()
     expected = [1.0, 0.6931, 0.5, 0.0, -0.5]
     return all(abs(one - other) < 1e-3 for one, other in zip(found, expected, strict=True))

@@ -231,11 +231,10 @@ _IN_ORDER = (nn.Sequential.forward, ConvolutionBlock.forward)  # forward passes 
 
 
 def folded(network: nn.Module) -> nn.Module:
-    """A copy in eval mode with every batch norm folded away that directly follows a convolution or a linear layer.
-
-    Only where the order is certain: inside an `nn.Sequential`, and in our own residual network. Elsewhere a module's
-    forward pass may do anything between two layers, and the batch norm stays. So it does where weights are used twice.
-    """
+    """A copy in eval mode with every batch norm folded away that directly follows a convolution or a linear layer."""
+    # Only where the order is certain: inside an `nn.Sequential`, and in our own residual network. Elsewhere a module's
+    # forward pass may do anything between two layers, and the batch norm stays. So it does where weights are used
+    # twice.
     copied = copy.deepcopy(network).eval()
     every, single = copied.named_parameters(remove_duplicate=False), copied.named_parameters()
     if len(list(every)) != len(list(single)):
