@@ -39,15 +39,8 @@ class LighterForward:
 
 @torch.no_grad()
 def rows_go_alone(network: Backbone, example: Tensor) -> bool:
-    """Whether the network, as it trains, gives a row the same outputs whatever other rows come with it.
-
-    It is tried, not guessed from the kinds of layers: a network of the user's may do anything.
-
-    >>> linear = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
-    >>> from splitpu.networks.custom import as_backbone
-    >>> rows_go_alone(as_backbone(linear, (3,), low="0", high="0"), torch.randn(4, 3))
-    True
-    """
+    """Whether the network, as it trains, gives a row the same outputs whatever other rows come with it."""
+    # It is tried, not guessed from the kinds of layers: a network of the user's may do anything.
     some = example[:_TRIED_ROWS]
     if len(some) < 2:
         return False

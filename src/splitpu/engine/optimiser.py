@@ -5,7 +5,7 @@ Torch's fused kernels are called directly, because `torch.optim` imports torch's
 
 import math
 from collections import defaultdict
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,22 +13,6 @@ from torch import Tensor, nn
 from splitpu.config.schema import OptimiserConfig
 
 _EPSILON = 1e-8  # torch's own for Adam
-
-
-class Optimiser(Protocol):
-    """What a step asks of an optimiser; those of `torch.optim` have it."""
-
-    param_groups: list[dict[str, Any]]
-    state: Any
-
-    def step(self) -> Any:
-        """Move every parameter that has a gradient."""
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Under "state", by the number of the parameter, its tensors by name."""
 
 
 class FusedOptimiser:
@@ -46,7 +30,7 @@ class FusedOptimiser:
             parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Only parameters that have been moved have a state."""
+        """Under "state" the tensors of every parameter that has been moved, by its number and their names."""
         parameters = self.param_groups[0]["params"]
         return {"state": {i: self.state[one] for i, one in enumerate(parameters) if one in self.state}}
 
@@ -84,6 +68,9 @@ class FusedOptimiser:
                 step = torch.zeros((), dtype=torch.float32, device=one.device)
                 self.state[one] = {name: step if name == "step" else torch.zeros_like(one) for name in names}
         return [[self.state[one][name] for one in parameters] for name in names]
+
+
+Optimiser = FusedOptimiser | torch.optim.Optimizer
 
 
 def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> Optimiser:

@@ -174,11 +174,7 @@ class _Slot:
 
 
 def picked_by_words(features: Tensor, rows: Tensor) -> Tensor:
-    """Some of the rows, eight bytes at a time: a GPU computes the place of every element that it copies by itself.
-
-    >>> picked_by_words(torch.arange(48, dtype=torch.uint8).view(3, 4, 4), torch.tensor([2]))[0, 0].tolist()
-    [32, 33, 34, 35]
-    """
+    """Some of the rows, eight bytes at a time: a GPU computes the place of every element that it copies by itself."""
     flat = features.flatten(1)
     if flat.shape[1] * flat.element_size() % 8 == 0:
         flat = flat.view(torch.int64)
@@ -186,12 +182,7 @@ def picked_by_words(features: Tensor, rows: Tensor) -> Tensor:
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """The rows of all parts, in order. Not copied where they lie one behind the other, as a step gathers its groups.
-
-    >>> rows = torch.arange(6).view(3, 2)
-    >>> joined(rows.split([1, 2])).data_ptr() == rows.data_ptr(), joined([rows[2:], rows[:1]]).tolist()
-    (True, [[4, 5], [0, 1]])
-    """
+    """The rows of all parts, in order. Not copied where they lie one behind the other, as a step gathers its groups."""
     first = parts[0]
     one_behind_the_other = all(
         one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -94,16 +94,12 @@ class CNN13(PlainNetwork):
         height, width, channels = input_shape
         self.feature_dim = 1000
         self.first = ConvolutionBlock(channels, 96)
-        self.rest = nn.Sequential(
-            ConvolutionBlock(96, 96),
-            ConvolutionBlock(96, 96, stride=2),
-            ConvolutionBlock(96, 192),
-            ConvolutionBlock(192, 192),
-            ConvolutionBlock(192, 192, stride=2),
-            ConvolutionBlock(192, 192),
-            ConvolutionBlock(192, 192, kernel=1),
-            ConvolutionBlock(192, 10, kernel=1),
-        )
+        sizes = ((96, 3, 1), (96, 3, 2), (192, 3, 1), (192, 3, 1), (192, 3, 2), (192, 3, 1), (192, 1, 1), (10, 1, 1))
+        blocks, inputs = [], 96
+        for outputs, kernel, stride in sizes:
+            blocks.append(ConvolutionBlock(inputs, outputs, kernel=kernel, stride=stride))
+            inputs = outputs
+        self.rest = nn.Sequential(*blocks)
         flat, wide = 10 * _halved(_halved(height)) * _halved(_halved(width)), self.feature_dim
         self.hidden = nn.Sequential(nn.Linear(flat, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU())
         self.head = nn.Linear(wide, 1)
@@ -295,11 +291,7 @@ class Ensemble(Backbone):
 
 
 def mean_probability_logit(logits: Tensor) -> Tensor:
-    """The logit of the mean probability, over the first axis; exact where every probability rounds to zero or one.
-
-    >>> mean_probability_logit(torch.tensor([[50.0, 0.0], [50.0, 0.0]]))
-    tensor([50.,  0.])
-    """
+    """The logit of the mean probability, over the first axis; exact where every probability rounds to zero or one."""
     positive = torch.logsumexp(functional.logsigmoid(logits), 0)
     return positive - torch.logsumexp(functional.logsigmoid(-logits), 0)
 
@@ -388,11 +380,7 @@ def masked_mean(slices: Tensor, there: Tensor) -> Tensor:
 
 
 def stand_ins(there: Tensor) -> Tensor:
-    """For every place (B, S) the slice of its patient to use there: itself, or another in turn where there is none.
-
-    >>> stand_ins(torch.tensor([[True, False, True, False, False]])).tolist()
-    [[0, 2, 2, 2, 0]]
-    """
+    """For every place (B, S) the slice of its patient to use there: itself, or another in turn where there is none."""
     places = torch.arange(there.shape[1], device=there.device).expand_as(there)
     numbered = there.cumsum(dim=1)
     wanted = places % numbered[:, -1:] + 1

@@ -113,11 +113,7 @@ def pretrainable(shape: tuple[int, ...]) -> str:
 
 
 def fitted_to_channels(kernel: Tensor, channels: int) -> Tensor:
-    """Weights of the first layer for another number of channels, such that a grey picture excites them as before.
-
-    >>> fitted_to_channels(torch.ones(1, 3, 1, 1), 1).flatten().tolist()
-    [3.0]
-    """
+    """Weights of the first layer for another number of channels, such that a grey picture excites them as before."""
     total = kernel.sum(dim=1, keepdim=True)
     return (total / channels).expand(-1, channels, -1, -1).contiguous()
 
