@@ -231,15 +231,9 @@ class Engine:
         if epoch + 1 < stage.epochs and self.rows.resident:
             self._ahead = self._course(stage, epoch + 1)  # while a GPU is still busy with the steps it was given
         terms, runs = step.take_means(steps), runs_at_once()
-        return EpochRecord(
-            stage=stage.name,
-            epoch=epoch + 1,
-            epochs=stage.epochs,
-            seconds=round(time.perf_counter() - started, 4),
-            rate=course.rates[-1],
-            terms=terms,
-            side_by_side=runs if runs > 1 else None,
-        )
+        seconds, others = round(time.perf_counter() - started, 4), runs if runs > 1 else None
+        rate = course.rates[-1]
+        return EpochRecord(stage.name, epoch + 1, stage.epochs, seconds, rate, terms, side_by_side=others)
 
     def _course(self, stage: Stage, epoch: int) -> _Course:
         steps, device = stages.steps_per_epoch(stage.pools, stage.leading), self.hardware.device

@@ -117,7 +117,9 @@ class RowStore:
             return
 
         def filled(slot: _Slot, step: int) -> _Slot:
-            slot.wait_until_free()
+            # A GPU copies when it comes to it: nothing may be written before. On the CPU the order is enough.
+            if slot.copied is not None:
+                slot.copied.synchronize()
             for name, rows in plan.items():
                 self._fetch_into(slot.buffers[name], rows[step])
             return slot
@@ -157,19 +159,14 @@ class _Slot:
 
     def __init__(self, buffers: dict[str, Tensor], device: torch.device) -> None:
         self.buffers, self._device = buffers, device
-        self._copied: torch.cuda.Event | None = None
-
-    def wait_until_free(self) -> None:
-        """A GPU copies when it comes to it; before that nothing may be written here. On the CPU the order is enough."""
-        if self._copied is not None:
-            self._copied.synchronize()
+        self.copied: torch.cuda.Event | None = None
 
     def on_device(self) -> dict[str, Tensor]:
         """The rows where they are computed with."""
         rows = {name: buffer.to(self._device, non_blocking=True) for name, buffer in self.buffers.items()}
         if self._device.type == "cuda":
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._copied.record(torch.cuda.current_stream(self._device))
+            self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.copied.record(torch.cuda.current_stream(self._device))
         return rows
 
 

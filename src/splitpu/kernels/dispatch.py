@@ -19,9 +19,7 @@ _KINDS = (nn.BatchNorm2d, nn.Conv2d)
 
 
 def allow_kernels(module: nn.Module, allowed: bool) -> None:
-    """Mark every layer that there is a kernel for, and the module itself, for what is done with its outputs.
-
-    What has no mark is computed by torch.
+    """Mark every layer that there is a kernel for, and the module itself; what has no mark is computed by torch.
 
     >>> layer = nn.BatchNorm2d(3)
     >>> allow_kernels(layer, True)
