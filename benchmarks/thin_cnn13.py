@@ -2,13 +2,13 @@
 
 from torch import nn
 
-from splitpu.networks.backbones import ConvolutionBlock, PlainCNN
+from splitpu.networks.backbones import ConvolutionBlock, PlainNetwork
 
 CHANNELS = 12  # in place of 96; in the second half twice as many
 HIDDEN = 1000
 
 
-class ThinCNN13(PlainCNN):
+class ThinCNN13(PlainNetwork):
     """What `cnn13` does on a GPU can be watched with it on a core in a minute."""
 
     def __init__(self, side: int, colours: int, channels: int = CHANNELS) -> None:

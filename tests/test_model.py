@@ -186,14 +186,14 @@ def test_a_save_that_is_killed_leaves_no_weights_with_the_description_of_others(
 def test_a_model_that_is_replaced_while_it_is_read_is_not_half_of_each(fitted, vectors, tmp_path, monkeypatch):
     fitted.save(tmp_path)
     other = tiny(prior=0.6, random_state=1).fit(*vectors[:2])
-    read = models._read_bytes
+    read = Path.read_bytes
 
     def read_late(path):
         monkeypatch.undo()
         other.save(tmp_path)
         return read(path)
 
-    monkeypatch.setattr(models, "_read_bytes", read_late)
+    monkeypatch.setattr(Path, "read_bytes", read_late)
     found = SplitPUClassifier.load(tmp_path)
     assert np.array_equal(found.decision_function(vectors[0]), other.decision_function(vectors[0]))
 

@@ -10,24 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names once more; `as` says that they are public
     # ruff: noqa: I001
+    # fmt: off
     from splitpu.config.presets import DataProfile as DataProfile, preset as preset
     from splitpu.config.schema import (
-        BaseConfig as BaseConfig,
-        Config as Config,
-        DANConfig as DANConfig,
-        DistPUConfig as DistPUConfig,
-        EngineConfig as EngineConfig,
-        OptimiserConfig as OptimiserConfig,
-        P3MixConfig as P3MixConfig,
-        PUUPLConfig as PUUPLConfig,
-        PUbNConfig as PUbNConfig,
-        SelectionConfig as SelectionConfig,
-        SelfPUConfig as SelfPUConfig,
-        SplitConfig as SplitConfig,
-        StudentConfig as StudentConfig,
-        VPUConfig as VPUConfig,
-        ViewsConfig as ViewsConfig,
-        WarmupConfig as WarmupConfig,
+        BaseConfig as BaseConfig, Config as Config, DANConfig as DANConfig, DistPUConfig as DistPUConfig,
+        EngineConfig as EngineConfig, OptimiserConfig as OptimiserConfig, P3MixConfig as P3MixConfig,
+        PUUPLConfig as PUUPLConfig, PUbNConfig as PUbNConfig, SelectionConfig as SelectionConfig,
+        SelfPUConfig as SelfPUConfig, SplitConfig as SplitConfig, StudentConfig as StudentConfig,
+        VPUConfig as VPUConfig, ViewsConfig as ViewsConfig, WarmupConfig as WarmupConfig,
     )
     from splitpu.data.preprocessing import Preprocessing as Preprocessing
     from splitpu.data.public.datasets import load_named as load_named
@@ -40,58 +30,33 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
     from splitpu.engine.parallel_runs import SharedRows as SharedRows
     from splitpu.engine.rows import RowStore as RowStore
     from splitpu.engine.stage import (
-        Batch as Batch,
-        EpochRecord as EpochRecord,
-        Observer as Observer,
-        Pool as Pool,
-        Stage as Stage,
-        StageOutcome as StageOutcome,
-        Task as Task,
+        Batch as Batch, EpochRecord as EpochRecord, Observer as Observer, Pool as Pool, Stage as Stage,
+        StageOutcome as StageOutcome, Task as Task,
     )
     from splitpu.errors import (
-        InputError as InputError,
-        ModelFileError as ModelFileError,
-        SplitPUError as SplitPUError,
+        InputError as InputError, ModelFileError as ModelFileError, SplitPUError as SplitPUError,
         SplitPUWarning as SplitPUWarning,
     )
     from splitpu.estimators.base import PerRow as PerRow
     from splitpu.estimators.classifiers import (
-        DANClassifier as DANClassifier,
-        DistPUClassifier as DistPUClassifier,
-        ElkanNotoClassifier as ElkanNotoClassifier,
-        NNPUClassifier as NNPUClassifier,
-        NaivePUClassifier as NaivePUClassifier,
-        P3MixClassifier as P3MixClassifier,
-        PUBaggingClassifier as PUBaggingClassifier,
-        PUBoostingClassifier as PUBoostingClassifier,
-        PUForestClassifier as PUForestClassifier,
-        PULogisticClassifier as PULogisticClassifier,
-        PUUPLClassifier as PUUPLClassifier,
-        PUbNClassifier as PUbNClassifier,
-        SelfPUClassifier as SelfPUClassifier,
-        SplitPUClassifier as SplitPUClassifier,
-        UPUClassifier as UPUClassifier,
-        VPUClassifier as VPUClassifier,
+        DANClassifier as DANClassifier, DistPUClassifier as DistPUClassifier,
+        ElkanNotoClassifier as ElkanNotoClassifier, NNPUClassifier as NNPUClassifier,
+        NaivePUClassifier as NaivePUClassifier, P3MixClassifier as P3MixClassifier,
+        PUBaggingClassifier as PUBaggingClassifier, PUBoostingClassifier as PUBoostingClassifier,
+        PUForestClassifier as PUForestClassifier, PULogisticClassifier as PULogisticClassifier,
+        PUUPLClassifier as PUUPLClassifier, PUbNClassifier as PUbNClassifier, SelfPUClassifier as SelfPUClassifier,
+        SplitPUClassifier as SplitPUClassifier, UPUClassifier as UPUClassifier, VPUClassifier as VPUClassifier,
     )
     from splitpu.evaluation.calibration import PUCalibrator as PUCalibrator
     from splitpu.evaluation.metrics import (
-        PUEvaluation as PUEvaluation,
-        PUFigure as PUFigure,
-        evaluate_pu as evaluate_pu,
+        PUEvaluation as PUEvaluation, PUFigure as PUFigure, evaluate_pu as evaluate_pu,
     )
     from splitpu.evaluation.scikit_learn import (
-        PUScorer as PUScorer,
-        PUStratifiedGroupKFold as PUStratifiedGroupKFold,
-        PUStratifiedKFold as PUStratifiedKFold,
-        make_pu_scorer as make_pu_scorer,
-        pu_train_test_split as pu_train_test_split,
+        PUScorer as PUScorer, PUStratifiedGroupKFold as PUStratifiedGroupKFold, PUStratifiedKFold as PUStratifiedKFold,
+        make_pu_scorer as make_pu_scorer, pu_train_test_split as pu_train_test_split,
     )
     from splitpu.methods.context import (
-        Context as Context,
-        KeptWeights as KeptWeights,
-        RowsAside as RowsAside,
-        Student as Student,
-        Teacher as Teacher,
+        Context as Context, KeptWeights as KeptWeights, RowsAside as RowsAside, Student as Student, Teacher as Teacher,
         WarmStart as WarmStart,
     )
     from splitpu.methods.registry import Method as Method, register as register
@@ -102,23 +67,17 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
     from splitpu.networks.custom import as_backbone as as_backbone
     from splitpu.networks.pretrained import PretrainedWeights as PretrainedWeights
     from splitpu.prior.estimate import (
-        EstimatorRow as EstimatorRow,
-        PriorEstimate as PriorEstimate,
-        estimate_prior as estimate_prior,
+        EstimatorRow as EstimatorRow, PriorEstimate as PriorEstimate, estimate_prior as estimate_prior,
     )
     from splitpu.prior.scores import PUScores as PUScores
     from splitpu.runs.grid import train_side_by_side as train_side_by_side
     from splitpu.training import (
-        Runtime as Runtime,
-        TrainSpec as TrainSpec,
-        Training as Training,
-        profile_of as profile_of,
-        train as train,
+        Runtime as Runtime, TrainSpec as TrainSpec, Training as Training, profile_of as profile_of, train as train,
     )
     from splitpu.views import Views as Views
+    # fmt: on
 
     __version__: str
-
 # Everything that is public, by the module it lives in: what users call, and what the signatures of that mention. It is
 # imported when first asked for, so that `import splitpu` itself costs nothing.
 _PUBLIC = {
@@ -171,7 +130,12 @@ __all__ = sorted([*_HOMES, "__version__"])
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        value: Any = _installed_version()
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            value: Any = version("splitpu")
+        except PackageNotFoundError:  # run from a source folder that was never installed
+            value = "unknown"
     elif name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
     else:
@@ -182,12 +146,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def _installed_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("splitpu")
-    except PackageNotFoundError:  # run from a source folder that was never installed
-        return "unknown"

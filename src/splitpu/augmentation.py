@@ -1,11 +1,6 @@
-"""What views do to images: pure functions of unit images (B, H, W, C) with one draw an image.
+"""What views do to images, as pure functions of unit images (B, H, W, C), and what they draw for it.
 
 All of it is elementwise or sampling: nothing here is a matrix product, which mixed precision would round.
-
-What views draw for their images, always in the same order; what is not done is not drawn.
-
-The draws of a kind come by name, one an image, so that whoever makes the views gets the same, operation by operation or
-in one kernel.
 """
 
 import math
@@ -63,14 +58,8 @@ def moved(image: Tensor, motion: Tensor, *, beyond: str = "zeros") -> Tensor:
     )
     weights = motion[:, :, :, None, None]
     places = weights[:, :, 0] * columns + weights[:, :, 1] * rows[:, None] + weights[:, :, 2]
-    sampled = functional.grid_sample(
-        image.permute(0, 3, 1, 2),
-        places.permute(0, 2, 3, 1),
-        mode="bilinear",
-        padding_mode=beyond,
-        align_corners=False,
-    )
-    return sampled.permute(0, 2, 3, 1)
+    pixels, grid = image.permute(0, 3, 1, 2), places.permute(0, 2, 3, 1)
+    return functional.grid_sample(pixels, grid, "bilinear", beyond, align_corners=False).permute(0, 2, 3, 1)
 
 
 def blurred(image: Tensor, spread: Tensor, largest: float) -> Tensor:
@@ -130,8 +119,21 @@ def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
     >>> adjust_hue(red, torch.tensor(1 / 3)).round(decimals=4).abs()
     tensor([0., 1., 0.])
     """
-    hue, value, chroma = hue_value_chroma(image)
-    return rgb_from_hue_value_chroma(hue + shift * 6.0, value, chroma).clamp(0.0, 1.0)
+    # Hue is in sixths of the circle, red at 0. Chroma instead of HSV's saturation, chroma / value, because black has
+    # no saturation, and no division means no special case.
+    red, green, blue = image.unbind(dim=-1)
+    value = torch.maximum(torch.maximum(red, green), blue)
+    chroma = value - torch.minimum(torch.minimum(red, green), blue)
+    divisor = chroma + (chroma == 0)  # grey pixels have no hue; any will do, as their chroma is 0
+    near_green = 2.0 + (blue - red) / divisor
+    near_blue = 4.0 + (red - green) / divisor
+    hue = torch.where(value == red, (green - blue) / divisor, torch.where(value == green, near_green, near_blue))
+    # Red, green and blue see the same trapezium over the circle, 5, 3 and 1 sixths further round: full for two sixths,
+    # falling for one, empty for two, rising for one.
+    lead = torch.arange(5, 0, -2, device=hue.device, dtype=hue.dtype)
+    position = torch.remainder((hue + shift * 6.0).unsqueeze(-1) + lead, 6.0)
+    lack = torch.minimum(position, 4.0 - position).clamp(0.0, 1.0)
+    return (value.unsqueeze(-1) - chroma.unsqueeze(-1) * lack).clamp(0.0, 1.0)
 
 
 def grey_of(image: Tensor) -> Tensor:
@@ -142,42 +144,21 @@ def grey_of(image: Tensor) -> Tensor:
     return red * GREY_WEIGHTS[0] + green * GREY_WEIGHTS[1] + blue * GREY_WEIGHTS[2]
 
 
-def hue_value_chroma(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Split RGB into hue (in sixths of the circle, red at 0), value and chroma; HSV's saturation is chroma / value.
-
-    Chroma is kept instead of saturation because black has no saturation, and no division means no special case.
-    """
-    red, green, blue = image.unbind(dim=-1)
-    value = torch.maximum(torch.maximum(red, green), blue)
-    chroma = value - torch.minimum(torch.minimum(red, green), blue)
-    divisor = chroma + (chroma == 0)  # grey pixels have no hue; any will do, as their chroma is 0
-    near_green = 2.0 + (blue - red) / divisor
-    near_blue = 4.0 + (red - green) / divisor
-    hue = torch.where(value == red, (green - blue) / divisor, torch.where(value == green, near_green, near_blue))
-    return hue, value, chroma
-
-
-def rgb_from_hue_value_chroma(hue: Tensor, value: Tensor, chroma: Tensor) -> Tensor:
-    """Undo `hue_value_chroma`; any hue is taken round the circle."""
-    # Red, green and blue see the same trapezium over the circle, 5, 3 and 1 sixths further round: full for two sixths,
-    # falling for one, empty for two, rising for one.
-    lead = torch.arange(5, 0, -2, device=hue.device, dtype=hue.dtype)
-    position = torch.remainder(hue.unsqueeze(-1) + lead, 6.0)
-    lack = torch.minimum(position, 4.0 - position).clamp(0.0, 1.0)
-    return value.unsqueeze(-1) - chroma.unsqueeze(-1) * lack
-
-
 COLOUR_STRENGTHS = ("brightness", "contrast", "saturation", "hue")  # the last two only where there are colours
 
 
 class ViewDraws:
-    """Draws for images (H, W, C); `slices` of them, one after the other, share theirs."""
+    """Draws for images (H, W, C); `slices` of them, one after the other, share theirs.
+
+    Always in the same order, and what is not done is not drawn; by name, so that a kernel gets the same as operations.
+    """
 
     def __init__(self, shape: tuple[int, int, int], config: ViewsConfig, device: torch.device, slices: int) -> None:
         self._config, self._device, self._slices = config, device, slices
         self._height, self._width, channels = shape
         self._is_colour = channels == 3
-        self._down, self._across = (_padding(config.crop_padding, side) for side in shape[:2])
+        # So that some of the image always stays in sight.
+        self._down, self._across = (min(round(config.crop_padding * side), side - 1) for side in shape[:2])
         self.crops = self._down > 0 or self._across > 0
         self.resizes = config.resized_crop < 1
         self.cut_side = round(config.cutout * min(shape[:2]))
@@ -246,7 +227,3 @@ class ViewDraws:
         if self._slices == 1:
             return draws
         return draws[:, None].expand(-1, self._slices, *draws.shape[1:]).flatten(0, 1)
-
-
-def _padding(share: float, side: int) -> int:
-    return min(round(share * side), side - 1)  # so that some of the image always stays in sight

@@ -1,6 +1,4 @@
-"""The losses of PU learning and of Split-PU: pure functions of tensors, nothing else.
-
-Four rules hold for all of them.
+"""The losses of PU learning and of Split-PU: pure functions of tensors, nothing else. Four rules hold for all of them.
 
 * Logits are one per sample, shape (B,). Anything else is refused: (B, 1) against (B,) broadcasts silently to (B, B).
 * The arithmetic is float32 (float64 if given float64), whatever the precision of the network that made the inputs.
@@ -10,7 +8,7 @@ Four rules hold for all of them.
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -32,14 +30,10 @@ _SMALLEST_SQUARED_LENGTH = 1e-12
 class PURisk(NamedTuple):
     """A PU risk. What to report and what to minimise are two numbers; to confuse them is the classic nnPU mistake."""
 
-    value: Tensor
-    """What to report; cut off from the graph, so that it cannot be minimised by accident."""
-    objective: Tensor
-    """What to minimise; no estimate of anything while nnPU steps back."""
-    positive: Tensor
-    """`prior * E_P l(z, +1)`: the risk on positives."""
-    negative: Tensor
-    """`E_U l(z, -1) - prior * E_P l(z, -1)`: the risk on negatives, unclamped, so that it may be below zero."""
+    value: Tensor  # what to report; cut off from the graph, so that it cannot be minimised by accident
+    objective: Tensor  # what to minimise; no estimate of anything while nnPU steps back
+    positive: Tensor  # `prior * E_P l(z, +1)`: the risk on positives
+    negative: Tensor  # `E_U l(z, -1) - prior * E_P l(z, -1)`: the risk on negatives, unclamped: it may be below zero
 
 
 def sigmoid_loss(logit: Tensor, sign: int) -> Tensor:
@@ -81,7 +75,7 @@ def upu_risk(positive_logit: Tensor, population_logit: Tensor, prior: float) -> 
     >>> upu_risk(torch.zeros(3), torch.zeros(5), prior=0.4).value
     tensor(0.5000)
     """
-    positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior)
+    positive, negative = _positive_and_negative_risk(positive_logit, population_logit, prior, sigmoid_loss, None)
     objective = positive + negative
     return PURisk(value=objective.detach(), objective=objective, positive=positive, negative=negative)
 
@@ -230,7 +224,8 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, *, decoupled: boo
     if first.ndim != 2:
         shape = tuple(first.shape)
         raise InputError(f"The features of the views have shape {shape}; give one vector per sample, shape (B, d).")
-    with _no_mixed_precision(first.device.type):  # which would round the products to 8 bits
+    mixed = torch.amp.is_autocast_available(first.device.type)  # it would round the products to 8 bits
+    with torch.autocast(first.device.type, enabled=False) if mixed else nullcontext():
         one, other = _unit(first), _unit(second)
         together = (one * other).sum(dim=1).repeat(2) / temperature
         views = torch.cat([one, other])
@@ -244,11 +239,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, *, decoupled: boo
 
 
 def _positive_and_negative_risk(
-    positive_logit: Tensor,
-    population_logit: Tensor,
-    prior: float,
-    surrogate: Surrogate = sigmoid_loss,
-    weight: Tensor | None = None,
+    positive_logit: Tensor, population_logit: Tensor, prior: float, surrogate: Surrogate, weight: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     if not 0 <= prior <= 1:
         raise InputError(f"The class prior is {prior}; give the share of positives in the population, from 0 to 1.")
@@ -283,10 +274,6 @@ def _mean(losses: Tensor, weight: Tensor | None = None) -> Tensor:
     weight = weight.to(losses.dtype)
     total = weight.sum()
     return (weight * losses).sum() / total.masked_fill(total == 0, 1.0)
-
-
-def _no_mixed_precision(device: str) -> AbstractContextManager[object]:
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _as_full_precision(values: Tensor) -> Tensor:

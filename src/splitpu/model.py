@@ -1,19 +1,16 @@
-"""A trained model as it is shipped: networks, preprocessing, threshold, and what the labels mean. No pickle.
-
-A trained model with the three questions every scikit-learn classifier answers.
-"""
+"""A trained model as it is shipped and asked: networks, preprocessing, threshold, what the labels mean. No pickle."""
 
 import json
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save_file
@@ -32,7 +29,7 @@ from splitpu.learners.learner_networks import LEARNER, LearnerBackbone, from_spe
 from splitpu.methods.frozen_features import ENCODER, FrozenNetwork
 from splitpu.networks.backbones import Backbone, Ensemble, member_count
 from splitpu.networks.build import build_network, network_names
-from splitpu.types import Array
+from splitpu.types import Array, Floats
 from splitpu.utils.files import replacing, write_through
 from splitpu.utils.torch_state import TORCH_STATE_LOCK, usual_torch
 from splitpu.views import Views
@@ -41,6 +38,9 @@ FORMAT = 1
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 AGAIN = "copy the run folder again, or train a new run"
 _TRIES, _LOOK_AGAIN = 5, 0.05  # for a model that is being replaced; seconds
+Scores = Floats
+_Tensors = dict[str, torch.Tensor]
+_MakesNetwork = Callable[[Preprocessing], Backbone]
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ class Model:
     calibration: PUCalibrator | None = None  # of the final network's decisions
     scenario: Scenario = "single-training-set"  # how the training rows were sampled
 
-    def decision(
-        self, features: npt.NDArray[Any], hardware: Hardware, *, which: str = "final"
-    ) -> npt.NDArray[np.float64]:
+    def decision(self, features: Array, hardware: Hardware, *, which: str = "final") -> Floats:
         """Logit above the threshold: positive means positive. Takes canonical features.
 
         Of a calibrated model, these are the log odds of its probabilities, so that 1/2 is the threshold.
@@ -79,11 +77,11 @@ class Model:
         decision = predict_logits(network, features, views, hardware) - scorer.threshold
         return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
 
-    def decision_function(self, X: Any, *, device: str = "auto") -> npt.NDArray[np.float64]:
+    def decision_function(self, X: Any, *, device: str = "auto") -> Floats:
         """How clearly each row is positive: a logit, above zero = positive. Takes rows as users have them."""
         return self._predictor(device).decision_function(X)
 
-    def predict_proba(self, X: Any, *, device: str = "auto") -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Any, *, device: str = "auto") -> Floats:
         """Probabilities of not being positive and of being positive, one row a sample.
 
         >>> from splitpu import SplitPUClassifier
@@ -95,49 +93,41 @@ class Model:
         """
         return self._predictor(device).predict_proba(X)
 
-    def predict(self, X: Any, *, device: str = "auto") -> npt.NDArray[Any]:
+    def predict(self, X: Any, *, device: str = "auto") -> Array:
         """What each row is called in the training labels: the second of `classes` where it is positive."""
         return self._predictor(device).predict(X)
 
-    def _learner_specs(self) -> dict[str, Any]:
-        """What the learners are made of, so that their tensors can be put in place again."""
-        parts = {"final": self.final.network, "base": self.base.network}
-        return {
-            part: network.learner.to_spec() for part, network in parts.items() if isinstance(network, LearnerBackbone)
-        }
-
     def _predictor(self, device: str) -> "Predictor":
-        return Predictor(self, "final", np.array(self.classes), device, checked_input=self._encoded)
-
-    def _encoded(self, X: Any) -> Any:
-        """Records of a model that was trained on a table as its numbers; all else as it is."""
         inputs = self.inputs or {}
-        return rows_for_table_model(inputs, X) if inputs.get("kind") == "table" else X
+        # Records of a model that was trained on a table become its numbers; all else stays as it is.
+        encode = partial(rows_for_table_model, inputs) if inputs.get("kind") == "table" else lambda X: X
+        return Predictor(self, "final", np.array(self.classes), device, checked_input=encode)
 
     def save(self, folder: str | Path) -> None:
-        """Write the two model files; the description comes last, and knows the weights that belong to it.
-
-        An earlier model stays until both are on disk. Of a save that ends between the two files nothing can be loaded.
-        """
+        """Write the two model files; the description comes last, and knows the weights that belong to it."""
+        # An earlier model stays until both are on disk. Of a save that ends between the two files nothing can be
+        # loaded.
         folder = Path(folder)
+        networks = {"final": self.final.network, "base": self.base.network}
         tensors = {
             # Copied: without rounds final and base are one network, and a network of the user's may tie weights.
             f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            for part, scorer in (("final", self.final), ("base", self.base))
-            for name, tensor in scorer.network.state_dict().items()
+            for part, network in networks.items()
+            for name, tensor in network.state_dict().items()
             # One encoder of frozen features is behind both.
-            if part == "final" or not (isinstance(scorer.network, FrozenNetwork) and name.startswith(f"{ENCODER}."))
+            if part == "final" or not (isinstance(network, FrozenNetwork) and name.startswith(f"{ENCODER}."))
         }
+        learners = {part: one.learner.to_spec() for part, one in networks.items() if isinstance(one, LearnerBackbone)}
         description = {
             "format": FORMAT,
             "network": self.network_name,
-            **({"learners": self._learner_specs()} if self.network_name == LEARNER else {}),
+            **({"learners": learners} if self.network_name == LEARNER else {}),
             **({"frozen": self.final.network.spec()} if isinstance(self.final.network, FrozenNetwork) else {}),
             "preprocessing": self.preprocessing.to_dict(),
             "threshold": {"final": self.final.threshold, "base": self.base.threshold},
             "prior": self.prior,
             "scenario": self.scenario,
-            "classes": [_plain(value) for value in self.classes],
+            "classes": [value.item() if isinstance(value, np.generic) else value for value in self.classes],
             "inputs": None if self.inputs is None else dict(self.inputs),
             "calibration": None if self.calibration is None else self.calibration.to_dict(),
             "meaning": "decision > 0: positive; probability = sigmoid(logit - threshold), calibrated where given",
@@ -152,7 +142,7 @@ class Model:
 
     @classmethod
     @usual_torch()
-    def load(cls, folder: str | Path, own: Callable[[Preprocessing], Backbone] | None = None) -> "Model":
+    def load(cls, folder: str | Path, own: _MakesNetwork | None = None) -> "Model":
         """Read a model back. `own` makes the user's own network, when it is not one of ours."""
         folder = Path(folder)
         description, tensors = _read_both(folder)
@@ -172,29 +162,24 @@ class Model:
             message = f"{folder / DESCRIPTION} has a missing or damaged part ({error}); {AGAIN}."
             raise ModelFileError(message) from error
         # Not in the block above: what goes wrong in the user's own network is no fault of the file.
-        specs = description.get("learners") if name == LEARNER else None
+        has_spec = "frozen" in description or (name == LEARNER and "learners" in description)
 
         def network_of(part: str) -> nn.Module:
-            if "frozen" in description:
-                return _frozen(description["frozen"], preprocessing, tensors, part, folder)
-            if specs is not None:
-                return _learner(specs, tensors, part, folder)
-            return _filled(name, preprocessing, tensors, part, folder, own)
+            if has_spec:
+                return _rebuilt(description, preprocessing, tensors, part, folder)
+            return _filled(name, preprocessing, _under(f"{part}/", tensors), folder, own)
 
-        final, base = (ScoringNetwork(network_of(part), threshold) for part, threshold in thresholds.items())
+        final, base = (ScoringNetwork(network_of(part).eval(), threshold) for part, threshold in thresholds.items())
         return cls(final, base, name, preprocessing, config, prior, (first, second), inputs, calibration, scenario)
 
 
-def _filled(
-    name: str,
-    preprocessing: Preprocessing,
-    tensors: dict[str, torch.Tensor],
-    part: str,
-    folder: Path,
-    own: Callable[[Preprocessing], Backbone] | None,
-) -> nn.Module:
-    weights = {key.removeprefix(f"{part}/"): t for key, t in tensors.items() if key.startswith(f"{part}/")}
+def _under(prefix: str, tensors: _Tensors) -> _Tensors:
+    return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
 
+
+def _filled(
+    name: str, preprocessing: Preprocessing, weights: _Tensors, folder: Path, own: _MakesNetwork | None
+) -> nn.Module:
     def build() -> Backbone:
         if own is not None:
             return own(preprocessing)
@@ -211,35 +196,21 @@ def _filled(
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        trouble = (
-            f"network {name!r}; {AGAIN}"
-            if own is None
-            else "the network that was given: pass the one it was trained with"
-        )
+        given = "the network that was given: pass the one it was trained with"
+        trouble = f"network {name!r}; {AGAIN}" if own is None else given
         raise ModelFileError(f"{folder / WEIGHTS} does not fit {trouble}.") from error
-    return network.eval()
+    return network
 
 
-def _learner(specs: Any, tensors: dict[str, torch.Tensor], part: str, folder: Path) -> nn.Module:
-    """A learner for tables, built from its spec and refused where tensors and spec do not fit."""
-    prefix = f"{part}/learner."
-    own = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-    try:
-        return LearnerBackbone(from_spec(specs[part], own)).eval()
-    except (ModelFileError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ModelFileError(f"{folder / DESCRIPTION} and {WEIGHTS} do not fit together ({error}); {AGAIN}.") from error
-
-
-def _frozen(
-    spec: Any, preprocessing: Preprocessing, tensors: dict[str, torch.Tensor], part: str, folder: Path
+def _rebuilt(
+    description: Mapping[str, Any], preprocessing: Preprocessing, tensors: _Tensors, part: str, folder: Path
 ) -> nn.Module:
-    """A head on an encoder that is written once, with the final model."""
-    own = {key.removeprefix(f"{part}/"): tensor for key, tensor in tensors.items() if key.startswith(f"{part}/")}
-    shared = {
-        key.removeprefix("final/"): tensor for key, tensor in tensors.items() if key.startswith(f"final/{ENCODER}.")
-    }
+    """A learner, or a head on an encoder that is written once; refused where tensors and spec do not fit."""
     try:
-        return FrozenNetwork.rebuilt(spec, preprocessing, shared | own).eval()
+        if "frozen" in description:
+            encoder = {key: t for key, t in _under("final/", tensors).items() if key.startswith(f"{ENCODER}.")}
+            return FrozenNetwork.rebuilt(description["frozen"], preprocessing, encoder | _under(f"{part}/", tensors))
+        return LearnerBackbone(from_spec(description["learners"][part], _under(f"{part}/learner.", tensors)))
     except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         if isinstance(error, InputError) and "pip install" in str(error):  # the file is whole, a package is missing
             raise
@@ -261,45 +232,27 @@ def _read_description(path: Path) -> dict[str, Any]:
     return description
 
 
-def _read_both(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The description and the weights that belong to it.
-
-    Another process may be about to put a new model in place, of which one file comes before the other.
-    """
+def _read_both(folder: Path) -> tuple[dict[str, Any], _Tensors]:
+    """The description and the weights that belong to it."""
+    # Another process may be about to put a new model in place, of which one file comes before the other.
+    path = folder / WEIGHTS
     for _ in range(_TRIES):
         description = _read_description(folder / DESCRIPTION)
-        content = _read_bytes(folder / WEIGHTS)
-        if description.get("weights") == sha256(content).hexdigest():
-            return description, _tensors(content, folder / WEIGHTS)
+        try:
+            content = path.read_bytes()
+            if description.get("weights") == sha256(content).hexdigest():
+                return description, load(content)
+        except FileNotFoundError:
+            raise ModelFileError(f"{path} is missing; {AGAIN}.") from None
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read ({error}): check it and its permissions.") from None
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the latter for kinds that torch lacks
+            raise ModelFileError(f"{path} is damaged or cut short ({error}); {AGAIN}.") from None
         time.sleep(_LOOK_AGAIN)
     raise ModelFileError(
-        f"{folder / WEIGHTS} is not what {DESCRIPTION} beside it was written with: it is damaged or cut short, or "
-        f"one of the two belongs to another model; {AGAIN}."
+        f"{path} is not what {DESCRIPTION} beside it was written with: it is damaged or cut short, or one of the two "
+        f"belongs to another model; {AGAIN}."
     )
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ModelFileError(f"{path} is missing; {AGAIN}.") from None
-    except OSError as error:
-        raise ModelFileError(f"{path} cannot be read ({error}): check it and its permissions.") from None
-
-
-def _tensors(content: bytes, path: Path) -> dict[str, torch.Tensor]:
-    try:
-        return load(content)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the latter for kinds that torch lacks
-        raise ModelFileError(f"{path} is damaged or cut short ({error}); {AGAIN}.") from None
-
-
-def _plain(value: Any) -> Any:
-    """A label as JSON knows it."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-Scores = npt.NDArray[np.float64]
 
 
 class Predictor:
@@ -330,7 +283,16 @@ class Predictor:
         hardware = Hardware.choose(self._device, self._model.config.engine, whatever_else_runs=True)
         with usual_torch():
             decision = self._model.decision(features, hardware, which=self._which)
-        _refuse_no_numbers(decision)
+        # What is no number is above no threshold, and would pass for a clear negative.
+        bad = np.flatnonzero(~np.isfinite(decision))
+        if len(bad):
+            advice = "their values are too far from those the model was trained on: look at these rows"
+            if len(bad) == len(decision):
+                advice = (
+                    "the model may be damaged, or all rows are too far from those it was trained on: train it again"
+                )
+            named = rows_in_words(bad, len(decision))
+            raise InputError(f"the model's decision for {named} is not a finite number; {advice}")
         return self._sign * decision
 
     def predict(self, X: Any) -> Array:
@@ -343,15 +305,3 @@ class Predictor:
         decision = torch.from_numpy(self.decision_function(X))
         probabilities: Scores = torch.sigmoid(torch.stack([-decision, decision], dim=1)).numpy()
         return probabilities
-
-
-def _refuse_no_numbers(decision: Scores) -> None:
-    """What is no number is above no threshold, and would pass for a clear negative."""
-    bad = np.flatnonzero(~np.isfinite(decision))
-    if not len(bad):
-        return
-    if len(bad) == len(decision):
-        advice = "the model may be damaged, or all rows are too far from those it was trained on: train it again"
-    else:
-        advice = "their values are too far from those the model was trained on: look at these rows"
-    raise InputError(f"the model's decision for {rows_in_words(bad, len(decision))} is not a finite number; {advice}")

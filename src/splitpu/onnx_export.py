@@ -1,21 +1,15 @@
-"""A trained model as one ONNX file: raw rows in, probability and decision out, for programs that know nothing of torch.
-
-The file holds preprocessing and threshold as well, so that nothing is left to get wrong where it is used.
-"""
+"""A trained model as one ONNX file: raw rows in, probability and decision out; preprocessing and threshold inside."""
 
 import importlib
 import logging
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +19,7 @@ from splitpu.evaluation.calibration import PUCalibrator
 from splitpu.model import Model
 from splitpu.networks.backbones import folded
 from splitpu.networks.custom import without_features
+from splitpu.types import Array
 from splitpu.utils.files import replacing
 from splitpu.utils.torch_state import usual_torch
 from splitpu.views import slices_there, with_presence
@@ -56,8 +51,7 @@ class RawToProbability(nn.Module):
         self.calibrated = CalibrationMap(calibration or PUCalibrator("temperature"))
         self.network, self.threshold = network, threshold
         self.is_image, self.is_volume = preprocessing.kind != "vectors", preprocessing.kind == "volumes"
-        offset, scale = (preprocessing.offset, preprocessing.scale) if self.is_image else (0.0, 1.0)
-        self.offset, self.scale = offset, scale
+        self.offset, self.scale = (preprocessing.offset, preprocessing.scale) if self.is_image else (0.0, 1.0)
         self.register_buffer("mean", torch.tensor(preprocessing.mean, dtype=torch.float32))
         self.register_buffer("exact_mean", torch.tensor(preprocessing.mean, dtype=torch.float64))
         inverse_std = [1.0 / std for std in preprocessing.std]
@@ -65,17 +59,16 @@ class RawToProbability(nn.Module):
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probability of being positive, and whether the model says so."""
-        inputs = self._centred(rows) * self.get_buffer("inverse_std")
+        if rows.dtype == torch.float64:  # of numbers that float32 tells apart only when their mean is off
+            centred = (rows - self.get_buffer("exact_mean")).to(torch.float32)
+        else:
+            centred = (rows.to(torch.float32) - self.offset) * self.scale - self.get_buffer("mean")
+        inputs = centred * self.get_buffer("inverse_std")
         if self.is_volume:
             inputs = with_presence(inputs, slices_there(rows))
         if self.is_image:
             inputs = inputs.movedim(-1, -3)
         return self.calibrated(self.network(inputs).logit.double() - self.threshold)  # type: ignore[no-any-return]
-
-    def _centred(self, rows: Tensor) -> Tensor:
-        if rows.dtype == torch.float64:  # of numbers that float32 tells apart only when their mean is off
-            return (rows - self.get_buffer("exact_mean")).to(torch.float32)
-        return (rows.to(torch.float32) - self.offset) * self.scale - self.get_buffer("mean")
 
 
 class CalibrationMap(nn.Module):
@@ -112,28 +105,6 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
     `raw_dtype` is that of the rows the file takes; bytes for images whose scaling says they were bytes, else float32,
     or float64 if the model was trained on numbers that float32 cannot tell apart.
     """
-    _require_extra()
-    dtype = raw_dtype or _stored_dtype(model.preprocessing)
-    network = folded(model.final.network).cpu().float()  # a copy
-    without_features(network)
-    whole = RawToProbability(network, model.preprocessing, model.final.threshold, model.calibration).eval()
-    # The exact answer comes from the network as it was trained: folding is checked along with everything else.
-    exact = RawToProbability(
-        model.final.network.cpu().eval(), model.preprocessing, model.final.threshold, model.calibration
-    ).eval()
-    example = torch.from_numpy(_some_rows(model.preprocessing, dtype, 2))
-    with replacing(path) as temporary:
-        _write(whole, example, temporary)
-        difference = _largest_difference(temporary, exact, model.preprocessing, dtype)
-        if not difference <= TOLERANCE:
-            raise SplitPUError(
-                f"the exported network differs from the trained one by {difference:.2g} in a probability, more than "
-                f"{TOLERANCE:g}; {path} was not written, please report this."
-            )
-    return Exported(path, dtype, model.preprocessing.shape, difference)
-
-
-def _require_extra() -> None:
     for name in NEEDED:
         try:
             importlib.import_module(name)
@@ -141,12 +112,35 @@ def _require_extra() -> None:
             raise MissingExtraError(
                 f"exporting to ONNX needs the package {name}: install it with pip install 'splitpu[onnx]'."
             ) from None
+    preprocessing = model.preprocessing
+    from_bytes = is_scale_of_bytes(preprocessing.offset, preprocessing.scale) and not preprocessing.floats
+    stored = "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"
+    dtype = raw_dtype or ("float64" if preprocessing.double else stored)
+    network = folded(model.final.network).cpu().float()  # a copy
+    without_features(network)
+    # The exact answer comes from the network as it was trained: folding is checked along with everything else.
+    whole, exact = (
+        RawToProbability(one, preprocessing, model.final.threshold, model.calibration).eval()
+        for one in (network, model.final.network.cpu())
+    )
+    with replacing(path) as temporary:
+        _write(whole, torch.from_numpy(_some_rows(preprocessing, dtype, 2)), temporary)
+        difference = _largest_difference(temporary, exact, preprocessing, dtype)
+        if not difference <= TOLERANCE:
+            raise SplitPUError(
+                f"the exported network differs from the trained one by {difference:.2g} in a probability, more than "
+                f"{TOLERANCE:g}; {path} was not written, please report this."
+            )
+    return Exported(path, dtype, preprocessing.shape, difference)
 
 
 def _write(whole: nn.Module, example: Tensor, path: Path) -> None:
     """Trace the computation into the file, quietly: what the exporter has to say is for its developers."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
     try:
-        with _quiet():
+        with warnings.catch_warnings(), redirect_stdout(StringIO()):
+            warnings.simplefilter("ignore")
             torch.onnx.export(
                 whole,
                 (example,),
@@ -162,23 +156,13 @@ def _write(whole: nn.Module, example: Tensor, path: Path) -> None:
         raise
     except Exception as error:  # the exporter raises anything at all for what it cannot translate
         raise InputError(f"this network cannot be written as ONNX ({_in_short(error)}).") from error
+    finally:
+        logging.disable(before)
 
 
 def _in_short(error: Exception) -> str:
     reason = " ".join(_COLOURS.sub("", str(error)).split())[:200]
     return f"{type(error).__name__}: {reason}"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessing, dtype: str) -> float:
@@ -201,19 +185,12 @@ def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessi
     return worst
 
 
-def _stored_dtype(preprocessing: Preprocessing) -> str:
-    if preprocessing.double:
-        return "float64"
-    from_bytes = is_scale_of_bytes(preprocessing.offset, preprocessing.scale) and not preprocessing.floats
-    return "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"
-
-
-def _some_rows(preprocessing: Preprocessing, dtype: str, count: int) -> npt.NDArray[Any]:
+def _some_rows(preprocessing: Preprocessing, dtype: str, count: int) -> Array:
     """Rows that the model could have been trained on, by their mean and spread."""
     random = np.random.default_rng(count)
     mean, std = np.asarray(preprocessing.mean), np.asarray(preprocessing.std)
     values = random.normal(size=(count, *preprocessing.shape)) * std + mean
     if preprocessing.kind != "vectors":
         values = values.clip(0, 1) / preprocessing.scale + preprocessing.offset
-    rows: npt.NDArray[Any] = values.round().clip(0, 255) if dtype == "uint8" else values
+    rows: Array = values.round().clip(0, 255) if dtype == "uint8" else values
     return rows.astype(dtype)

@@ -1,16 +1,13 @@
 """From data and a configuration to a trained model: the one way in, for Python and the command line alike.
 
-Listeners that a run puts between the training loop and the world.
-
-Progress as plain lines of text.
-
-The models that a training made, by name, and whether the one that it ends with is worth anything.
+Also what listens to a training, and the models that it made, by name.
 """
 
 import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +34,7 @@ from splitpu.methods.registry import find_method, sections_in_use, uses_learners
 from splitpu.methods.split import MethodResult
 from splitpu.methods.warmup import warmed_up
 from splitpu.model import Model, ScoringNetwork
-from splitpu.networks.build import NetworkChoice
-from splitpu.networks.build import network_recipe as network_recipe
+from splitpu.networks.build import NetworkChoice, network_recipe
 from splitpu.networks.encoders import is_encoder
 from splitpu.networks.pretrained import PretrainedWeights
 from splitpu.types import Floats
@@ -64,8 +60,7 @@ class Training:
 
     @property
     def out_of_fold(self) -> Floats | None:
-        """Of learners for tables, two numbers for every training row, found by learners that had not seen it: the final
-        model's decision, and the naive one's, which is the base's logit of being labelled. None of networks."""
+        """Of learners, every training row's final decision and naive logit, by learners that had not seen it."""
         if self.model.network_name != LEARNER:
             return None
         return np.stack([row_decisions(self, self.result.final), self.result.base.logits.double().cpu().numpy()])
@@ -106,7 +101,11 @@ class TrainSpec:
     classes: tuple[Any, Any] = (0, 1)  # what 'not positive' and 'positive' are called in the labels
 
     def __post_init__(self) -> None:
-        check_config(self.config)
+        if not isinstance(self.config, Config):  # classifiers take a dict or a path for settings, and nothing else does
+            kind = type(self.config).__name__
+            raise InputError(
+                f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})"
+            )
         object.__setattr__(self, "seed", checked_seed(self.seed))
         network_given = self.backbone != "auto" or self.layers is not None or self.weights is not None
         if network_given and self.config.learner == "auto":
@@ -114,33 +113,25 @@ class TrainSpec:
 
     def checked_for(self, data: PUData) -> "TrainSpec":
         """The same with its prior as a plain number, refused if these rows cannot be trained on in this way."""
-        self._check_weights(data)
+        config = self.config
+        if self.learner is None and not uses_learners(config):
+            # Networks draw their batches at random from all rows: neither weights nor groups would have any effect.
+            for given in ("sample_weight", "groups"):
+                if getattr(data, given) is not None:
+                    raise InputError(f"{given} is for learners, and {config.method} trains networks here: leave it out")
         if is_encoder(self.backbone):
-            self._check_encoder(data)
-        prior = check_needs(self.config, data, self.prior)
+            # Frozen features have a base and a student of their own, and nothing that could be warmed up.
+            if data.kind == "vectors":
+                raise InputError(f"{self.backbone} needs images, and the data are vectors: use backbone='auto'")
+            if config.method != "split-pu" or config.warmup.name != "none" or config.members > 1:
+                wrong = f"method '{config.method}'" if config.method != "split-pu" else "a warm-up or several members"
+                raise InputError(
+                    f"{self.backbone} is used with frozen features, which {wrong} cannot be: leave that out, or choose "
+                    "a network that is trained"
+                )
+        prior = check_needs(config, data, self.prior)
         interval = None if self.prior_interval is None else check_interval(self.prior_interval, prior)
         return replace(self, prior=prior, prior_interval=interval)
-
-    def _check_weights(self, data: PUData) -> None:
-        """Networks draw their batches at random from all rows: neither weights nor groups would have any effect."""
-        if (data.sample_weight is None and data.groups is None) or self.learner is not None:
-            return
-        if uses_learners(self.config):
-            return
-        given = "sample_weight" if data.sample_weight is not None else "groups"
-        raise InputError(f"{given} is for learners, and {self.config.method} trains networks here: leave it out")
-
-    def _check_encoder(self, data: PUData) -> None:
-        """Frozen features have a base and a student of their own, and nothing that could be warmed up."""
-        config = self.config
-        if data.kind == "vectors":
-            raise InputError(f"{self.backbone} needs images, and the data are vectors: use backbone='auto'")
-        if config.method != "split-pu" or config.warmup.name != "none" or config.members > 1:
-            wrong = f"method '{config.method}'" if config.method != "split-pu" else "a warm-up or several members"
-            raise InputError(
-                f"{self.backbone} is used with frozen features, which {wrong} cannot be: leave that out, or choose a "
-                "network that is trained"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,20 +163,16 @@ def train(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Trai
     context = warmed_up(open_context(data, spec, runtime))
     result = find_method(spec.config.method).run(context)
     final, base = (ScoringNetwork(t.network, t.threshold) for t in (result.final, result.base))
+    name = LEARNER if isinstance(final.network, LearnerBackbone) else context.recipe.name  # or the encoder's name
     model = Model(
-        final,
-        base,
-        LEARNER if isinstance(final.network, LearnerBackbone) else context.recipe.name,  # or the encoder's name
-        context.preprocessing,
-        spec.config,
-        spec.prior,
-        spec.classes,
-        calibration=_calibrated(context, result.final),
-        scenario=data.scenario,
+        final, base, name, context.preprocessing, spec.config, spec.prior, spec.classes, scenario=data.scenario
     )
-    return Training(
-        model, result, context.engine.hardware, context.engine.describe(), context.warm_start, context.aside
-    )
+    method, aside, engine = spec.config.selection.calibration, context.aside, context.engine
+    if method != "none" and aside is not None:
+        decision = (result.final.logits - result.final.threshold).double().cpu().numpy()
+        calibration = calibrated_on(aside, decision, context.known_prior, method, data.scenario)
+        model = replace(model, calibration=calibration)
+    return Training(model, result, engine.hardware, engine.describe(), context.warm_start, aside)
 
 
 def open_context(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Context:
@@ -214,19 +201,8 @@ def open_context(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) 
         spec.backbone, preprocessing, spec.layers, spec.weights, rows=len(data), on_cpu=hardware.device.type == "cpu"
     )
     data_key = "" if checkpoints is None else data.fingerprint()
-    return Context(
-        data,
-        spec.prior,
-        config,
-        recipe,
-        engine,
-        data_key,
-        preprocessing,
-        runtime.warm_start,
-        spec.prior_interval,
-        aside,
-        learner=spec.learner,
-    )
+    found = (runtime.warm_start, spec.prior_interval, aside)
+    return Context(data, spec.prior, config, recipe, engine, data_key, preprocessing, *found, learner=spec.learner)
 
 
 def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData, RowsAside | None]:
@@ -234,15 +210,6 @@ def without_rows_aside(data: PUData, config: Config, seed: int) -> tuple[PUData,
     if config.selection.held_out == 0:
         return data, None
     return put_aside(data, config.selection.held_out, seed)
-
-
-def _calibrated(context: Context, final: Teacher) -> PUCalibrator | None:
-    """The map from the final model's decisions to probabilities, learned on the rows set aside."""
-    method = context.config.selection.calibration
-    if method == "none" or context.aside is None:
-        return None
-    decision = (final.logits - final.threshold).double().cpu().numpy()
-    return calibrated_on(context.aside, decision, context.known_prior, method, context.data.scenario)
 
 
 def calibrated_on(
@@ -254,16 +221,8 @@ def calibrated_on(
     )
 
 
-def check_config(config: object) -> None:
-    """Refuse what classifiers take for settings and nothing else does: a dict, a path, nothing at all."""
-    if not isinstance(config, Config):
-        kind = type(config).__name__
-        raise InputError(f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})")
-
-
 def check_needs(config: Config, data: PUData, prior: float | None) -> float | None:
-    """Refuse, before anything is trained, a method that lacks its prior or the truth it learns from; gives the prior,
-    whatever kind of number it came as, as one that can be reckoned with and saved."""
+    """Refuse, before anything is trained, a method that lacks its prior or the truth; gives the prior as a number."""
     check_method(config, data)
     if prior is not None:
         return check_prior(prior, data)
@@ -303,20 +262,15 @@ def check_method(config: Config, data: PUData) -> None:
             f"members={config.members} cannot be used with method '{method.name}': leave it out, or choose split-pu, "
             "nnpu, upu or naive"
         )
-    _check_selection(config)
-
-
-def _check_selection(config: Config) -> None:
-    """Refuse what rows set aside cannot do."""
-    selection = config.selection
-    if selection.calibration != "none" and selection.held_out == 0:
+    selection, calibrated = config.selection, config.selection.calibration != "none"
+    if calibrated and selection.held_out == 0:
         raise InputError(
             f"selection.calibration={selection.calibration} needs rows that were not trained on: set "
             "selection.held_out, for example to 0.2"
         )
-    calibrated = selection.calibration != "none"
     for_judging = selection.criterion == "none" and not calibrated  # rows can be kept from any method for that
-    if selection.held_out and not for_judging and "selection" not in _read_without_rows_aside(config):
+    read = sections_in_use(replace(config, selection=replace(selection, held_out=0.0)))
+    if selection.held_out and not for_judging and "selection" not in read:
         from_them = f", by which probabilities are calibrated ({selection.calibration})" if calibrated else ""
         raise InputError(
             f"method '{config.method}' does not use held-out rows{from_them}: leave out "
@@ -324,15 +278,8 @@ def _check_selection(config: Config) -> None:
         )
 
 
-def _read_without_rows_aside(config: Config) -> tuple[str, ...]:
-    return sections_in_use(replace(config, selection=replace(config.selection, held_out=0.0)))
-
-
 def with_calibration(config: Config, method: str | None) -> Config:
-    """The configuration with calibrated probabilities; where no rows are set aside for it yet, a fifth of them is.
-
-    Then they are for the calibration alone, and the epochs stay the last ones.
-    """
+    """The configuration with calibrated probabilities, for which alone a fifth of the rows is set aside if none is."""
     if method is None:
         return config
     settings: dict[str, Any] = {"selection.calibration": method}
@@ -365,7 +312,6 @@ class StopWhen(Observer):
         self.question = question
 
     def should_stop(self) -> bool:
-        """Ask."""
         return self.question()
 
 
@@ -374,29 +320,14 @@ class ObserverList(Observer):
 
     def __init__(self, listeners: Sequence[Observer]) -> None:
         self.listeners = tuple(listeners)
+        for event in ("stage_started", "step_done", "epoch_done", "stage_done"):
+            setattr(self, event, partial(self._pass_on, event))
 
-    def stage_started(self, stage: Stage, done: int) -> None:
-        """Pass on."""
+    def _pass_on(self, event: str, *news: Any) -> None:
         for listener in self.listeners:
-            listener.stage_started(stage, done)
-
-    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
-        """Pass on."""
-        for listener in self.listeners:
-            listener.step_done(stage, epoch, step, steps)
-
-    def epoch_done(self, record: EpochRecord) -> None:
-        """Pass on."""
-        for listener in self.listeners:
-            listener.epoch_done(record)
-
-    def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
-        """Pass on."""
-        for listener in self.listeners:
-            listener.stage_done(stage, outcome)
+            getattr(listener, event)(*news)
 
     def should_stop(self) -> bool:
-        """Stop as soon as one of them wants to."""
         return any(listener.should_stop() for listener in self.listeners)
 
 
@@ -409,12 +340,10 @@ class ProgressLines(Observer):
         self.verbose = verbose
 
     def epoch_done(self, record: EpochRecord) -> None:
-        """Print the epoch, if asked for this much."""
         if self.verbose >= 2:
             print(f"{record.stage}: epoch {record.epoch}/{record.epochs}, {_described(record)}", flush=True)
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
-        """Print how the stage ended and what it took."""
         if self.verbose >= 1 and outcome.history:
             seconds = sum(record.seconds for record in outcome.history)
             last = outcome.history[-1]
@@ -431,16 +360,12 @@ def models_of(training: Training) -> list[tuple[str, Teacher]]:
     config = training.model.config
     if config.method != "split-pu":
         return [(find_method(config.method).title, training.result.base)]
-    if training.result.learners is not None:  # what is not shipped is in the table of learners, and not a model
-        base, shipped = training.result.learner_names
-        taken: list[tuple[str, Teacher]] = [
-            (f"shipped: {shipped}", found.student) for found in training.result.rounds if found.taken
-        ]
-        return [(f"base: {base}", training.result.base), *taken]
-    students: list[tuple[str, Teacher]] = [
-        (f"round {r.number} student{'' if r.taken else ', not taken'}", r.student) for r in training.result.rounds
-    ]
-    return [("base", training.result.base), *students]
+    result = training.result
+    if result.learners is not None:  # what is not shipped is in the table of learners, and not a model
+        base, shipped = result.learner_names
+        return [(f"base: {base}", result.base), *((f"shipped: {shipped}", r.student) for r in result.rounds if r.taken)]
+    names = (f"round {r.number} student{'' if r.taken else ', not taken'}" for r in result.rounds)
+    return [("base", result.base), *zip(names, (r.student for r in result.rounds), strict=True)]
 
 
 def final_name(training: Training) -> str:
@@ -454,11 +379,7 @@ def row_decisions(training: Training, teacher: Teacher) -> Floats:
 
 
 def row_probabilities(training: Training, teacher: Teacher) -> Floats:
-    """What one of the run's models says of all training rows, on the scale of the final one.
-
-    The map that calibrates the final model is put to all of them alike: a probability with it and one without it are
-    not to be set side by side.
-    """
+    """What one of the run's models says of all training rows, all put through the map that calibrates the final one."""
     return sigmoid(training.calibrated(teacher.logits.double().cpu().numpy() - teacher.threshold))
 
 

@@ -1,16 +1,7 @@
 """Plain, weak and strong views of a raw batch, made on the compute device with one draw per sample.
 
-Everything here is a fixed sequence of device operations: no loop over samples, no shape that depends on the data,
-nothing read back to the host. So the views can be part of a captured CUDA graph, and on the CPU the same generator
-state gives bitwise the same views.
-
-Pixels that show nothing (the padding a crop brings in, the square CutOut takes away) count as the channel mean: they
-are exactly 0 after normalisation, whatever the colour jitter does, and the padding has no say in an image's contrast.
-Where an image is turned or zoomed after its crop, they are blanked where the crop had put them: letting them turn along
-costs time and has changed no accuracy (docs/LOG.md).
-
-The slices of a volume are images that share the draws of their volume. Behind the channels of each slice comes a plane
-that is 1 where the slice is there and 0 where it only fills up a shorter volume; the latter slices are 0 throughout.
+A fixed sequence of device operations, without a loop over samples, a shape that depends on the data or anything read
+back: so views can be captured in a CUDA graph, and on the CPU one state of a generator gives bitwise the same views.
 """
 
 import math
@@ -19,20 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Generator, Tensor
 
-from splitpu.augmentation import (
-    COLOUR_STRENGTHS,
-    ViewDraws,
-    adjust_brightness,
-    adjust_contrast,
-    adjust_hue,
-    adjust_saturation,
-    blurred,
-    cropping,
-    moved,
-    one_after_the_other,
-    turning,
-    without_colour,
-)
+from splitpu import augmentation as change
+from splitpu.augmentation import COLOUR_STRENGTHS, ViewDraws
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.kernels.view_kernels import fused_view, fused_view_applies
@@ -48,17 +27,16 @@ class Views:
     """Turns raw batches into network input, the way the data's `Preprocessing` and the `ViewsConfig` say.
 
     Images go in as (B, H, W, C) and come out as (B, C, H, W) in channels-last memory; vectors stay (B, d). Volumes go
-    in as (B, S, H, W, C) and come out as (B, S, C + 1, H, W), see above. The result is always float32 and on the device
-    of the raw batch, which must be the one given here.
+    in as (B, S, H, W, C) and come out as (B, S, C + 1, H, W): their slices share all draws, and the last plane is 1
+    where a slice is there and 0 where it only fills up. The result is always float32 and on the raw batch's device.
+
+    Pixels that show nothing (the padding of a crop, the square CutOut takes away) count as the channel mean: they are
+    exactly 0 after normalisation, and have no say in an image's contrast. Where an image is turned after its crop they
+    are blanked where the crop had put them: letting them turn along costs time and has changed no accuracy (LOG.md).
     """
 
     def __init__(
-        self,
-        preprocessing: Preprocessing,
-        config: ViewsConfig,
-        device: torch.device | str,
-        *,
-        kernels: bool = False,
+        self, preprocessing: Preprocessing, config: ViewsConfig, device: torch.device | str, *, kernels: bool = False
     ) -> None:
         """Put every constant on the device, so that the views themselves copy nothing to it.
 
@@ -68,16 +46,26 @@ class Views:
         self.keeps_rows = preprocessing.sparse  # whether plain rows are the raw ones
         self._is_image = preprocessing.kind != "vectors"
         self._is_volume = preprocessing.kind == "volumes"
-        self._slices = preprocessing.shape[0] if self._is_volume else 1  # images that share their draws
-        self._device = torch.device(device)
-        self._offset = preprocessing.offset
-        self._scale = preprocessing.scale
-        self._mean = self._constant(preprocessing.mean)
-        self._inverse_std = self._constant(tuple(1.0 / std for std in preprocessing.std))
-        self._exact_mean = torch.tensor(preprocessing.mean, dtype=torch.float64, device=self._device)
+        device = torch.device(device)
+        self._offset, self._scale = preprocessing.offset, preprocessing.scale
+        self._exact_mean = torch.tensor(preprocessing.mean, dtype=torch.float64, device=device)
+        self._mean, self._inverse_std = (
+            torch.tensor(values, dtype=torch.float32, device=device)
+            for values in (preprocessing.mean, [1.0 / std for std in preprocessing.std])
+        )
         if self._is_image:
             height, width, channels = preprocessing.shape[-3:]
-            self._prepare_image_constants(height, width, channels)
+            self._rows, self._columns = (torch.arange(side, device=device) for side in (height, width))
+            slices = preprocessing.shape[0] if self._is_volume else 1  # images that share their draws
+            self._draws = ViewDraws((height, width, channels), config, device, slices)
+            self._turns = config.rotation > 0 or config.zoom > 0
+            self._blurs = config.blur > 0 and min(height, width) >= _BLURRED_FROM
+            self._is_colour = channels == 3
+            # Brightness, contrast and saturation are factors around 1, hue is a turn around 0.
+            usual = (1.0, 1.0, 1.0, 0.0) if self._is_colour else (1.0, 1.0)
+            self._usual_factors, self._factor_strengths = (
+                torch.tensor(values, dtype=torch.float32, device=device) for values in (usual, self._draws.strengths)
+            )
 
     def plain(self, raw: Tensor) -> Tensor:
         """Return the batch as it is, scaled and normalised: what inference sees."""
@@ -102,33 +90,27 @@ class Views:
         Two of them are what a contrastive warm-up compares, with settings of its own.
         With the same generator state and all strong effects switched off this is exactly the weak view.
         """
+        config = self._config
         if not self._is_image:
-            return self._with_missing_features(self._noisy(raw, generator), generator)
+            standardised = self._noisy(raw, generator)
+            if config.dropout == 0:
+                return standardised
+            shape, device = standardised.shape, standardised.device
+            missing = torch.rand(shape, generator=generator, device=device, dtype=torch.float32) < config.dropout
+            return standardised.masked_fill(missing, 0.0)
         if not self._turns and not self._blurs and self._fuses(raw):
             return self._fused(raw, self._draws.strong(len(raw), generator))
         shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=not self._draws.resizes)
         unit = self._turned(self._unit(shifted), generator, crop=self._draws.resizes)
-        unit = self._blurred(self._without_colour(self._jitter(unit, inside, generator), generator), generator)
+        unit = self._jitter(unit, inside, generator)
+        grey = self._draws.grey(len(unit), generator)
+        if grey:
+            unit = change.without_colour(unit, grey["grey"] < config.grey)
+        if self._blurs:
+            chosen, spread = self._draws.columns(2, len(unit), generator)
+            spread = spread * (chosen < config.blur) * _LARGEST_BLUR
+            unit = change.blurred(unit, spread + _NO_BLUR, _LARGEST_BLUR)
         return self._finished(unit, self._cut_out(inside, len(shifted), generator), raw)
-
-    # --- constants ---
-
-    def _constant(self, values: tuple[float, ...]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=self._device)
-
-    def _prepare_image_constants(self, height: int, width: int, channels: int) -> None:
-        config = self._config
-        self._rows = torch.arange(height, device=self._device)
-        self._columns = torch.arange(width, device=self._device)
-        self._draws = ViewDraws((height, width, channels), config, self._device, self._slices)
-        self._turns = config.rotation > 0 or config.zoom > 0
-        self._blurs = config.blur > 0 and min(height, width) >= _BLURRED_FROM
-        self._is_colour = channels == 3
-        # Brightness, contrast and saturation are factors around 1, hue is a turn around 0.
-        self._usual_factors = self._constant((1.0, 1.0, 1.0, 0.0) if self._is_colour else (1.0, 1.0))
-        self._factor_strengths = self._constant(self._draws.strengths)
-
-    # --- scaling ---
 
     def _unit(self, raw: Tensor) -> Tensor:
         """Raw pixels, still (B, H, W, C), in [0, 1]."""
@@ -164,13 +146,10 @@ class Views:
         how = {"offset": self._offset, "scale": self._scale}
         return fused_view(raw, self._mean, self._inverse_std, draws=draws, strengths=strengths, **how)
 
-    # --- images ---
-
     def _crop_and_flip(self, raw: Tensor, generator: Generator, *, crop: bool) -> tuple[Tensor, Tensor | None]:
-        """Shift and mirror each image by its own draw; also say which pixels show the image rather than padding.
-
-        One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of floats.
-        """
+        """Shift and mirror each image by its own draw; also say which pixels show the image rather than padding."""
+        # One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of
+        # floats.
         draws = self._draws.motion(len(raw), generator, crop=crop)
         if not draws:
             return raw, None
@@ -187,25 +166,23 @@ class Views:
         return shifted, inside if crop and self._draws.crops else None
 
     def _turned(self, unit: Tensor, generator: Generator, *, crop: bool) -> Tensor:
-        """Turn and zoom each image about its centre, and enlarge a part of it, by its own draw.
-
-        What turning brings in from outside is the channel mean; a part lies inside and brings in nothing.
-        """
+        """Turn and zoom each image about its centre, and enlarge a part of it, by its own draw."""
+        # What turning brings in from outside is the channel mean; a part lies inside and brings in nothing.
         config, motion = self._config, None
         if self._turns:
             draws = self._draws.columns(2, len(unit), generator) * 2 - 1
             angle, factor = draws[0] * math.radians(config.rotation), 1 + draws[1] * config.zoom
-            motion = turning(angle, factor, *unit.shape[1:3])
+            motion = change.turning(angle, factor, *unit.shape[1:3])
         beyond = "border" if motion is None else "zeros"
         if crop:
             area, ratio, across, down = self._draws.part(len(unit), generator)["part"]
-            part = cropping(
+            part = change.cropping(
                 config.resized_crop + area * (1 - config.resized_crop),
                 torch.exp((2 * ratio - 1) * math.log(_SIDES_RATIO)),
                 torch.stack([across, down], dim=1) * 2 - 1,
             )
-            motion = part if motion is None else one_after_the_other(motion, part)
-        return unit if motion is None else moved(unit - self._mean, motion, beyond=beyond) + self._mean
+            motion = part if motion is None else change.one_after_the_other(motion, part)
+        return unit if motion is None else change.moved(unit - self._mean, motion, beyond=beyond) + self._mean
 
     def _jitter(self, unit: Tensor, inside: Tensor | None, generator: Generator) -> Tensor:
         """Brightness, contrast, saturation, hue, always in this order, each image with its own factors."""
@@ -217,39 +194,25 @@ class Views:
             draws = draws * (drawn["chosen"] < config.jitter)
         factors = (self._usual_factors + draws * self._factor_strengths)[:, None, None, :]
         if config.brightness > 0:
-            unit = adjust_brightness(unit, factors[..., 0:1])
+            unit = change.adjust_brightness(unit, factors[..., 0:1])
         if config.contrast > 0:
-            unit = adjust_contrast(unit, factors[..., 1:2], inside)
+            unit = change.adjust_contrast(unit, factors[..., 1:2], inside)
         if self._is_colour and config.saturation > 0:
-            unit = adjust_saturation(unit, factors[..., 2:3])
+            unit = change.adjust_saturation(unit, factors[..., 2:3])
         if self._is_colour and config.hue > 0:
-            unit = adjust_hue(unit, factors[..., 3])
+            unit = change.adjust_hue(unit, factors[..., 3])
         return unit
-
-    def _without_colour(self, unit: Tensor, generator: Generator) -> Tensor:
-        draws = self._draws.grey(len(unit), generator)
-        return without_colour(unit, draws["grey"] < self._config.grey) if draws else unit
-
-    def _blurred(self, unit: Tensor, generator: Generator) -> Tensor:
-        if not self._blurs:
-            return unit
-        chosen, spread = self._draws.columns(2, len(unit), generator)
-        spread = spread * (chosen < self._config.blur) * _LARGEST_BLUR
-        return blurred(unit, spread + _NO_BLUR, _LARGEST_BLUR)
 
     def _cut_out(self, inside: Tensor | None, count: int, generator: Generator) -> Tensor | None:
         """Take a square around a random pixel of each image out of what is visible."""
         draws = self._draws.cut(count, generator)
         if not draws:
             return inside
-        first_row, first_column = (draws[name] - self._draws.cut_side // 2 for name in ("cut_row", "cut_column"))
-        kept = ~_rectangles(self._covers(self._rows - first_row), self._covers(self._columns - first_column))
+        side = self._draws.cut_side
+        down = self._rows - (draws["cut_row"] - side // 2)
+        across = self._columns - (draws["cut_column"] - side // 2)
+        kept = ~_rectangles(*((distance >= 0) & (distance < side) for distance in (down, across)))
         return kept if inside is None else inside & kept
-
-    def _covers(self, distance: Tensor) -> Tensor:
-        return (distance >= 0) & (distance < self._draws.cut_side)
-
-    # --- vectors ---
 
     def _standardised(self, raw: Tensor) -> Tensor:
         """Rows in double precision keep it until the mean is off: only then does float32 tell them apart."""
@@ -263,12 +226,6 @@ class Views:
             return standardised
         noise = torch.randn(raw.shape, generator=generator, device=raw.device, dtype=torch.float32)
         return standardised + noise * self._config.noise
-
-    def _with_missing_features(self, standardised: Tensor, generator: Generator) -> Tensor:
-        if self._config.dropout == 0:
-            return standardised
-        draws = torch.rand(standardised.shape, generator=generator, device=standardised.device, dtype=torch.float32)
-        return standardised.masked_fill(draws < self._config.dropout, 0.0)
 
 
 def slices_there(raw: Tensor) -> Tensor:

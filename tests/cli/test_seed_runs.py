@@ -220,7 +220,7 @@ def test_no_more_at_once_when_resumed_than_was_asked_for(
 
 def test_threads_are_chosen_once_for_all(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load = iter(range(1, 100))
-    monkeypatch.setattr(hardware, "_sensible_threads", lambda: next(load))
+    monkeypatch.setattr(hardware, "_sensible_threads", lambda *_: next(load))
     words = ["fit", str(data), "--seeds", "0,1", "--out", str(tmp_path / "run"), "--prior", "0.5", "--quiet"]
     assert main([*words, "--method", "nnpu", "--set", "base.epochs=1"]) == 0
     assert {SeedsFolder(tmp_path / "run").run(seed).config().engine.threads for seed in (0, 1)} == {1}

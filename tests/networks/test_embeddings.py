@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from network_tools import encoded
 from torch import Tensor, nn
 
 from splitpu.errors import InputError
@@ -46,8 +47,8 @@ def never(*_: object) -> None:
 def test_shape_and_what_the_views_are(tmp_path: Path) -> None:
     found = embed(IMAGES, corners(), PLAN, folder=tmp_path)
     assert found.shape == (len(IMAGES), len(PLAN.names), 12) and found.dtype == np.float32
-    assert np.allclose(found[:, 0], corners().encode(IMAGES), atol=1e-5)
-    assert np.allclose(found[:, 1], corners().encode(IMAGES[:, :, ::-1]), atol=1e-5)
+    assert np.allclose(found[:, 0], encoded(corners(), IMAGES), atol=1e-5)
+    assert np.allclose(found[:, 1], encoded(corners(), IMAGES[:, :, ::-1]), atol=1e-5)
     assert len({found[0, view].tobytes() for view in range(len(PLAN.names))}) == len(PLAN.names)
 
 

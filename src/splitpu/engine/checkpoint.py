@@ -77,9 +77,16 @@ class CheckpointStore:
             "history": [record.to_dict() for record in state.history],
             "identity": dict(stage.identity),
         }
-        tensors = {key: _snapshot(tensor) for key, tensor in state.tensors.items()}
+        # Copies in host memory that later steps do not change.
+        tensors = {key: t.detach().to("cpu", copy=True).contiguous() for key, t in state.tensors.items()}
+        stored = {"splitpu": json.dumps(meta, default=str)}
+
+        def write() -> None:
+            with replacing(path) as temporary:
+                save_file(tensors, temporary, metadata=stored)
+
         self.flush()
-        self._pending = self._writer.submit(_write, path, tensors, json.dumps(meta, default=str))
+        self._pending = self._writer.submit(write)
         if state.finished:
             self.flush()
 
@@ -93,45 +100,28 @@ class CheckpointStore:
         return None if self.folder is None else self.folder / f"{stage.name}-{stage.key}.safetensors"
 
 
-def _snapshot(tensor: Tensor) -> Tensor:
-    """A copy in host memory that later steps do not change."""
-    return tensor.detach().to("cpu", copy=True).contiguous()
-
-
-def _write(path: Path, tensors: dict[str, Tensor], meta: str) -> None:
-    with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"splitpu": meta})
-
-
-def module_tensors(module: nn.Module, prefix: str = "module") -> dict[str, Tensor]:
-    """Weights and buffers under a prefix."""
-    return {f"{prefix}/{name}": tensor for name, tensor in module.state_dict().items()}
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors, named as in a `StageState`."""
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
 
 
 def training_tensors(module: nn.Module, optimiser: Optimiser, average: WeightAverage | None) -> dict[str, Tensor]:
     """Everything that a step changes."""
-    tensors = module_tensors(module)
+    tensors = under("module", module.state_dict())
     for number, entries in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser/{number}/{key}": t for key, t in entries.items() if isinstance(t, Tensor)}
     if average is not None:
-        tensors |= {f"average/{name}": t for name, t in zip(average.names, average.values, strict=True)}
+        tensors |= under("average", dict(zip(average.names, average.values, strict=True)))
     return tensors
 
 
 @torch.no_grad()
 def restore_in_place(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    """Copy values into the live tensors without moving them: a captured step keeps their addresses.
-
-    A weight that no loss has reached yet has no optimiser state to be saved; its live state is zero already.
-    """
+    """Copy values into the live tensors without moving them: a captured step keeps their addresses."""
+    # A weight that no loss has reached yet has no optimiser state to be saved; its live state is zero already.
     for name, tensor in live.items():
         if name in saved or not name.startswith("optimiser/"):
             tensor.copy_(saved[name])
-
-
-def memory_tensors(memory: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A stage's own tensors under their prefix."""
-    return {f"memory/{name}": tensor for name, tensor in memory.items()}
 
 
 def copied(tensors: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -1,20 +1,7 @@
-"""Batch normalisation over the rows of all processes, so that several of them compute what one would.
+"""One training step in several processes that computes what one process would (docs/MECHANISMS.md).
 
-Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
-
-Calling networks in another way than usual, and outputs that are put together only when somebody asks for them.
-
-One training step in several processes that computes what one process would.
-
-Every process has the same rows (`engine/shared_reading.py`) and makes the same views of the whole batch, which costs
-little beside the network. Each sends its own part of the views through the network and gathers the outputs of all
-parts, so a task sees the whole batch and no loss has to know: PU risks are not sums over rows, and a mean of the
-processes' losses would be another method. Backwards, each process has the whole loss but follows it only through its
-own part; torch's DDP exchanges the gradients in buckets, while those of earlier layers are still being computed.
-Modules outside a network, such as a predictor head, work on gathered outputs and are computed by all.
-
-DDP takes the mean over processes. For what all compute in full that is right: it changes nothing and lets no rounding
-drive them apart. What comes back to a network's own part is multiplied by their number, so that its mean is the sum.
+DDP takes the mean over processes, which changes nothing of what all compute in full and lets no rounding drive them
+apart. What comes back to a network's own part is multiplied by their number, so that its mean is the sum.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +23,10 @@ from splitpu.views import Views
 
 
 class _GlobalNormalise(torch.autograd.Function):
-    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do."""
+    """Normalise with statistics that depend on the rows of all processes; the backward pass knows that they do.
+
+    Torch has this for GPUs (`SyncBatchNorm`), which is used there; this is for the CPU.
+    """
 
     @staticmethod
     def forward(
@@ -49,8 +39,13 @@ class _GlobalNormalise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         rows, weight, mean, variance, count = ctx.saved_tensors
-        layer, gradient = ctx.layer, gradients[0]
-        direct, for_weight, for_bias = _with_constant_statistics(gradient, rows, weight, mean, variance, layer.eps)
+        layer = ctx.layer
+        # With constant statistics; those of weight and bias are also the sums over our own rows that others need.
+        direct, for_weight, for_bias = torch.zeros_like(rows), torch.zeros_like(weight), torch.zeros_like(weight)
+        if len(rows):  # fewer rows than processes: torch would divide by their number, which ends the process
+            direct, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
+                gradients[0], rows, weight, mean, variance, None, None, False, layer.eps, [True, True, True]
+            )
         sums = layer.world.add_up(torch.stack([for_weight, for_bias]).to(mean)) / count
         # What mean and variance pass on to every row; linear in the row, so two numbers a channel are enough.
         inverse = torch.rsqrt(variance + layer.eps)
@@ -58,18 +53,6 @@ class _GlobalNormalise(torch.autograd.Function):
         shift = -weight * inverse * sums[1] - slope * mean
         for_rows = direct + torch.addcmul(_along(shift, rows), rows, _along(slope, rows))
         return for_rows.to(rows.dtype), for_weight, for_bias, None, None, None, None
-
-
-def _with_constant_statistics(
-    gradient: Tensor, rows: Tensor, weight: Tensor, mean: Tensor, variance: Tensor, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of rows, weight and bias; the latter two are also the sums over our own rows that others need."""
-    if not len(rows):  # fewer rows than processes: torch would divide by their number, which ends the process
-        return torch.zeros_like(rows), torch.zeros_like(weight), torch.zeros_like(weight)
-    found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_batch_norm_backward(
-        gradient, rows, weight, mean, variance, None, None, False, eps, [True, True, True]
-    )
-    return found
 
 
 class GlobalBatchNorm(_BatchNorm):
@@ -82,13 +65,10 @@ class GlobalBatchNorm(_BatchNorm):
         if not self.training:
             return super().forward(input)
         count, mean, squares = self._statistics(input)
-        variance = squares / count
-        self._remember(count, mean, squares)
         weight = torch.ones_like(mean) if self.weight is None else self.weight
         bias = torch.zeros_like(mean) if self.bias is None else self.bias
-        normalised: Tensor = _GlobalNormalise.apply(  # type: ignore[no-untyped-call]
-            input, weight, bias, mean, variance, count, self
-        )
+        given = (input, weight, bias, mean, squares / count, count, self)
+        normalised: Tensor = _GlobalNormalise.apply(*given)  # type: ignore[no-untyped-call]
         return normalised
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -96,7 +76,7 @@ class GlobalBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _statistics(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Number of values a channel, their mean, and the sum of squared distances from it, over all processes."""
+        """Values a channel has, their mean and squared distances from it, over all processes; remembered on the way."""
         dims = [dim for dim in range(rows.dim()) if dim != 1]
         exact = torch.promote_types(rows.dtype, torch.float32)  # half precision is too coarse for sums
         values = rows.numel() // rows.shape[1]
@@ -111,25 +91,19 @@ class GlobalBatchNorm(_BatchNorm):
         mean = (counts * means).sum(0) / count
         # Within and between the parts: as exact as two passes, in one exchange.
         squares = (counts * (variances + (means - mean) ** 2)).sum(0)
+        if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+            momentum = 1.0 / float(self.num_batches_tracked or 1) if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean, momentum)
+            self.running_var.lerp_(squares / (count - 1), momentum)
         return count, mean, squares
-
-    @torch.no_grad()
-    def _remember(self, count: Tensor, mean: Tensor, squares: Tensor) -> None:
-        if not self.track_running_stats or self.running_mean is None or self.running_var is None:
-            return
-        if self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-        momentum = 1.0 / float(self.num_batches_tracked or 1) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean, momentum)
-        self.running_var.lerp_(squares / (count - 1), momentum)
 
 
 @contextmanager
 def global_batch_norms(module: nn.Module, world: World) -> Iterator[None]:
-    """Inside the block the module's batch-norm layers count the rows of all processes.
-
-    Only the class of a layer changes: weights, statistics, names and whoever holds the layer stay as they are.
-    """
+    """Inside the block the module's batch-norm layers count the rows of all processes."""
+    # Only the class of a layer changes: weights, statistics, names and whoever holds the layer stay as they are.
     layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
     before = [layer.__class__ for layer in layers]
     try:
@@ -155,29 +129,19 @@ _Part = TypeVar("_Part", bound=nn.Module)
 class LazyOutputs:
     """Looks like `Outputs`; each tensor is made when first asked for: `low` is large and few tasks need it."""
 
+    low: Tensor
+    high: Tensor
+    logit: Tensor
+
     def __init__(self, make: Callable[[str], Tensor]) -> None:
         self._make = make
-        self._made: dict[str, Tensor] = {}
 
-    @property
-    def low(self) -> Tensor:
-        """As in `Outputs`."""
-        return self._get("low")
-
-    @property
-    def high(self) -> Tensor:
-        """As in `Outputs`."""
-        return self._get("high")
-
-    @property
-    def logit(self) -> Tensor:
-        """As in `Outputs`."""
-        return self._get("logit")
-
-    def _get(self, name: str) -> Tensor:
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+    def __getattr__(self, name: str) -> Tensor:
+        if name not in Outputs._fields:
+            raise AttributeError(name)
+        self.__dict__[name] = self._make(name)  # so that this is not asked again
+        made: Tensor = self.__dict__[name]
+        return made
 
 
 def networks_in(module: nn.Module) -> list[Backbone]:
@@ -191,33 +155,26 @@ def networks_in(module: nn.Module) -> list[Backbone]:
 def called_through(
     parts: Iterable[_Part], wrapped: Callable[[_Part, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Inside the block every part is called through what `wrapped` makes of it and its way of being called so far.
-
-    Weights, names and whoever holds the part stay as they are, and blocks may be nested.
-    """
-    with ExitStack() as stack:
-        for part in parts:
-            stack.callback(_put_back, part, part.__dict__.get("forward"))
+    """Inside the block every part is called through what `wrapped` makes of it and its way of being called so far."""
+    # Weights, names and whoever holds the part stay as they are, and blocks may be nested.
+    before = [(part, part.__dict__.get("forward")) for part in parts]
+    try:
+        for part, _ in before:
             # On the object, not its class: found before the class's own method, and gone with the block.
             part.__dict__["forward"] = wrapped(part, part.forward)
         yield
-
-
-def _put_back(part: nn.Module, forward: Callable[..., Any] | None) -> None:
-    if forward is None:
-        part.__dict__.pop("forward", None)
-    else:
-        part.__dict__["forward"] = forward
+    finally:
+        for part, forward in before:
+            part.__dict__.pop("forward", None)
+            if forward is not None:
+                part.__dict__["forward"] = forward
 
 
 _GRAPH_CHANGED = "training graph has changed"  # in what torch says of it
 
 
 class _Gather(torch.autograd.Function):
-    """All parts in order; the gradient of our own part comes back, as every process computes the same loss.
-
-    It comes back times the number of processes, of which DDP takes the mean.
-    """
+    """All parts in order; back comes the gradient of our own part, times the processes of which DDP takes the mean."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, count: int, world: World) -> Tensor:
@@ -230,9 +187,8 @@ class _Gather(torch.autograd.Function):
         return gradients[0][first:end] * ctx.processes, None, None
 
 
-def _gathered(part: Outputs, name: str, count: int, world: World) -> Tensor:
+def _gathered(own: Tensor, count: int, world: World) -> Tensor:
     """One of the outputs, for the whole batch."""
-    own: Tensor = getattr(part, name)
     # Images are stored channels-last; gathered along their memory nothing has to be rearranged.
     turned = own.dim() == 4 and own.is_contiguous(memory_format=torch.channels_last)
     own = own.permute(0, 2, 3, 1) if turned else own
@@ -286,10 +242,7 @@ class SharedStep:
 
 
 class _StepModule(nn.Module):
-    """A task's step as the module that DDP asks for.
-
-    It has the weights that are trained and nothing else. Buffers need no exchange: every process computes the same.
-    """
+    """A task's step as the module that DDP asks for; without buffers, of which every process computes the same."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -297,8 +250,8 @@ class _StepModule(nn.Module):
         self._step = task.step
 
     def forward(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """The terms; only the loss with its way back, so that torch does not look for gradients of the others."""
         terms = self._step(batch, views, generator)
+        # Only the loss with its way back, so that torch does not look for gradients of the others.
         return {name: term if name == "loss" else term.detach() for name, term in terms.items()}
 
 
@@ -324,23 +277,17 @@ def _sharing(network: Backbone, world: World) -> Iterator[None]:
         if draws:
             forks.pop().__exit__(None, None, None)
         count = counts.pop()
-        return LazyOutputs(lambda name: _gathered(part, name, count, world))
+        return LazyOutputs(lambda name: _gathered(getattr(part, name), count, world))
 
-    handles = [network.register_forward_pre_hook(take_part), network.register_forward_hook(gather)]
-    try:
+    with network.register_forward_pre_hook(take_part), network.register_forward_hook(gather):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
 def _own_draws(device: torch.device, world: World) -> Iterator[None]:
-    """Let this process draw for itself, as dropout does, and then go on from the same state as the others.
-
-    Parts of unequal length would else leave the processes' generators in different places; and with the same mask for
-    every part the parts of a batch would not be independent.
-    """
+    """Let this process draw for itself, as dropout does, and then go on from the same state as the others."""
+    # Parts of unequal length would else leave the processes' generators in different places; and with the same mask for
+    # every part the parts of a batch would not be independent.
     seed = int(torch.randint(2**62, ()))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + world.rank)

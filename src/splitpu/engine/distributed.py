@@ -83,29 +83,23 @@ class World:
         >>> [World(rank, 3).share(7) for rank in range(3)]
         [(0, 3), (3, 5), (5, 7)]
         """
-        sizes = self.shares(count)
-        first = sum(sizes[: self.rank])
-        return first, first + sizes[self.rank]
-
-    def shares(self, count: int) -> list[int]:
-        """How many of `count` things each process has."""
-        return [count // self.size + (rank < count % self.size) for rank in range(self.size)]
+        first, end = (rank * (count // self.size) + min(rank, count % self.size) for rank in (self.rank, self.rank + 1))
+        return first, end
 
     @together
     def gather(self, part: Tensor, count: int) -> Tensor:
-        """Every process's part of `count` rows, in order. Not differentiable: see `engine/parallel.py` for that."""
+        """Every process's part of `count` rows, in order. Not differentiable: see `data_parallel.py` for that."""
         if self.size == 1:
             return part
-        sizes = self.shares(count)
-        most = max(sizes)
+        most, rest = -(-count // self.size), count % self.size
         padded = part.new_zeros(most, *part.shape[1:])  # all parts must be equally long to travel
         padded[: len(part)] = part
         everything = part.new_empty(most * self.size, *part.shape[1:])
         pieces = list(torch.split(everything, most))
         dist.all_gather(pieces, padded)
-        if len(set(sizes)) == 1:
+        if rest == 0:
             return everything
-        return torch.cat([piece[:size] for piece, size in zip(pieces, sizes, strict=True)])
+        return torch.cat([piece[: most - (rank >= rest)] for rank, piece in enumerate(pieces)])
 
     @together
     def add_up(self, tensor: Tensor) -> Tensor:

@@ -1,10 +1,4 @@
-"""Host memory that a step frees is kept for the next one.
-
-The usual allocator on Linux gives every block above 32 MB back to the system as soon as it is free, and gets it anew
-page by page in the next step: up to a quarter of a step with images on a CPU. Nothing of this changes a result.
-
-What the arithmetic runs on, and how: chosen once, stated in the result.
-"""
+"""What the arithmetic runs on, and how: chosen once, stated in the result."""
 
 import ctypes
 import os
@@ -12,7 +6,7 @@ import platform
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -24,38 +18,28 @@ from splitpu.errors import InputError
 
 # From glibc's <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-_INSIDE = {
-    _MMAP_MAX: 0,
-    _TRIM_THRESHOLD: 2**31 - 1,  # the most that a C integer holds
-}
+_INSIDE = {_MMAP_MAX: 0, _TRIM_THRESHOLD: 2**31 - 1}  # the most that a C integer holds
 # Any choice switches glibc's own adjustment off for good, so afterwards its limits are those it would end up at.
 _AFTERWARDS = {_TRIM_THRESHOLD: 2**26, _MMAP_THRESHOLD: 2**25, _MMAP_MAX: 65536}
 
 
 @contextmanager
 def blocks_kept() -> Iterator[None]:
-    """Inside the block free memory stays with this process, which gets slightly larger; afterwards it is given back."""
-    choose = _glibc("mallopt")
-    if choose is None:
+    """Inside the block host memory that a step frees is kept for the next one; afterwards it is given back."""
+    # The usual allocator on Linux gives every block above 32 MB back to the system as soon as it is free, and gets it
+    # anew page by page in the next step: up to a quarter of a step with images on a CPU. No result depends on it.
+    if platform.libc_ver()[0] != "glibc":
         yield
         return
+    glibc = ctypes.CDLL(None)
     for option, value in _INSIDE.items():
-        choose(option, value)
+        glibc.mallopt(option, value)
     try:
         yield
     finally:
         for option, value in _AFTERWARDS.items():
-            choose(option, value)
-        give_back = _glibc("malloc_trim")
-        if give_back is not None:
-            give_back(0)
-
-
-def _glibc(name: str) -> Callable[..., int] | None:
-    if platform.libc_ver()[0] != "glibc":
-        return None
-    function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None)
-    return function
+            glibc.mallopt(option, value)
+        glibc.malloc_trim(0)
 
 
 _LIMITING = threading.Lock()
@@ -85,17 +69,12 @@ class Hardware:
         model are computed in full. Sums depend on the number of threads, so a caller that does not store this number
         with the result asks for one that is the same `whatever_else_runs`: then the same seed gives the same model.
         """
-        chosen = _device(device)
+        chosen = check_device(device)
         on_gpu = chosen.type == "cuda"
         has_bf16 = torch.cuda.is_bf16_supported() if on_gpu else trains_images and _cpu_has_bf16()
         bf16 = config.precision == "bf16" or (config.precision == "auto" and has_bf16)
-        return cls(
-            device=chosen,
-            bf16=bf16,
-            capture=on_gpu and config.capture == "auto",
-            threads=config.threads or (_possible_threads() if whatever_else_runs else _sensible_threads()),
-            kernels=on_gpu and config.kernels == "auto",
-        )
+        capture, kernels = (on_gpu and choice == "auto" for choice in (config.capture, config.kernels))
+        return cls(chosen, bf16, capture, config.threads or _sensible_threads(whatever_else_runs), kernels)
 
     def within(self, world: World) -> "Hardware":
         """The same choices among several processes: each has its own GPU, and steps that exchange are not captured."""
@@ -121,10 +100,8 @@ class Hardware:
 
     @contextmanager
     def thread_limit(self) -> Iterator[None]:
-        """Use the chosen number of CPU threads inside the block only.
-
-        The number is the whole process's. Blocks of several threads may overlap, and the last to leave puts it back.
-        """
+        """Use the chosen number of CPU threads inside the block only."""
+        # The number is the whole process's. Blocks of several threads may overlap, and the last to leave puts it back.
         with _LIMITING:
             if not _LIMITS:
                 _LIMITS.append(torch.get_num_threads())
@@ -161,10 +138,6 @@ class Hardware:
 
 def check_device(name: str) -> torch.device:
     """The device of that name; one that is not there is refused, before anything long is begun."""
-    return _device(name)
-
-
-def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -187,16 +160,11 @@ def _cpu_has_bf16() -> bool:
     return any(ask() for ask in supported if ask is not None)
 
 
-def _sensible_threads() -> int:
-    """All idle cores: a thread that shares its core with another program makes every step wait for it."""
+def _sensible_threads(whatever_else_runs: bool = False) -> int:
+    """All cores, or all idle ones: a thread that shares its core with another program makes every step wait for it."""
     if "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
-    return max(1, min(_cores() - _busy_cores(), _MOST_THREADS))
-
-
-def _possible_threads() -> int:
-    """All cores that this process may use, idle or not."""
-    return torch.get_num_threads() if "OMP_NUM_THREADS" in os.environ else min(_cores(), _MOST_THREADS)
+    return max(1, min(_cores() - (0 if whatever_else_runs else _busy_cores()), _MOST_THREADS))
 
 
 def _cores() -> int:
@@ -204,11 +172,9 @@ def _cores() -> int:
 
 
 def _busy_cores() -> int:
-    """How many cores other programs keep busy.
-
-    The load average remembers a minute, this program's own last training among it, so it is believed only as far as
-    what runs at this moment agrees.
-    """
+    """How many cores other programs keep busy."""
+    # The load average remembers a minute, this program's own last training among it, so it is believed only as far as
+    # what runs at this moment agrees.
     remembered = round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
     if remembered == 0:
         return 0

@@ -22,10 +22,8 @@ _BATCH_VALUES = {"cuda": 2**24, "cpu": 2**20}  # raw values a batch; bounds the 
 
 
 def training_logits(network: nn.Module, rows: RowStore, views: Views, hardware: Hardware) -> Tensor:
-    """Logits of every training row, left on the device, from whatever place the rows live in.
-
-    Several processes share the work, and all of them have all logits in the end.
-    """
+    """Logits of every training row, left on the device, from whatever place the rows live in."""
+    # Several processes share the work, and all of them have all logits in the end.
     device, world = hardware.device, hardware.world
     if rows.sparse is not None and isinstance(network, LearnerBackbone):
         return torch.from_numpy(network.learner.sparse_logits(rows.sparse)).to(device)
@@ -80,44 +78,26 @@ def predict_logits(
 
 
 def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
-    """Whether double precision is cheap and safe: our own vector network, or several, on the CPU.
-
-    A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
-    does not visibly depend on the rows it is asked with. A network of the user's may not be made for it.
-    """
+    """Whether double precision is cheap and safe: our own vector network, or several, on the CPU."""
+    # A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
+    # does not visibly depend on the rows it is asked with. A network of the user's may not be made for it.
     networks = network.members if isinstance(network, Ensemble) else [network]
     return all(isinstance(one, MLP) for one in networks) and hardware.device.type == "cpu" and not hardware.bf16
 
 
 def _chunk_size(rows: int, row_values: int, device: torch.device) -> int:
-    most = max(1, _BATCH_VALUES[device.type] // row_values)
-    # On a GPU libraries take their time for every new size, and rounding is not promised anyway.
-    return _even_size(rows, most) if device.type == "cuda" else most
+    """On a GPU as equal as they can be: libraries take their time for every new size, and no rounding is promised.
 
-
-def _even_size(rows: int, most: int) -> int:
-    """How large chunks are that are no more than they need to be and as equal as they can be.
-
-    >>> _even_size(50_000, 5461), _even_size(10, 100), _even_size(0, 5)
-    (5000, 10, 1)
+    >>> [_chunk_size(rows, 3072, torch.device("cuda")) for rows in (50_000, 10, 0)]
+    [5000, 10, 1]
     """
-    chunks = max(1, -(-rows // most))
-    return max(1, -(-rows // chunks))
-
-
-def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
-    """Logits of a chunk; in halves where it does not fit, as outside training every row is scored by itself."""
-    try:
-        return _forward_at_once(network, inputs, hardware)
-    except torch.OutOfMemoryError:
-        if len(inputs) == 1:
-            raise
-    # Outside the except block: only now are the error and all it held on to gone, and there is room again.
-    return torch.cat([_forward(network, half, hardware) for half in inputs.tensor_split(2)])
+    most = max(1, _BATCH_VALUES[device.type] // row_values)
+    return max(1, -(-rows // max(1, -(-rows // most)))) if device.type == "cuda" else most
 
 
 @torch.no_grad()
-def _forward_at_once(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
+def _forward(network: nn.Module, inputs: Tensor, hardware: Hardware) -> Tensor:
+    """Logits of a chunk; in halves where it does not fit, as outside training every row is scored by itself."""
     was_training = network.training
     network.eval()
     # On a CPU scores are computed in full: a row's score is then the same while training and afterwards.
@@ -125,6 +105,11 @@ def _forward_at_once(network: nn.Module, inputs: Tensor, hardware: Hardware) -> 
     try:
         with precision, hardware.thread_limit():
             logit: Tensor = network(inputs).logit
+        return logit if logit.dtype == torch.float64 else logit.float()
+    except torch.OutOfMemoryError:
+        if len(inputs) == 1:
+            raise
     finally:
         network.train(was_training)
-    return logit if logit.dtype == torch.float64 else logit.float()
+    # Outside the except block: only now are the error and all it held on to gone, and there is room again.
+    return torch.cat([_forward(network, half, hardware) for half in inputs.tensor_split(2)])

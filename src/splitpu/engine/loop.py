@@ -1,7 +1,4 @@
-"""Noticing a training that went wrong beyond repair: weights that became NaN stay NaN, and so do their logits.
-
-The training loop. There is no other.
-"""
+"""The training loop. There is no other."""
 
 import math
 import time
@@ -12,30 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from splitpu.engine.checkpoint import (
-    CheckpointStore,
-    StageState,
-    copied,
-    memory_tensors,
-    module_tensors,
-    restore_in_place,
-)
+from splitpu.engine import stage as stages
+from splitpu.engine.checkpoint import CheckpointStore, StageState, copied, restore_in_place, under
 from splitpu.engine.data_parallel import shared_work
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimiser import average_weight_at, batch_norms, rate_at
 from splitpu.engine.parallel_runs import runs_at_once
 from splitpu.engine.rows import RowStore, all_stream, read_batches
-from splitpu.engine.stage import (
-    EpochRecord,
-    Observer,
-    Stage,
-    StageOutcome,
-    epoch_plan,
-    kind_of,
-    setting_of,
-    steps_per_epoch,
-)
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.step import Step
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.kernels.dispatch import allow_kernels, any_kernel_runs_on, give_up_kernels
@@ -46,16 +28,13 @@ _JUDGED_AFTERWARDS = "student"  # one that learned nothing, for whatever reason,
 
 
 def stop_if_diverged(stage: Stage, record: EpochRecord, world: World) -> None:
-    """End the stage with a sentence if the loss of this epoch is no number and nothing before it would be kept.
-
-    Looking at the loss is enough: all that moves weights goes through it. If it is no number in one of several
-    processes, all of them end.
-    """
+    """End the stage, in all processes, if the loss of this epoch is no number and nothing before it would be kept."""
+    # Weights that became NaN stay NaN. Looking at the loss is enough: all that moves weights goes through it.
     loss = record.terms.get("loss", 0.0)
-    if kind_of(stage.name) == _JUDGED_AFTERWARDS or (stage.keeps_best_epoch and record.epoch > 1):
+    if stages.kind_of(stage.name) == _JUDGED_AFTERWARDS or (stage.keeps_best_epoch and record.epoch > 1):
         return
     if world.any(not math.isfinite(loss)):
-        rate = setting_of(stage, "optimiser.rate")
+        rate = stages.setting_of(stage, "optimiser.rate")
         raise InputError(
             f"the loss of stage {stage.name} is not a finite number in epoch {record.epoch} of {record.epochs} ({loss})"
             f": lower {rate}, look for extreme values in X, and if the network is your own, at what it returns for them"
@@ -118,16 +97,16 @@ class Engine:
             self.observer.epoch_done(record)
         if saved is not None and saved.finished:
             stage.task.module.load_state_dict(saved.section("module"))
-            outcome = StageOutcome(saved.history, self._on_device(saved))
+            outcome = StageOutcome(saved.history, self._on_device(saved.section("memory")))
         else:
             try:
-                sharing = shared_work(stage.task.module, self.hardware.world)
-                with self.hardware.for_training(), sharing:
+                with self.hardware.for_training(), shared_work(stage.task.module, self.hardware.world):
                     outcome = self._train(stage, saved)
             except (RuntimeError, MemoryError) as error:
-                if not _about_memory(error):
-                    raise
-                raise InputError(_out_of_memory(stage, self.hardware)) from error
+                # A GPU's memory has an error of its own; that of a CPU is known by its words.
+                if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error):
+                    raise InputError(_out_of_memory(stage, self.hardware)) from error
+                raise
             finally:
                 self._ahead = None  # a stage that ended early leaves one behind, which would stay in memory
                 self.store.flush()
@@ -137,10 +116,8 @@ class Engine:
         return outcome
 
     def describe(self) -> str:
-        """The choices that were made, as `graph/bf16/resident` or the like.
-
-        Where every stage was found finished, how its steps were taken is not known: `stored`.
-        """
+        """The choices that were made, as `graph/bf16/resident` or the like."""
+        # Where every stage was found finished, how its steps were taken is not known: `stored`.
         taken = "graph" if all(self.captured_stages) else "eager"
         choices = [
             taken if self.captured_stages else "stored",
@@ -167,12 +144,18 @@ class Engine:
     def _train(self, stage: Stage, saved: StageState | None) -> StageOutcome:
         module = stage.task.module.train()
         step = Step(stage, self.rows, self.views, self.hardware, pieces=self.pieces)
-        self._warn_if_not_captured(stage, step)
+        if step.not_captured is not None and not self._told_of_capture:
+            self._told_of_capture = True  # the stages that follow most likely cannot be captured for the same reason
+            message = (
+                f"the step of stage {stage.name} could not be captured ({step.not_captured}): such steps run "
+                "uncaptured, which takes longer but does not change what is computed."
+            )
+            warnings.warn(message, SplitPUWarning, stacklevel=2)
         outcome = StageOutcome()
         if saved is not None:
             step.prepare_optimiser_state()
             restore_in_place(step.live_tensors(), saved.tensors)
-            outcome = StageOutcome(saved.history, self._on_device(saved))
+            outcome = StageOutcome(saved.history, self._on_device(saved.section("memory")))
         self.hardware.world.agree_on(step.live_tensors().values())
         stopped = False
         for epoch in range(len(outcome.history), stage.epochs):
@@ -185,7 +168,7 @@ class Engine:
             outcome.history.append(record)
             last = stopped or epoch + 1 == stage.epochs
             if not last and (epoch + 1) % self.checkpoint_every == 0:
-                tensors = step.live_tensors() | memory_tensors(outcome.memory)
+                tensors = step.live_tensors() | under("memory", outcome.memory)
                 self.store.save(stage, StageState(epoch + 1, False, outcome.history, tensors))
             self.observer.epoch_done(record)
             if stopped:
@@ -196,20 +179,9 @@ class Engine:
         if step.average is not None:
             step.average.copy_into_module()
             self._recompute_batch_norm(stage, step)
-        tensors = module_tensors(module) | memory_tensors(outcome.memory)
+        tensors = under("module", module.state_dict()) | under("memory", outcome.memory)
         self.store.save(stage, StageState(len(outcome.history), True, outcome.history, tensors))
         return outcome
-
-    def _warn_if_not_captured(self, stage: Stage, step: Step) -> None:
-        """Warn only once: the stages that follow most likely cannot be captured for the same reason."""
-        if step.not_captured is None or self._told_of_capture:
-            return
-        self._told_of_capture = True
-        message = (
-            f"the step of stage {stage.name} could not be captured ({step.not_captured}): such steps run "
-            "uncaptured, which takes longer but does not change what is computed."
-        )
-        warnings.warn(message, SplitPUWarning, stacklevel=2)
 
     def _epoch_that_fits(self, stage: Stage, step: Step, epoch: int) -> EpochRecord:
         """Take an epoch. Where memory runs out, take it again from its start in a way that needs less."""
@@ -259,34 +231,19 @@ class Engine:
         if epoch + 1 < stage.epochs and self.rows.resident:
             self._ahead = self._course(stage, epoch + 1)  # while a GPU is still busy with the steps it was given
         terms, runs = step.take_means(steps), runs_at_once()
-        return EpochRecord(
-            stage=stage.name,
-            epoch=epoch + 1,
-            epochs=stage.epochs,
-            seconds=round(time.perf_counter() - started, 4),
-            rate=course.rates[-1],
-            terms=terms,
-            side_by_side=runs if runs > 1 else None,
-        )
+        seconds, others = round(time.perf_counter() - started, 4), runs if runs > 1 else None
+        rate = course.rates[-1]
+        return EpochRecord(stage.name, epoch + 1, stage.epochs, seconds, rate, terms, side_by_side=others)
 
     def _course(self, stage: Stage, epoch: int) -> _Course:
-        steps, device = steps_per_epoch(stage.pools, stage.leading), self.hardware.device
-        plan = epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
+        steps, device = stages.steps_per_epoch(stage.pools, stage.leading), self.hardware.device
+        plan = stages.epoch_plan(stage.pools, steps, derive_seed(self.seed, stage.name, epoch, "rows"), _HOST)
         numbers, total = range(epoch * steps, (epoch + 1) * steps), stage.epochs * steps
         rates = [rate_at(stage.optimiser, number, total) for number in numbers]
         averages = [average_weight_at(stage.optimiser.average, number) for number in numbers]
-        return _Course(
-            stage=stage,
-            epoch=epoch,
-            plan=plan,
-            on_device=self._on_device_plan(plan),
-            rates=rates,
-            rate_tensor=torch.tensor(rates, dtype=torch.float64).to(device, torch.float32),
-            averages=torch.tensor(averages, dtype=torch.float32).to(device),
-        )
-
-    def _on_device_plan(self, plan: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: rows.to(self.hardware.device) for name, rows in plan.items()}
+        rate_tensor = torch.tensor(rates, dtype=torch.float64).to(device, torch.float32)
+        average_tensor = torch.tensor(averages, dtype=torch.float32).to(device)
+        return _Course(stage, epoch, plan, self._on_device(plan), rates, rate_tensor, average_tensor)
 
     def _batches(
         self, plan: Mapping[str, Tensor], on_device: Mapping[str, Tensor]
@@ -303,24 +260,19 @@ class Engine:
         momenta = [layer.momentum for layer in layers]
         for layer in layers:
             layer.reset_running_stats()
-        steps = steps_per_epoch(stage.pools, stage.leading)
+        steps = stages.steps_per_epoch(stage.pools, stage.leading)
         seed = derive_seed(self.seed, stage.name, "batch-norm")
-        plan = epoch_plan(stage.pools, steps, seed, _HOST)
+        plan = stages.epoch_plan(stage.pools, steps, seed, _HOST)
         step.generator.manual_seed(seed)
-        for number, (rows, raw) in enumerate(self._batches(plan, self._on_device_plan(plan)), start=1):
+        for number, (rows, raw) in enumerate(self._batches(plan, self._on_device(plan)), start=1):
             for layer in layers:
                 layer.momentum = 1 / number  # a plain mean over all batches, without asking the device for their number
             step.forward_only(rows, raw)
         for layer, momentum in zip(layers, momenta, strict=True):
             layer.momentum = momentum
 
-    def _on_device(self, saved: StageState) -> dict[str, torch.Tensor]:
-        return {name: t.to(self.hardware.device) for name, t in saved.section("memory").items()}
-
-
-def _about_memory(error: Exception) -> bool:
-    """Whether memory ran out. A GPU's has an error of its own; that of a CPU is known by its words."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+    def _on_device(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.to(self.hardware.device) for name, tensor in tensors.items()}
 
 
 def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
@@ -328,6 +280,6 @@ def _out_of_memory(stage: Stage, hardware: Hardware) -> str:
     rows = ", ".join(f"{pool.count} {name}" for name, pool in stage.pools.items())
     return (
         f"{hardware.describe()} ran out of memory in stage {stage.name} with {rows} per step: lower "
-        f"{setting_of(stage, 'batch_size')} (and positives_per_batch if that is set), set engine.residence=host if the "
-        "data fill it, or take a smaller network."
+        f"{stages.setting_of(stage, 'batch_size')} (and positives_per_batch if that is set), set engine.residence=host "
+        "if the data fill it, or take a smaller network."
     )

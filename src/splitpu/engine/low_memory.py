@@ -1,15 +1,10 @@
-"""A step in less device memory that computes the same: for a device that has no room for all activations at once.
-
-Rows that a network treats one by one go through it in pieces. On the way back each piece is computed again, so that the
-activations of one piece exist at a time. The loss is still one loss over all rows: PU risks are not sums over rows, and
-a mean of the pieces' losses would be another method.
-
-A network that mixes rows, as batch norm does, or that draws, as dropout does, would compute something else in pieces.
-It keeps its whole batch, and its activations wait in host memory until the way back needs them.
+"""A step in less device memory that computes the same, for a device without room for all activations at once: in pieces
+that are computed again on the way back, under one loss, or with activations that wait in host memory (MECHANISMS.md).
 """
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -34,32 +29,18 @@ class LighterForward:
         self.pieces = pieces if all(rows_go_alone(network, example) for network in self._networks) else 1
 
     def describe(self) -> str:
-        """As it is stated in the result."""
         return f"{self.pieces} pieces" if self.pieces > 1 else "activations on host"
-
-    def can_go_further(self, rows: int) -> bool:
-        """Whether twice the pieces of so many rows would be smaller ones."""
-        return 1 < self.pieces < rows
 
     def active(self) -> AbstractContextManager[None]:
         """Inside the block every network takes this way."""
-        return called_through(
-            self._networks,
-            lambda _, whole: _in_pieces(whole, self.pieces) if self.pieces > 1 else _kept_on_host(whole),
-        )
+        way = partial(_in_pieces, self.pieces) if self.pieces > 1 else _kept_on_host
+        return called_through(self._networks, lambda _, whole: partial(way, whole))
 
 
 @torch.no_grad()
 def rows_go_alone(network: Backbone, example: Tensor) -> bool:
-    """Whether the network, as it trains, gives a row the same outputs whatever other rows come with it.
-
-    It is tried, not guessed from the kinds of layers: a network of the user's may do anything.
-
-    >>> linear = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
-    >>> from splitpu.networks.custom import as_backbone
-    >>> rows_go_alone(as_backbone(linear, (3,), low="0", high="0"), torch.randn(4, 3))
-    True
-    """
+    """Whether the network, as it trains, gives a row the same outputs whatever other rows come with it."""
+    # It is tried, not guessed from the kinds of layers: a network of the user's may do anything.
     some = example[:_TRIED_ROWS]
     if len(some) < 2:
         return False
@@ -80,36 +61,24 @@ def rows_go_alone(network: Backbone, example: Tensor) -> bool:
     return all(torch.allclose(one, other, rtol=1e-3, atol=1e-5) for one, other in zip(together, apart, strict=True))
 
 
-def _in_pieces(whole: Forward, pieces: int) -> Callable[[Tensor], LazyOutputs]:
-    def forward(batch: Tensor) -> LazyOutputs:
-        parts: list[Outputs] = [
-            # Nothing is drawn in there, so no state of a generator has to be kept.
-            checkpoint(whole, piece, use_reentrant=False, preserve_rng_state=False)
-            for piece in batch.tensor_split(pieces)
-            if len(piece)
-        ]
-        return LazyOutputs(lambda name: torch.cat([getattr(part, name) for part in parts]))
-
-    return forward
+def _in_pieces(pieces: int, whole: Forward, batch: Tensor) -> LazyOutputs:
+    parts: list[Outputs] = [
+        # Nothing is drawn in there, so no state of a generator has to be kept.
+        checkpoint(whole, piece, use_reentrant=False, preserve_rng_state=False)
+        for piece in batch.tensor_split(pieces)
+        if len(piece)
+    ]
+    return LazyOutputs(lambda name: torch.cat([getattr(part, name) for part in parts]))
 
 
-def _kept_on_host(whole: Forward) -> Forward:
-    def forward(batch: Tensor) -> Outputs:
-        with saved_tensors_hooks(_to_host, _back):
-            return whole(batch)
+def _kept_on_host(whole: Forward, batch: Tensor) -> Outputs:
+    def to_host(tensor: Tensor) -> tuple[torch.device, Tensor]:
+        is_weight = tensor.is_leaf and tensor.requires_grad
+        if is_weight or tensor.numel() * tensor.element_size() < _SMALL:
+            return tensor.device, tensor.detach()
+        kept = torch.empty_like(tensor, device="cpu", pin_memory=tensor.device.type == "cuda")
+        kept.copy_(tensor, non_blocking=True)
+        return tensor.device, kept
 
-    return forward
-
-
-def _to_host(tensor: Tensor) -> tuple[torch.device, Tensor]:
-    is_weight = tensor.is_leaf and tensor.requires_grad
-    if is_weight or tensor.numel() * tensor.element_size() < _SMALL:
-        return tensor.device, tensor.detach()
-    kept = torch.empty_like(tensor, device="cpu", pin_memory=tensor.device.type == "cuda")
-    kept.copy_(tensor, non_blocking=True)
-    return tensor.device, kept
-
-
-def _back(kept: tuple[torch.device, Tensor]) -> Tensor:
-    device, tensor = kept
-    return tensor.to(device, non_blocking=True)
+    with saved_tensors_hooks(to_host, lambda kept: kept[1].to(kept[0], non_blocking=True)):
+        return whole(batch)

@@ -1,14 +1,11 @@
-"""Adam, AdamW and SGD in one pass over all weights, by torch's fused kernels.
+"""Moving weights: optimisers, the rate over time, and the running average of weights.
 
-They are called directly. They are what `torch.optim` calls, too, but its optimisers import torch's compiler when the
-first one is made, which no step of ours uses: seconds at the start of every process.
-
-Moving weights: optimisers, the rate over time, and the running average of weights.
+Torch's fused kernels are called directly, because `torch.optim` imports torch's compiler: seconds of every start.
 """
 
 import math
 from collections import defaultdict
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,22 +13,6 @@ from torch import Tensor, nn
 from splitpu.config.schema import OptimiserConfig
 
 _EPSILON = 1e-8  # torch's own for Adam
-
-
-class Optimiser(Protocol):
-    """What a step asks of an optimiser; those of `torch.optim` have it."""
-
-    param_groups: list[dict[str, Any]]
-    state: Any
-
-    def step(self) -> Any:
-        """Move every parameter that has a gradient."""
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Under "state", by the number of the parameter, its tensors by name."""
 
 
 class FusedOptimiser:
@@ -49,7 +30,7 @@ class FusedOptimiser:
             parameter.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Only parameters that have been moved have a state."""
+        """Under "state" the tensors of every parameter that has been moved, by its number and their names."""
         parameters = self.param_groups[0]["params"]
         return {"state": {i: self.state[one] for i, one in enumerate(parameters) if one in self.state}}
 
@@ -61,66 +42,35 @@ class FusedOptimiser:
         for parameter in sorted(self.param_groups[0]["params"], key=lambda one: -one.numel()):
             if parameter.grad is not None:
                 alike[parameter.device, parameter.dtype].append((parameter, parameter.grad.to(parameter.dtype)))
+        config, group = self._config, self.param_groups[0]
+        how = {"lr": group["lr"], "weight_decay": config.weight_decay, "maximize": False}
         for pairs in alike.values():
-            parameters, gradients = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-            if self._config.name == "sgd":
-                self._sgd(parameters, gradients)
+            parameters, gradients = (list(some) for some in zip(*pairs, strict=True))
+            if config.name == "sgd":
+                (buffers,) = self._states(parameters, "momentum_buffer") if config.momentum else ([],)
+                how |= {"momentum": config.momentum, "dampening": 0.0, "nesterov": False}
+                # From a buffer of zeros the first step is no different.
+                torch._fused_sgd_(parameters, gradients, buffers, **how, is_first_step=False)
             else:
-                self._adam(parameters, gradients)
+                steps, means, squares = self._states(parameters, "step", "exp_avg", "exp_avg_sq")
+                torch._foreach_add_(steps, 1)
+                beta1, beta2 = group["betas"]
+                how |= {"beta1": beta1, "beta2": beta2, "eps": _EPSILON, "amsgrad": False}
+                move = torch._fused_adamw_ if config.name == "adamw" else torch._fused_adam_
+                move(parameters, gradients, means, squares, [], steps, **how)
             for parameter in parameters:
                 torch.autograd.graph.increment_version(parameter)  # which torch's fused kernels leave out
 
-    def _adam(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        config, (beta1, beta2) = self._config, self.param_groups[0]["betas"]
-        states = [self._adam_state(parameter) for parameter in parameters]
-        steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
-        move = torch._fused_adamw_ if config.name == "adamw" else torch._fused_adam_
-        move(
-            parameters,
-            gradients,
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            steps,
-            lr=self.param_groups[0]["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=config.weight_decay,
-            eps=_EPSILON,
-            amsgrad=False,
-            maximize=False,
-        )
+    def _states(self, parameters: list[Tensor], *names: str) -> list[list[Tensor]]:
+        """What is remembered of every parameter under these names, from the first time on: zeros."""
+        for one in parameters:
+            if one not in self.state:
+                step = torch.zeros((), dtype=torch.float32, device=one.device)
+                self.state[one] = {name: step if name == "step" else torch.zeros_like(one) for name in names}
+        return [[self.state[one][name] for one in parameters] for name in names]
 
-    def _sgd(self, parameters: list[Tensor], gradients: list[Tensor]) -> None:
-        config, buffers = self._config, []
-        if config.momentum:
-            buffers = [self._momentum(parameter) for parameter in parameters]
-        torch._fused_sgd_(
-            parameters,
-            gradients,
-            buffers,
-            weight_decay=config.weight_decay,
-            momentum=config.momentum,
-            lr=self.param_groups[0]["lr"],
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-            is_first_step=False,  # from a buffer of zeros the first step is no different
-        )
 
-    def _adam_state(self, parameter: Tensor) -> dict[str, Tensor]:
-        if parameter not in self.state:
-            self.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                "exp_avg": torch.zeros_like(parameter),
-                "exp_avg_sq": torch.zeros_like(parameter),
-            }
-        return self.state[parameter]
-
-    def _momentum(self, parameter: Tensor) -> Tensor:
-        state = self.state.setdefault(parameter, {"momentum_buffer": torch.zeros_like(parameter)})
-        return state["momentum_buffer"]
+Optimiser = FusedOptimiser | torch.optim.Optimizer
 
 
 def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> Optimiser:

@@ -1,22 +1,20 @@
 """Several runs side by side on one device: each in a worker, a thread with a CUDA stream of its own.
 
-On a GPU the host only enqueues captured steps, so one thread a run keeps the device busy, and kernels of one run that
-wait for memory overlap with those of another that compute. On a CPU there is nothing to gain, and one worker is the
-rule.
+On a GPU the host only enqueues captured steps, so threads are enough. On a CPU there is nothing to gain.
 """
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
-import numpy.typing as npt
 import torch
 
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.sparse_rows import is_sparse
-from splitpu.engine.rows import RowStore
+from splitpu.engine.rows import Residence, RowStore
+from splitpu.types import Array
 
 _Answer = TypeVar("_Answer")
 _KEPT = 2  # sets of rows that are remembered; those in use live on without it
@@ -29,14 +27,6 @@ class _ActiveWorkers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.active = 0
-
-    def __enter__(self) -> None:
-        self.count(1)
-        _thread.workers = self
-
-    def __exit__(self, *_: object) -> None:
-        del _thread.workers
-        self.count(-1)
 
     def count(self, more: int) -> None:
         with self._lock:
@@ -70,11 +60,9 @@ def idle_worker() -> Iterator[None]:
 def in_worker_threads(
     jobs: Sequence[Callable[[], _Answer]], device: torch.device, when_left: Callable[[], None] = lambda: None
 ) -> list[_Answer]:
-    """Do all jobs at once, each in a worker; gives their answers in order, or raises the first error once all ended.
-
-    A single job is done by the caller's own thread. If the caller is interrupted while it waits, `when_left` is called
-    and has to make the jobs end.
-    """
+    """Do all jobs at once, each in a worker; gives their answers in order, or raises the first error once all ended."""
+    # A single job is done by the caller's own thread. If the caller is interrupted while it waits, `when_left` is
+    # called and has to make the jobs end.
     if len(jobs) <= 1:
         return [job() for job in jobs]
     if device.type == "cuda":
@@ -82,8 +70,24 @@ def in_worker_threads(
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
         torch.cuda.synchronize(device)  # what was prepared on the usual stream must be there for every worker
     workers = _ActiveWorkers()
-    with ThreadPoolExecutor(len(jobs), "worker", initializer=lambda: _enter_stream(device)) as threads:
-        futures = [threads.submit(_worked_off, device, job, workers) for job in jobs]
+
+    def enter_stream() -> None:
+        _thread.workers = workers
+        if device.type == "cuda":
+            torch.cuda.set_device(device.index or 0)
+            torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+
+    def work_off(job: Callable[[], _Answer]) -> _Answer:
+        workers.count(1)
+        try:
+            return job()
+        finally:
+            workers.count(-1)
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()  # others read the outcome on streams of their own
+
+    with ThreadPoolExecutor(len(jobs), "worker", initializer=enter_stream) as threads:
+        futures = [threads.submit(work_off, job) for job in jobs]
         try:
             wait(futures)
         except BaseException:
@@ -93,27 +97,6 @@ def in_worker_threads(
     return [future.result() for future in futures]
 
 
-def _enter_stream(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_device(device.index or 0)
-        torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
-
-
-def _worked_off(device: torch.device, job: Callable[[], _Answer], workers: _ActiveWorkers) -> _Answer:
-    try:
-        with workers:
-            return job()
-    finally:
-        if device.type == "cuda":
-            torch.cuda.current_stream(device).synchronize()  # others read the outcome on streams of their own
-
-
-def _place(features: npt.NDArray[Any]) -> tuple[object, ...]:
-    if is_sparse(features):
-        return (features.tocsr().data.ctypes.data, features.tocsr().indptr.ctypes.data)
-    return features.ctypes.data, features.strides
-
-
 class SharedRows:
     """Rows that several runs use: one copy on the device, and read through once for what preprocessing remembers."""
 
@@ -121,11 +104,14 @@ class SharedRows:
         self._lock = threading.Lock()
         self._kept: dict[tuple[object, ...], tuple[RowStore, Preprocessing]] = {}
 
-    def of(
-        self, features: npt.NDArray[Any], device: torch.device, residence: Literal["auto", "device", "host"]
-    ) -> tuple[RowStore, Preprocessing]:
+    def of(self, features: Array, device: torch.device, residence: Residence) -> tuple[RowStore, Preprocessing]:
         """The rows of these features, the same for everybody who asks with the same memory."""
-        key = (*_place(features), features.shape, features.dtype.str, str(device), residence)
+        place: tuple[object, ...]
+        if is_sparse(features):
+            place = features.tocsr().data.ctypes.data, features.tocsr().indptr.ctypes.data
+        else:
+            place = features.ctypes.data, features.strides
+        key = (*place, features.shape, features.dtype.str, str(device), residence)
         with self._lock:
             found = self._kept.pop(key, None)
             if found is None:

@@ -1,14 +1,6 @@
-"""Rows read from a file instead of from memory mapped onto it.
+"""Where the training rows live and how a batch of them reaches the compute device.
 
-The system may map much of a file for one row at a random place, and all of it counts as this process's memory. What is
-read instead goes where it is wanted and nowhere else, so memory stays the same however large the file is.
-
-Where the training rows live and how a batch of them reaches the compute device.
-
-Rows read by several processes: each reads its own share of every batch, and none reads what another has read.
-
-What was read is exchanged as bytes, which is less than reading from a disk that all of them wait for, so that every
-process has the whole batch as it would have it alone.
+Of several processes each reads its own share of every batch; what was read is exchanged as bytes.
 """
 
 import itertools
@@ -20,39 +12,41 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.engine.distributed import World
 from splitpu.errors import InputError
+from splitpu.types import Array, Rows
 from splitpu.utils.warnings import without_warning
 
 
 class FileRows:
-    """The rows of a memory-mapped array, by their place in the file."""
+    """The rows of a memory-mapped array, read from their place in the file.
+
+    Through the map, the system may read much of a file for one row, and all of it counts as this process's memory.
+    """
 
     def __init__(self, path: str, first_byte: int, row_bytes: int) -> None:
         self._path, self._first_byte, self._row_bytes = path, first_byte, row_bytes
         self._file = os.open(path, os.O_RDONLY)
 
     @classmethod
-    def of(cls, features: npt.NDArray[Any]) -> "FileRows | None":
+    def of(cls, features: Array) -> "FileRows | None":
         """Find the array in its file; None if it is not one piece of a file as it is on disk."""
         if not isinstance(features, np.memmap) or not hasattr(os, "preadv"):
             return None
         mapped: Any = getattr(features, "_mmap", None)
-        if mapped is None or features.filename is None or features.mode not in ("r", "r+"):
-            return None
-        if not features.flags.c_contiguous:
+        on_disk = mapped is not None and features.filename is not None and features.mode in ("r", "r+")
+        if not on_disk or not features.flags.c_contiguous:
             return None
         # The array may be a part of the one that was mapped, and a map begins where a page does.
         into_map = features.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
         map_begins = features.offset - features.offset % mmap.ALLOCATIONGRANULARITY
         return cls(str(features.filename), map_begins + into_map, features[:1].nbytes)
 
-    def read(self, rows: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
+    def read(self, rows: Rows, out: Array) -> None:
         """Fill `out` with the rows; neighbours in the file that are asked for one after the other are read at once."""
         if not len(rows):
             return
@@ -60,19 +54,18 @@ class FileRows:
         starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
         for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
             part = room[start * self._row_bytes : end * self._row_bytes]
-            self._fill(part, self._first_byte + int(rows[start]) * self._row_bytes)
-
-    def _fill(self, part: memoryview, place: int) -> None:
-        while len(part):
-            count = os.preadv(self._file, [part], place)
-            if count == 0:
-                raise InputError(f"{self._path} has become shorter while it was read; restore it and resume.")
-            part, place = part[count:], place + count
+            place = self._first_byte + int(rows[start]) * self._row_bytes
+            while len(part):
+                count = os.preadv(self._file, [part], place)
+                if count == 0:
+                    raise InputError(f"{self._path} has become shorter while it was read; restore it and resume.")
+                part, place = part[count:], place + count
 
     def __del__(self) -> None:
         os.close(self._file)
 
 
+Residence = Literal["auto", "device", "host"]
 _RESERVE = 0.5  # share of free device memory that data may take; the rest is for activations
 _STEPS_AHEAD = 2  # one being copied to the device, one being read
 
@@ -80,20 +73,19 @@ _STEPS_AHEAD = 2  # one being copied to the device, one being read
 class RowStore:
     """The training features, on the device when they fit there, otherwise streamed from the host batch by batch."""
 
-    def __init__(
-        self,
-        features: npt.NDArray[Any],
-        device: torch.device,
-        residence: Literal["auto", "device", "host"] = "auto",
-    ) -> None:
-        self.device = device
-        self._host = features
+    def __init__(self, features: Array, device: torch.device, residence: Residence = "auto") -> None:
+        self.device, self._host = device, features
         self.sparse = features if is_sparse(features) else None
-        self.resident = self.sparse is None and (
-            residence == "device" or (residence == "auto" and _fits(features, device))
-        )
-        self._tensor = self._on_device_whole() if self.resident else None
+        wanted = residence == "device" or (residence == "auto" and _fits(features, device))
+        self.resident = self.sparse is None and wanted
         self._file = None if self.resident else FileRows.of(features)
+        self._tensor: Tensor | None = None
+        if self.resident:
+            try:
+                self._tensor = shared_tensor(np.ascontiguousarray(features)).to(device)
+            except torch.OutOfMemoryError as error:
+                size = f"{features.nbytes / 2**30:.1f} GiB"
+                raise InputError(f"{size} of rows do not fit on {device}: set engine.residence=host.") from error
 
     def __len__(self) -> int:
         return len(self._host)
@@ -108,7 +100,9 @@ class RowStore:
         if self._tensor is not None:
             on_gpu = self.device.type == "cuda"
             return picked_by_words(self._tensor, rows) if on_gpu else self._tensor.index_select(0, rows)
-        return self._fetch(rows.cpu()).to(self.device, non_blocking=True)
+        picked = self._room_for(len(rows))
+        self._fetch_into(picked, rows.cpu())
+        return picked.to(self.device, non_blocking=True)
 
     def stream(self, plan: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """The rows of one step after the other, read ahead by a thread; `plan` is in host memory.
@@ -121,40 +115,29 @@ class RowStore:
         if self.resident:
             yield from ({} for _ in range(steps))
             return
-        slots = itertools.cycle([_Slot(self._buffers(plan), self.device) for _ in range(_STEPS_AHEAD + 2)])
-        waiting: deque[tuple[_Slot, Future[None]]] = deque()
+
+        def filled(slot: _Slot, step: int) -> _Slot:
+            # A GPU copies when it comes to it: nothing may be written before. On the CPU the order is enough.
+            if slot.copied is not None:
+                slot.copied.synchronize()
+            for name, rows in plan.items():
+                self._fetch_into(slot.buffers[name], rows[step])
+            return slot
+
+        rooms = [{name: self._room_for(rows.shape[1]) for name, rows in plan.items()} for _ in range(_STEPS_AHEAD + 2)]
+        slots = itertools.cycle([_Slot(room, self.device) for room in rooms])
+        waiting: deque[Future[_Slot]] = deque()
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows") as reader:
             try:
                 for step, slot in zip(range(steps), slots, strict=False):
-                    numbers = {name: rows[step] for name, rows in plan.items()}
-                    waiting.append((slot, reader.submit(self._fill, slot, numbers)))
+                    waiting.append(reader.submit(filled, slot, step))
                     if len(waiting) > _STEPS_AHEAD:
-                        yield _taken(*waiting.popleft())
+                        yield waiting.popleft().result().on_device()
                 while waiting:
-                    yield _taken(*waiting.popleft())
+                    yield waiting.popleft().result().on_device()
             finally:
-                for _, future in waiting:  # the epoch was left early
+                for future in waiting:  # the epoch was left early
                     future.cancel()
-
-    def _buffers(self, plan: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: self._room_for(rows.shape[1]) for name, rows in plan.items()}
-
-    def _fill(self, slot: "_Slot", rows: Mapping[str, Tensor]) -> None:
-        slot.wait_until_free()
-        for name, numbers in rows.items():
-            self._fetch_into(slot.buffers[name], numbers)
-
-    def _on_device_whole(self) -> Tensor:
-        try:
-            return shared_tensor(np.ascontiguousarray(self._host)).to(self.device)
-        except torch.OutOfMemoryError as error:
-            size = f"{self._host.nbytes / 2**30:.1f} GiB"
-            raise InputError(f"{size} of rows do not fit on {self.device}: set engine.residence=host.") from error
-
-    def _fetch(self, rows: Tensor) -> Tensor:
-        picked = self._room_for(len(rows))
-        self._fetch_into(picked, rows)
-        return picked
 
     def _room_for(self, count: int) -> Tensor:
         """Memory for some rows, from which a GPU can take them by itself."""
@@ -176,33 +159,19 @@ class _Slot:
 
     def __init__(self, buffers: dict[str, Tensor], device: torch.device) -> None:
         self.buffers, self._device = buffers, device
-        self._copied: torch.cuda.Event | None = None
-
-    def wait_until_free(self) -> None:
-        """A GPU copies when it comes to it; before that nothing may be written here. On the CPU the order is enough."""
-        if self._copied is not None:
-            self._copied.synchronize()
+        self.copied: torch.cuda.Event | None = None
 
     def on_device(self) -> dict[str, Tensor]:
         """The rows where they are computed with."""
         rows = {name: buffer.to(self._device, non_blocking=True) for name, buffer in self.buffers.items()}
         if self._device.type == "cuda":
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._copied.record(torch.cuda.current_stream(self._device))
+            self.copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.copied.record(torch.cuda.current_stream(self._device))
         return rows
 
 
-def _taken(slot: _Slot, read: Future[None]) -> dict[str, Tensor]:
-    read.result()
-    return slot.on_device()
-
-
 def picked_by_words(features: Tensor, rows: Tensor) -> Tensor:
-    """Some of the rows, eight bytes at a time: a GPU computes the place of every element that it copies by itself.
-
-    >>> picked_by_words(torch.arange(48, dtype=torch.uint8).view(3, 4, 4), torch.tensor([2]))[0, 0].tolist()
-    [32, 33, 34, 35]
-    """
+    """Some of the rows, eight bytes at a time: a GPU computes the place of every element that it copies by itself."""
     flat = features.flatten(1)
     if flat.shape[1] * flat.element_size() % 8 == 0:
         flat = flat.view(torch.int64)
@@ -210,35 +179,28 @@ def picked_by_words(features: Tensor, rows: Tensor) -> Tensor:
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """The rows of all parts, in order. Not copied where they lie one behind the other, as a step gathers its groups.
-
-    >>> rows = torch.arange(6).view(3, 2)
-    >>> joined(rows.split([1, 2])).data_ptr() == rows.data_ptr(), joined([rows[2:], rows[:1]]).tolist()
-    (True, [[4, 5], [0, 1]])
-    """
+    """The rows of all parts, in order. Not copied where they lie one behind the other, as a step gathers its groups."""
     first = parts[0]
-    if all(_follows(one, other) for one, other in itertools.pairwise(parts)):
-        return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride())
-    return torch.cat(list(parts))
-
-
-def _follows(one: Tensor, other: Tensor) -> bool:
-    return (
+    one_behind_the_other = all(
         one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
         and one.storage_offset() + one.numel() == other.storage_offset()
         and (one.dtype, one.shape[1:]) == (other.dtype, other.shape[1:])
         and one.is_contiguous()
         and other.is_contiguous()
+        for one, other in itertools.pairwise(parts)
     )
+    if one_behind_the_other:
+        return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride())
+    return torch.cat(list(parts))
 
 
-def shared_tensor(array: npt.NDArray[Any]) -> Tensor:
+def shared_tensor(array: Array) -> Tensor:
     """The array as a tensor over the same memory. It may be read-only: nobody here ever writes to features."""
     with without_warning("The given NumPy array is not writable"):
         return torch.from_numpy(array)
 
 
-def _fits(features: npt.NDArray[Any], device: torch.device) -> bool:
+def _fits(features: Array, device: torch.device) -> bool:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return features.nbytes < _RESERVE * free
@@ -247,23 +209,20 @@ def _fits(features: npt.NDArray[Any], device: torch.device) -> bool:
 
 
 def read_batches(rows: RowStore, plan: Mapping[str, Tensor], world: World) -> Iterator[dict[str, Tensor]]:
-    """The rows of one step after the other, whole in every process; nothing where they are resident.
+    """The rows of one step after the other, whole in every process; nothing where they are resident."""
+    # All processes call this at once, and all of them stream: see `all_stream`.
 
-    All processes call this at once, and all of them stream: see `all_stream`.
-    """
-    counts = {name: numbers.shape[1] for name, numbers in plan.items()}
-    shares = {name: slice(*world.share(count)) for name, count in counts.items()}
-    for parts in rows.stream({name: numbers[:, shares[name]] for name, numbers in plan.items()}):
-        yield {name: _exchanged(part, counts[name], world) for name, part in parts.items()}
+    def exchanged(part: Tensor, count: int) -> Tensor:
+        if world.size == 1:
+            return part
+        as_bytes = part.flatten(1).view(torch.uint8)  # not every kind of number can travel
+        return world.gather(as_bytes, count).view(part.dtype).view(count, *part.shape[1:])
+
+    own = {name: numbers[:, slice(*world.share(numbers.shape[1]))] for name, numbers in plan.items()}
+    for parts in rows.stream(own):
+        yield {name: exchanged(part, plan[name].shape[1]) for name, part in parts.items()}
 
 
 def all_stream(rows: RowStore, world: World) -> bool:
     """Whether every process has to read its rows; one whose GPU holds them all has nothing to exchange."""
     return not world.any(rows.resident)
-
-
-def _exchanged(part: Tensor, count: int, world: World) -> Tensor:
-    if world.size == 1:
-        return part
-    as_bytes = part.flatten(1).view(torch.uint8)  # not every kind of number can travel
-    return world.gather(as_bytes, count).view(part.dtype).view(count, *part.shape[1:])

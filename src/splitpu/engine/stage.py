@@ -1,7 +1,4 @@
-"""Which rows a step sees: pools of rows, shuffled anew every epoch.
-
-What the loop is given (a stage) and what it gives back (an outcome).
-"""
+"""What the loop is given (a stage, its pools of rows) and what it gives back (an outcome)."""
 
 import hashlib
 import json
@@ -42,16 +39,14 @@ def steps_per_epoch(pools: Mapping[str, Pool], leading: str) -> int:
 
 def epoch_plan(pools: Mapping[str, Pool], steps: int, seed: int, device: torch.device) -> dict[str, Tensor]:
     """Draw the row numbers of a whole epoch at once, a (steps, count) tensor for each pool."""
-    generator = torch.Generator().manual_seed(seed)
-    return {name: _shuffled_passes(pool, steps, generator).to(device) for name, pool in pools.items()}
-
-
-def _shuffled_passes(pool: Pool, steps: int, generator: torch.Generator) -> Tensor:
-    needed = steps * pool.count
-    passes = -(-needed // len(pool.rows))
-    shuffles = [torch.randperm(len(pool.rows), generator=generator) for _ in range(passes)]
-    order = (shuffles[0] if passes == 1 else torch.cat(shuffles))[:needed]  # eight bytes a row, and not twice
-    return torch.from_numpy(pool.rows)[order].view(steps, pool.count)
+    generator, plan = torch.Generator().manual_seed(seed), {}
+    for name, pool in pools.items():
+        needed = steps * pool.count
+        passes = -(-needed // len(pool.rows))
+        shuffles = [torch.randperm(len(pool.rows), generator=generator) for _ in range(passes)]
+        order = (shuffles[0] if passes == 1 else torch.cat(shuffles))[:needed]  # eight bytes a row, and not twice
+        plan[name] = torch.from_numpy(pool.rows)[order].view(steps, pool.count).to(device)
+    return plan
 
 
 _SPLIT_PU_SECTIONS = ("warmup", "base", "split", "student")  # of the configuration: named like the stages they are for
@@ -118,10 +113,8 @@ class Stage:
 
     @property
     def key(self) -> str:
-        """A short name for everything this stage depends on: the same key means the same result.
-
-        The shapes of the weights belong to it, because a network keeps its name when somebody changes its layers.
-        """
+        """A short name for everything this stage depends on: the same key means the same result."""
+        # The shapes of the weights belong to it, because a network keeps its name when somebody changes its layers.
         shapes = {name: list(tensor.shape) for name, tensor in self.task.module.state_dict().items()}
         text = json.dumps({"identity": self.identity, "shapes": shapes}, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

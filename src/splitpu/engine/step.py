@@ -51,7 +51,11 @@ class Step:
     ) -> None:
         """Take one step on the given rows at the given rate; `raw` holds the rows that were read ahead."""
         torch._foreach_copy_(list(self._indices.values()), [indices[name] for name in self._indices])
-        self._set_rate(rate)
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(rate)
+            else:
+                group["lr"] = float(rate)
         if self.average is not None:
             self._average_weight.copy_(average_weight)
         self._raw = raw
@@ -75,19 +79,12 @@ class Step:
             self._terms(indices)
 
     def lighten(self, before: Mapping[str, Tensor]) -> bool:
-        """Go back to the state `before`, and from now on take a way that needs less memory; False if there is none.
-
-        The gradients stay those of the whole batch: see `engine/pieces.py`.
-        """
+        """Go back to the state `before`, and from now on take a way that needs less memory; False if there is none."""
         self._graph, self.captured = None, False
         self.go_back(before)
-        if self.lighter is None:
-            self.lighter = self._in_pieces(2)
-            return True
-        rows = sum(len(indices) for indices in self._indices.values())
-        if not self.lighter.can_go_further(rows):
-            return False
-        self.lighter = self._in_pieces(2 * self.lighter.pieces)
+        if self.lighter is not None and not 1 < self.lighter.pieces < len(self._all_indices):
+            return False  # pieces could not become smaller
+        self.lighter = self._in_pieces(2 if self.lighter is None else 2 * self.lighter.pieces)
         return True
 
     def go_back(self, before: Mapping[str, Tensor]) -> None:
@@ -110,7 +107,7 @@ class Step:
         """Make the optimiser allocate its state without moving anything, so that a checkpoint can be copied in."""
         if self.optimiser.state:
             return
-        before = copied(training_tensors(self.module, self.optimiser, self.average))
+        before = copied(self.live_tensors())
         for group in self.optimiser.param_groups:
             for parameter in group["params"]:
                 parameter.grad = torch.zeros_like(parameter)
@@ -127,22 +124,14 @@ class Step:
         shared = self._shared if torch.is_grad_enabled() else None
         step = self.stage.task.step if shared is None else shared.terms
         with self.hardware.autocast(), lighter:
-            return step(self._batch(indices), self.views, self.generator)
-
-    def _batch(self, indices: Mapping[str, Tensor]) -> dict[str, Batch]:
-        if self._raw:
-            return {name: Batch(rows, self._raw[name]) for name, rows in indices.items()}
-        # All groups at once: on a GPU ten rows by themselves take longer than five hundred.
-        together = self._all_indices if indices is self._indices else torch.cat(list(indices.values()))
-        raw = torch.split(self.rows.gather(together), [len(rows) for rows in indices.values()])
-        return {name: Batch(rows, part) for (name, rows), part in zip(indices.items(), raw, strict=True)}
-
-    def _set_rate(self, rate: Tensor) -> None:
-        for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].copy_(rate)
-            else:
-                group["lr"] = float(rate)
+            raw = self._raw
+            if not raw:
+                # All groups at once: on a GPU ten rows by themselves take longer than five hundred.
+                together = self._all_indices if indices is self._indices else torch.cat(list(indices.values()))
+                parts = torch.split(self.rows.gather(together), [len(rows) for rows in indices.values()])
+                raw = dict(zip(indices, parts, strict=True))
+            batch = {name: Batch(rows, raw[name]) for name, rows in indices.items()}
+            return step(batch, self.views, self.generator)
 
     def _compute(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
@@ -161,7 +150,7 @@ class Step:
             self._sums.add_(torch.stack([terms[name].detach().float() for name in self._terms_seen]))
 
     def _try_capture(self) -> bool:
-        before = copied(self.live_tensors())
+        before, without_kernels = copied(self.live_tensors()), False
         try:
             with self.draws.lent():
                 self._capture()
@@ -170,9 +159,10 @@ class Step:
         except Exception as error:  # a compiler raises anything at all; what is wrong with the step itself comes again
             self._graph = None
             without_kernels = give_up_kernels(self.hardware.device, error)
-            self.not_captured = None if without_kernels else _why(error)
-        else:
-            without_kernels = False
+            # Its first line; torch's account of memory is one very long line and is left out.
+            why = next(iter(str(error).splitlines()), type(error).__name__)
+            why = "it ran out of memory" if isinstance(error, torch.OutOfMemoryError) else why
+            self.not_captured = None if without_kernels else why
         self._restore(before)
         return self._try_capture() if without_kernels else self._graph is not None
 
@@ -180,7 +170,13 @@ class Step:
         for name, pool in self.stage.pools.items():
             some = torch.from_numpy(pool.rows).to(self.hardware.device)
             self._indices[name].copy_(some.repeat(-(-pool.count // len(some)))[: pool.count])
-        stream = _capture_stream(self.hardware.device)
+        # This thread's own stream if it has one, else a new one: the device's usual stream cannot be captured.
+        # Libraries keep one workspace a stream, and what is captured goes on using it. Runs that are replayed at the
+        # same time must therefore never be captured on the same stream, as they would be on torch's own choice.
+        device = self.hardware.device
+        stream = torch.cuda.current_stream(device)
+        if stream == torch.cuda.default_stream(device):
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self._warm_up()
@@ -194,40 +190,19 @@ class Step:
         self._graph = graph
 
     def _warm_up(self) -> None:
-        """Let libraries choose their algorithms and the optimiser allocate its state, which cannot be captured.
-
-        This takes two steps. The first does what is done only once, and loads libraries while kernels are still being
-        compiled; so it may run without the kernels and need more memory than later ones. The second is like all others.
-        """
+        """Let libraries choose their algorithms and the optimiser allocate its state, which cannot be captured."""
+        # This takes two steps. The first does what is done only once, and loads libraries while kernels are still being
+        # compiled; so it may run without the kernels and need more memory than later ones. The second is like all
+        # others.
         with suppress(torch.OutOfMemoryError), without_waiting():
             self._compute()
         self._compute()
 
     def _restore(self, before: Mapping[str, Tensor]) -> None:
         """Undo what steps did, in place; optimiser state that did not exist before starts at zero."""
-        with torch.no_grad():
-            for name, tensor in self.live_tensors().items():
-                if name not in before:
-                    tensor.zero_()
         live = self.live_tensors()
+        with torch.no_grad():
+            for name in live.keys() - before.keys():
+                live[name].zero_()
         restore_in_place({name: live[name] for name in before}, before)
         self._sums.zero_()
-
-
-def _why(error: Exception) -> str:
-    """The error in a few words: its first line; torch's account of memory is one very long line and is left out."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return "it ran out of memory"
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """This thread's own stream if it has one, else a new one: the device's usual stream cannot be captured.
-
-    Libraries keep one workspace a stream, and what is captured goes on using it. Runs that are replayed at the same
-    time must therefore never be captured on the same stream, as they would be on torch's own choice.
-    """
-    current = torch.cuda.current_stream(device)
-    if current != torch.cuda.default_stream(device):
-        return current
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

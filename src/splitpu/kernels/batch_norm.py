@@ -3,6 +3,8 @@
 On a GPU these layers cost memory traffic only, and in a convolutional network as much time as half the convolutions.
 """
 
+import importlib
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,18 +14,23 @@ from torch.nn import functional
 from splitpu.kernels.dispatch import family, kernels_allowed, runs_on
 
 
+@cache
+def _kernels() -> Any:
+    """Imported only where there is a GPU."""
+    return importlib.import_module("splitpu.kernels.batch_norm_triton")
+
+
 def normalise(layer: nn.Module, batch: Tensor, *, added: Tensor | None = None, relu: bool = True) -> Tensor:
     """`relu(layer(batch) + added)`, on a GPU in one kernel: in training, and where nothing is to be learned."""
+    normalised: Tensor
     if isinstance(layer, nn.BatchNorm2d) and _fused_applies(layer, batch, added):
-        if not layer.training:
-            from splitpu.kernels import batch_norm_triton as kernels
-
-            return kernels.normalised_by_running(batch, layer, added, relu)
-        output: Tensor = _FusedNormalise.apply(  # type: ignore[no-untyped-call]
-            batch, layer.weight, layer.bias, added, layer, relu
-        )
-        return output
-    normalised: Tensor = layer(batch)
+        if layer.training:
+            given = (batch, layer.weight, layer.bias, added, layer, relu)
+            normalised = _FusedNormalise.apply(*given)  # type: ignore[no-untyped-call]
+        else:
+            normalised = _kernels().normalised_by_running(batch, layer, added, relu)
+        return normalised
+    normalised = layer(batch)
     if added is not None:
         normalised = normalised + added
     # In place where the tensor is certainly our own: a batch norm that was folded away hands its input through.
@@ -32,6 +39,7 @@ def normalise(layer: nn.Module, batch: Tensor, *, added: Tensor | None = None, r
 
 
 def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -> bool:
+    families = ("batch-norm", "batch-norm gradient") if layer.training else ("batch-norm outside training",)
     return (
         batch.is_cuda
         and (layer.training or not torch.is_grad_enabled())
@@ -42,30 +50,20 @@ def _fused_applies(layer: nn.BatchNorm2d, batch: Tensor, added: Tensor | None) -
         and layer.momentum is not None
         and batch.dtype in (torch.bfloat16, torch.float16, torch.float32)
         and batch.is_contiguous(memory_format=torch.channels_last)
-        and (added is None or _alike(batch, added))
+        and (added is None or (batch.shape, batch.dtype) == (added.shape, added.dtype))
+        and (added is None or added.is_contiguous(memory_format=torch.channels_last))
         and not layer._forward_hooks
-        and all(runs_on(batch.device, family) for family in _families(layer))
+        and all(runs_on(batch.device, family) for family in families)
     )
-
-
-def _families(layer: nn.BatchNorm2d) -> tuple[str, ...]:
-    return ("batch-norm", "batch-norm gradient") if layer.training else ("batch-norm outside training",)
-
-
-def _alike(batch: Tensor, added: Tensor) -> bool:
-    same = batch.shape == added.shape and batch.dtype == added.dtype
-    return same and added.is_contiguous(memory_format=torch.channels_last)
 
 
 class _FusedNormalise(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, batch: Tensor, weight: Tensor, bias: Tensor, added: Tensor | None, layer: nn.BatchNorm2d, relu: bool
-    ) -> Tensor:
-        from splitpu.kernels import batch_norm_triton as kernels
-
-        statistics = kernels.statistics(batch, layer)
-        output = kernels.normalised(batch, statistics, added, relu)
+    ) -> Any:
+        statistics = _kernels().statistics(batch, layer)
+        output = _kernels().normalised(batch, statistics, added, relu)
         # With something added the sign before the ReLU cannot be had from the batch alone: the output tells it.
         ctx.save_for_backward(batch, output if added is not None and relu else None, statistics)
         ctx.relu, ctx.has_added = relu, added is not None
@@ -73,8 +71,7 @@ class _FusedNormalise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        from splitpu.kernels import batch_norm_triton as kernels
-
+        kernels = _kernels()
         batch, output, statistics = ctx.saved_tensors
         gradient = gradients[0].contiguous(memory_format=torch.channels_last)
         sums = kernels.gradient_sums(batch, gradient, output, statistics, ctx.relu)
@@ -86,9 +83,7 @@ class _FusedNormalise(torch.autograd.Function):
 
 @family("batch-norm")
 def _attempt(device: torch.device) -> bool:
-    from splitpu.kernels import batch_norm_triton as kernels
-
-    layer, images = nn.BatchNorm2d(128).to(device), _some_images(device)
+    kernels, layer, images = _kernels(), nn.BatchNorm2d(128).to(device), _some_images(device)
     output = kernels.normalised(images, kernels.statistics(images, layer), None, relu=True)
     expected = functional.relu(functional.batch_norm(images.float(), None, None, training=True))
     return torch.allclose(output.float(), expected, atol=2e-2, rtol=1e-2)
@@ -96,19 +91,15 @@ def _attempt(device: torch.device) -> bool:
 
 @family("batch-norm outside training")
 def _attempt_outside_training(device: torch.device) -> bool:
-    from splitpu.kernels import batch_norm_triton as kernels
-
     layer, images = nn.BatchNorm2d(128).to(device), _some_images(device)  # which changes nothing
-    output = kernels.normalised_by_running(images, layer, None, relu=True)
+    output = _kernels().normalised_by_running(images, layer, None, relu=True)
     return torch.allclose(output.float(), functional.relu(images.float()), atol=1e-2)
 
 
 @family("batch-norm gradient")
 def _attempt_gradient(device: torch.device) -> bool:
     """With the statistics of a layer that changes nothing: a gradient of 1 adds up to the pixels above zero."""
-    from splitpu.kernels import batch_norm_triton as kernels
-
-    images = _some_images(device)
+    kernels, images = _kernels(), _some_images(device)
     statistics = torch.tensor([[0.0], [1.0], [1.0], [0.0]], device=device).expand(4, 128).contiguous()
     sums = kernels.gradient_sums(images, torch.ones_like(images), None, statistics, relu=True)
     gradient, _ = kernels.gradients(

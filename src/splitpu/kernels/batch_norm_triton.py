@@ -1,4 +1,4 @@
-"""The kernels that `norm_relu_triton` launches.
+"""Batch norm with ReLU on a GPU: the kernels, and which of them run over which parts of a batch.
 
 A channels-last batch is a matrix of pixels by channels. Several pixels are put side by side into one row, so that a row
 is a whole number of blocks of 128 values whatever the number of channels is: "columns" below are those of such rows,
@@ -17,8 +17,6 @@ every pattern of ones and multiples of 16 among integers in a tuple Triton makes
 `do_not_specialize` says, so sizes stay outside; its interpreter takes no booleans there before 3.9. A tensor that is
 not there is None, which is known when a kernel is compiled. No field can be called `values` or `type`: Triton's tuples
 have attributes of these names.
-
-Batch norm with ReLU on a GPU: which kernels run over which parts of a batch; imported only where there is one.
 """
 
 import math
@@ -276,26 +274,13 @@ class _Layout:
         self.whole = self.rows % (_SUM_ROWS * _SUM_UNROLL) == 0 and self.width % _COLUMNS == 0
         row_programs = triton.cdiv(self.rows, _SUM_ROWS * _SUM_UNROLL)
         self.sum_programs = min(row_programs, max(1, _PROGRAMS // self.column_blocks))
-
-    @property
-    def sum_grid(self) -> tuple[int, int]:
-        return self.sum_programs, self.column_blocks
-
-    @property
-    def apply_grid(self) -> tuple[int, int]:
-        return triton.cdiv(self.rows, _APPLY_ROWS), self.column_blocks
-
-    @property
-    def finish_grid(self) -> tuple[int]:
-        return (triton.cdiv(self.channels, _FINISH_CHANNELS),)
+        self.sum_grid = (self.sum_programs, self.column_blocks)
+        self.apply_grid = (triton.cdiv(self.rows, _APPLY_ROWS), self.column_blocks)
+        self.finish_grid = (triton.cdiv(self.channels, _FINISH_CHANNELS),)
+        self.parts = self.sum_programs * self.folded  # partial sums a channel has: of every program and pixel of a row
 
     def partial_sums(self, device: torch.device) -> Tensor:
         return torch.empty((2, self.sum_programs, self.width), device=device, dtype=torch.float32)
-
-    @property
-    def parts(self) -> int:
-        """Partial sums a channel has: one of every program and every pixel of its rows."""
-        return self.sum_programs * self.folded
 
 
 def _launch(warps: int, *sizes: int) -> dict[str, object]:

@@ -1,9 +1,5 @@
-"""Convolutions with stride 2, whose gradient cuDNN passes back slowly for some numbers of channels.
-
-Convolutions with very few channels on one side, as matrix products over pixels.
-
-The libraries' convolution kernels are made for many channels on both sides: three inputs or ten outputs leave the GPU's
-matrix units nearly empty, and such a layer then takes as long as several others.
+"""Convolutions that the libraries are slow at: with stride 2, whose gradient cuDNN passes back slowly for some numbers
+of channels, and with very few channels on one side, which leave a GPU's matrix units nearly empty: as matrix products.
 """
 
 import math
@@ -37,13 +33,9 @@ def slow_gradient(layer: nn.Conv2d, batch: Tensor) -> bool:
     )
 
 
-def strided_convolution(batch: Tensor, weight: Tensor) -> Tensor:
-    """The convolution with stride 2 and padding 1, in the batch's precision."""
-    output: Tensor = _Strided.apply(batch, weight)  # type: ignore[no-untyped-call]
-    return output
-
-
 class _Strided(torch.autograd.Function):
+    """The convolution with stride 2 and padding 1, in the batch's precision."""
+
     @staticmethod
     def forward(ctx: Any, batch: Tensor, weight: Tensor) -> Tensor:
         half = weight.to(batch.dtype).contiguous(memory_format=torch.channels_last)
@@ -57,13 +49,17 @@ class _Strided(torch.autograd.Function):
 
         batch, half = ctx.saved_tensors
         gradient = gradients[0].contiguous(memory_format=torch.channels_last)
-        return strided_gradient_triton.strided_gradient(gradient, half), _of_weight(gradient, batch, half).to(ctx.dtype)
-
-
-def _of_weight(gradient: Tensor, batch: Tensor, weight: Tensor) -> Tensor:
-    how = ([2, 2], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, transposed, output padding, groups
-    found: Tensor = torch.ops.aten.convolution_backward(gradient, batch, weight, None, *how, [False, True, False])[1]
-    return found
+        how = (
+            [2, 2],
+            [1, 1],
+            [1, 1],
+            False,
+            [0, 0],
+            1,
+        )  # stride, padding, dilation, transposed, output padding, groups
+        backward = torch.ops.aten.convolution_backward
+        of_weight = backward(gradient, batch, half, None, *how, [False, True, False])[1]
+        return strided_gradient_triton.strided_gradient(gradient, half), of_weight.to(ctx.dtype)
 
 
 @family("strided convolution")
@@ -87,35 +83,20 @@ _PARTS = 64  # the weight's gradient is a sum over all pixels: in parts, which r
 
 def convolve(layer: nn.Conv2d, batch: Tensor) -> Tensor:
     """The layer's output, as a matrix product where that is faster: in half precision on a GPU, with few channels."""
-    if not (batch.is_cuda and kernels_allowed(layer) and torch.is_autocast_enabled("cuda") and _is_plain(layer)):
-        output: Tensor = layer(batch)
-        return output
-    if slow_gradient(layer, batch):
-        return strided_convolution(batch, layer.weight)
-    if not (_has_few_outputs(layer) or (_has_few_inputs(layer) and not batch.requires_grad)):
-        output = layer(batch)
-        return output
-    stride, padding = layer.stride[0], int(layer.padding[0])
-    with torch.autocast("cuda", enabled=False):
-        return matrix_convolution(batch, layer.weight, stride, padding, torch.get_autocast_dtype("cuda"))
-
-
-def is_thin(layer: nn.Conv2d) -> bool:
-    """Whether this may become a matrix product, which wants its weights in full: so their gradient is not rounded.
-
-    >>> [is_thin(nn.Conv2d(*sizes, bias=False)) for sizes in ((3, 96, 3), (96, 96, 3), (192, 10, 1))]
-    [True, False, True]
-    """
-    return _is_plain(layer) and (_has_few_inputs(layer) or _has_few_outputs(layer))
-
-
-def _has_few_inputs(layer: nn.Conv2d) -> bool:
-    return layer.weight[0].numel() <= _MOST_PATCH_VALUES
-
-
-def _has_few_outputs(layer: nn.Conv2d) -> bool:
-    plain = layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.padding == (0, 0)
-    return plain and layer.out_channels % _ALIGNMENT != 0
+    output: Tensor
+    if batch.is_cuda and kernels_allowed(layer) and torch.is_autocast_enabled("cuda") and _is_plain(layer):
+        if slow_gradient(layer, batch):
+            output = _Strided.apply(batch, layer.weight)  # type: ignore[no-untyped-call]
+            return output
+        single = layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.padding == (0, 0)
+        few_outputs = single and layer.out_channels % _ALIGNMENT != 0
+        few_inputs = layer.weight[0].numel() <= _MOST_PATCH_VALUES
+        if few_outputs or (few_inputs and not batch.requires_grad):
+            stride, padding = layer.stride[0], int(layer.padding[0])
+            with torch.autocast("cuda", enabled=False):
+                return matrix_convolution(batch, layer.weight, stride, padding, torch.get_autocast_dtype("cuda"))
+    output = layer(batch)
+    return output
 
 
 def matrix_convolution(
@@ -123,9 +104,11 @@ def matrix_convolution(
 ) -> Tensor:
     """The convolution of (B, C, H, W) with a square weight (O, C, K, K), in this precision or in the batch's."""
     side, dtype = weight.shape[-1], dtype or batch.dtype
+    # Only for images: a gradient does not find its way through the kernel.
+    by_kernel = batch.is_cuda and not batch.requires_grad and batch.permute(0, 2, 3, 1).is_contiguous()
     if side == 1 and stride == 1:
         pixels = batch.to(dtype).permute(0, 2, 3, 1)
-    elif _fused_patches_apply(batch):
+    elif by_kernel and runs_on(batch.device, "patch"):
         pixels = fused_patches(batch, side, stride, padding, dtype)
     else:
         pixels = _patches(batch.to(dtype), side, stride, padding)
@@ -153,8 +136,13 @@ class _RowProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
-        outputs = len(weight)
-        matrix = _as_matrix(weight, outputs + _lack(outputs), rows.shape[1], rows.dtype)
+        outputs, inputs = len(weight), weight[0].numel()
+        if _lack(outputs) == 0 and inputs == rows.shape[1]:
+            matrix = weight.to(rows.dtype).flatten(1)
+        else:  # the weight of every output in a row, filled up with zeros: all of it in one copy
+            shape = outputs + _lack(outputs), rows.shape[1]
+            matrix = torch.zeros(shape, device=weight.device, dtype=rows.dtype)
+            matrix[:outputs, :inputs].view(weight.shape).copy_(weight)
         ctx.save_for_backward(rows, matrix)
         ctx.weight_shape, ctx.weight_dtype = weight.shape, weight.dtype
         return (rows @ matrix.T)[:, :outputs].contiguous()
@@ -171,28 +159,8 @@ class _RowProduct(torch.autograd.Function):
         return for_rows, for_weight.to(ctx.weight_dtype).view(ctx.weight_shape)
 
 
-def _as_matrix(weight: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """The weight of every output in a row, in this precision and filled up with zeros: all of it in one copy."""
-    inputs = weight[0].numel()
-    if weight.shape[0] == rows and inputs == columns:
-        return weight.to(dtype).flatten(1)
-    matrix = torch.zeros((rows, columns), device=weight.device, dtype=dtype)
-    matrix[: len(weight), :inputs].view(weight.shape).copy_(weight)
-    return matrix
-
-
 def _lack(count: int) -> int:
     return -count % _ALIGNMENT
-
-
-def _fused_patches_apply(batch: Tensor) -> bool:
-    """Only for images: a gradient does not find its way through the kernel."""
-    return (
-        batch.is_cuda
-        and not batch.requires_grad
-        and batch.permute(0, 2, 3, 1).is_contiguous()
-        and runs_on(batch.device, "patch")
-    )
 
 
 def fused_patches(batch: Tensor, side: int, stride: int, padding: int, dtype: torch.dtype) -> Tensor:

@@ -1,6 +1,4 @@
-"""The kernel behind the patches of `thin_convolution`, in Triton.
-
-The kernel behind `strided_gradient`, in Triton.
+"""The kernels behind the patches and the gradients of `convolution`, in Triton.
 
 A 3x3 convolution with stride 2 and padding 1 reads row 2i + k - 1 for its row i, so row 2u of the input has been read
 by k = 1 alone (for i = u), and row 2u + 1 by k = 2 (for i = u) and k = 0 (for i = u + 1); columns likewise. Pixels of

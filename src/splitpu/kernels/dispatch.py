@@ -1,10 +1,5 @@
-"""Whether a network may use the kernels: a mark on its layers, so that runs in one process do not disturb another.
-
-Whether a family of kernels runs here: tried out once a device, with one warning about those that do not.
-
-How tensors lie in memory: kernels that go through it from end to end need tensors that lie alike.
-
-The last rows of a batch, for a term of the loss that concerns only them.
+"""Whether kernels may be used and run here: by a mark on a network's layers, so that runs in one process do not disturb
+each other, and by trying out every family once a device. Also how tensors lie in memory, which kernels depend on.
 """
 
 import threading
@@ -24,9 +19,7 @@ _KINDS = (nn.BatchNorm2d, nn.Conv2d)
 
 
 def allow_kernels(module: nn.Module, allowed: bool) -> None:
-    """Mark every layer that there is a kernel for, and the module itself, for what is done with its outputs.
-
-    What has no mark is computed by torch.
+    """Mark every layer that there is a kernel for, and the module itself; what has no mark is computed by torch.
 
     >>> layer = nn.BatchNorm2d(3)
     >>> allow_kernels(layer, True)
@@ -68,15 +61,19 @@ def family(name: str) -> Callable[[Attempt], Attempt]:
 
 def prepare(device: torch.device) -> None:
     """Begin to try out all families on a GPU, in a thread: meanwhile rows can be read and networks be built."""
-    threading.Thread(target=_tried_ahead, args=(_numbered(device),), name="kernels", daemon=True).start()
+    device = _numbered(device)
+
+    def try_ahead() -> None:
+        with suppress(RuntimeError):  # the process may end before it has begun
+            _tried(device)
+
+    threading.Thread(target=try_ahead, name="kernels", daemon=True).start()
 
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Inside the block, in this thread, kernels that are still being compiled count as if they did not run.
-
-    For a step whose outcome nobody needs: it makes the libraries load what they load only once, meanwhile.
-    """
+    """Inside the block, in this thread, kernels that are still being compiled count as if they did not run."""
+    # For a step whose outcome nobody needs: it makes the libraries load what they load only once, meanwhile.
     _WAITING.never = True
     try:
         yield
@@ -85,11 +82,9 @@ def without_waiting() -> Iterator[None]:
 
 
 def runs_on(device: torch.device, name: str) -> bool:
-    """Whether that family runs on this device: the compiler may be missing, or too old for it.
-
-    All are tried when the first is asked for, unless that has begun before. A step is taken a few times before it is
-    captured, so this never happens inside a capture.
-    """
+    """Whether that family runs on this device: the compiler may be missing, or too old for it."""
+    # All are tried when the first is asked for, unless that has begun before. A step is taken a few times before it is
+    # captured, so this never happens inside a capture.
     if getattr(_WAITING, "never", False) and device not in _FOUND:
         return False
     found = _tried(device)
@@ -110,11 +105,9 @@ def any_kernel_runs_on(device: torch.device) -> bool:
 
 
 def give_up_kernels(device: torch.device, error: Exception) -> bool:
-    """Count all kernels as not running there, with one warning, if it was their compiler that raised the error.
-
-    A tiny case says nothing about every shape: a smaller GPU may lack the shared memory that a larger one asks for.
-    False if that was not it, or nothing is left to give up.
-    """
+    """Count all kernels as not running there, with one warning, if it was their compiler that raised the error."""
+    # A tiny case says nothing about every shape: a smaller GPU may lack the shared memory that a larger one asks for.
+    # False if that was not it, or nothing is left to give up.
     if not any(kind.__module__.partition(".")[0] == "triton" for kind in type(error).__mro__):
         return False
     device = _numbered(device)
@@ -126,17 +119,21 @@ def give_up_kernels(device: torch.device, error: Exception) -> bool:
     return True
 
 
-def _tried_ahead(device: torch.device) -> None:
-    with suppress(RuntimeError):  # the process may end before it has begun
-        _tried(device)
-
-
 def _tried(device: torch.device) -> dict[str, str]:
     """Side by side, because most of a compiler's work is done by other processes."""
+
+    def failure(attempt: Attempt) -> str:
+        try:
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+            return "" if attempt(device) else "their results are wrong"
+        except Exception as error:  # whatever a compiler may raise: torch's own operations are always there
+            return _in_a_line(error)
+
     with _TRYING:
         if device not in _FOUND:
             with ThreadPoolExecutor(len(_FAMILIES), thread_name_prefix="kernels") as threads:
-                reasons = threads.map(lambda attempt: _failure(device, attempt), _FAMILIES.values())
+                reasons = threads.map(failure, _FAMILIES.values())
             _FOUND[device] = dict(zip(_FAMILIES, reasons, strict=True))
         return _FOUND[device]
 
@@ -144,15 +141,6 @@ def _tried(device: torch.device) -> dict[str, str]:
 def _numbered(device: torch.device) -> torch.device:
     """As tensors say it: with the number of the GPU."""
     return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
-
-
-def _failure(device: torch.device, attempt: Attempt) -> str:
-    try:
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        return "" if attempt(device) else "their results are wrong"
-    except Exception as error:  # whatever a compiler may raise: torch's own operations are always there
-        return _in_a_line(error)
 
 
 def _in_a_line(error: Exception) -> str:
@@ -166,14 +154,11 @@ def lie_alike(first: Tensor, second: Tensor) -> bool:
     >>> lie_alike(weight, torch.ones(2, 3, 4, 4)), lie_alike(weight, weight.to(memory_format=torch.channels_last))
     (True, False)
     """
-    return (
-        first.shape == second.shape
-        and _is_dense(first)
-        and all(
-            size == 1 or one == other
-            for size, one, other in zip(first.shape, first.stride(), second.stride(), strict=True)
-        )
-    )
+    dense = first.is_contiguous() or (first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last))
+    if not dense or first.shape != second.shape:
+        return False
+    strides = zip(first.shape, first.stride(), second.stride(), strict=True)
+    return all(size == 1 or one == other for size, one, other in strides)
 
 
 def layout_of(tensor: Tensor) -> torch.memory_format:
@@ -181,16 +166,10 @@ def layout_of(tensor: Tensor) -> torch.memory_format:
     return torch.contiguous_format if tensor.is_contiguous() else torch.channels_last
 
 
-def _is_dense(tensor: Tensor) -> bool:
-    return tensor.is_contiguous() or (tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
-
-
 def last_rows(batch: Tensor, count: int) -> Tensor:
-    """`batch[-count:]`, whose gradient comes back in the memory layout of the whole batch.
-
-    Torch's own slice answers with a gradient in the standard layout; adding that to a channels-last one takes as long
-    as several convolutions.
-    """
+    """`batch[-count:]`, whose gradient comes back in the memory layout of the whole batch."""
+    # Torch's own slice answers with a gradient in the standard layout; adding that to a channels-last one takes as long
+    # as several convolutions.
     rows: Tensor = _LastRows.apply(batch, count)  # type: ignore[no-untyped-call]
     return rows
 

@@ -1,12 +1,11 @@
-"""What the student's features cost: read once instead of a dozen times. Defined in `splitpu.losses`.
+"""Terms of the loss, as `splitpu.losses` defines them: features read once, all terms of logits in one kernel.
 
-Every term of a step that depends on logits alone, with its gradient, in one kernel.
-
-In torch's own operations they are two hundred kernels, each shorter than the pause before it. What they compute is
-defined in `splitpu.losses`.
+In torch's own operations they are two hundred kernels, each shorter than the pause before it.
 """
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +15,13 @@ from splitpu.kernels.dispatch import family, kernels_allowed, layout_of, lie_ali
 
 _LONGEST_VECTOR = 8192  # that one program holds
 _KINDS = (torch.bfloat16, torch.float16, torch.float32)
+_Counts = tuple[int, int, int]
+
+
+@cache
+def _kernels() -> Any:
+    """Imported only where there is a GPU."""
+    return importlib.import_module("splitpu.kernels.loss_terms_triton")
 
 
 def fused_consistency_applies(module: nn.Module, *features: Tensor) -> bool:
@@ -30,11 +36,9 @@ def fused_consistency_applies(module: nn.Module, *features: Tensor) -> bool:
 
 
 def low_level_term(low: Tensor, teacher: Tensor, *, own_gradient: bool) -> Tensor | None:
-    """The mean squared difference of the last rows of `low` from the teacher's features; None where they lie apart.
-
-    `own_gradient` promises that the gradient which reaches `low` from elsewhere belongs to nobody else. Then this
-    term's is added to it in place; else a gradient of all rows has to be made and added, most of it zeros.
-    """
+    """The mean squared difference of the last rows of `low` from the teacher's features; None where they lie apart."""
+    # `own_gradient` promises that the gradient which reaches `low` from elsewhere belongs to nobody else. Then this
+    # term's is added to it in place; else a gradient of all rows has to be made and added, most of it zeros.
     tail = low.detach()[len(low) - len(teacher) :]
     if not lie_alike(tail, teacher):
         return None
@@ -51,24 +55,25 @@ def feature_term(predicted: Tensor, features: Tensor) -> Tensor | None:
     """The SimSiam agreement of both halves of a batch with one another; None for vectors that are too long."""
     if predicted.ndim != 2 or predicted.shape != features.shape or predicted.shape[1] > _LONGEST_VECTOR:
         return None
-    term: Tensor = _Feature.apply(predicted.contiguous(), features.detach().contiguous())  # type: ignore[no-untyped-call]
+
+    def computed(vectors: Tensor) -> tuple[list[Tensor], Tensor]:
+        term, slopes = _kernels().negative_cosines(vectors, features.detach().contiguous())
+        return [term], slopes
+
+    term: Tensor = _WithSlopes.apply(predicted.contiguous(), computed)[0]  # type: ignore[no-untyped-call]
     return term
 
 
 class _LowLevel(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, low: Tensor, teacher: Tensor, left: list[Tensor] | None) -> Tensor:
-        from splitpu.kernels import loss_terms_triton as kernels
-
+    def forward(ctx: Any, low: Tensor, teacher: Tensor, left: list[Tensor] | None) -> Any:
         tail = low[len(low) - len(teacher) :]
         ctx.save_for_backward(low, teacher)
         ctx.left = left
-        return kernels.mean_squared_difference(tail, teacher)
+        return _kernels().mean_squared_difference(tail, teacher)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        from splitpu.kernels import loss_terms_triton as kernels
-
         low, teacher = ctx.saved_tensors
         if ctx.left is not None:
             ctx.left.append(gradients[0])  # for the hook, which runs when all gradients of `low` have come together
@@ -76,18 +81,21 @@ class _LowLevel(torch.autograd.Function):
         whole = torch.empty_like(low)  # in the layout of `low`
         first = len(low) - len(teacher)
         whole[:first].zero_()
-        kernels.difference_gradient(low[first:], teacher, gradients[0], whole[first:], adds=False)
+        _kernels().difference_gradient(low[first:], teacher, gradients[0], whole[first:], adds=False)
         return whole, None, None
 
 
-class _Feature(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, predicted: Tensor, features: Tensor) -> Tensor:
-        from splitpu.kernels import loss_terms_triton as kernels
+class _WithSlopes(torch.autograd.Function):
+    """Numbers that come with the gradient of the first of them; the others are only reported."""
 
-        term, slopes = kernels.negative_cosines(predicted, features)
+    @staticmethod
+    def forward(
+        ctx: Any, given: Tensor, computed: Callable[[Tensor], tuple[list[Tensor], Tensor]]
+    ) -> tuple[Tensor, ...]:
+        numbers, slopes = computed(given)
         ctx.save_for_backward(slopes)
-        return term
+        ctx.mark_non_differentiable(*numbers[1:])
+        return tuple(numbers)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -97,25 +105,21 @@ class _Feature(torch.autograd.Function):
 
 def _with_what_was_left(gradient: Tensor, tail: Tensor, teacher: Tensor, left: list[Tensor]) -> Tensor | None:
     """The gradient of the whole batch with that of its last rows."""
-    from splitpu.kernels import loss_terms_triton as kernels
-
     if not left:
         return None
     upstream, first = left.pop(), len(gradient) - len(tail)
     if not lie_alike(gradient[first:], tail):
         gradient = torch.empty_like(gradient, memory_format=layout_of(tail)).copy_(gradient)
-    kernels.difference_gradient(tail, teacher, upstream, gradient[first:], adds=True)
+    _kernels().difference_gradient(tail, teacher, upstream, gradient[first:], adds=True)
     return gradient
 
 
 @family("consistency")
 def _attempt(device: torch.device) -> bool:
-    from splitpu.kernels import loss_terms_triton as kernels
-
     ones, zeros = (torch.full((2, 4), value, device=device, dtype=torch.bfloat16) for value in (1.0, 0.0))
-    term, gradient = kernels.mean_squared_difference(ones, zeros), torch.ones_like(ones)
-    kernels.difference_gradient(ones, zeros, term, gradient, adds=True)
-    feature, slopes = kernels.negative_cosines(ones, ones)
+    term, gradient = _kernels().mean_squared_difference(ones, zeros), torch.ones_like(ones)
+    _kernels().difference_gradient(ones, zeros, term, gradient, adds=True)
+    feature, slopes = _kernels().negative_cosines(ones, ones)
     found = torch.stack([term, feature, gradient.float().mean(), slopes.float().abs().max()]).tolist()
     return all(abs(one - other) < 1e-2 for one, other in zip(found, [1.0, -1.0, 1.25, 0.0], strict=True))
 
@@ -140,19 +144,13 @@ def fused_terms_apply(module: nn.Module, logit: Tensor) -> bool:
         and kernels_allowed(module)
         and logit.ndim == 1
         and 0 < len(logit) <= _MOST_LOGITS
-        and logit.dtype in (torch.bfloat16, torch.float16, torch.float32)
+        and logit.dtype in _KINDS
         and runs_on(logit.device, "loss")
     )
 
 
 def label_terms(
-    logit: Tensor,
-    labels: Tensor,
-    rows: Tensor,
-    counts: tuple[int, int, int],
-    *,
-    rho: float | None,
-    confidence: float = 0.0,
+    logit: Tensor, labels: Tensor, rows: Tensor, counts: _Counts, *, rho: float | None, confidence: float = 0.0
 ) -> Mapping[str, Tensor]:
     """The terms `easy`, `positive`, `agreement` and `prediction` of logits that stand in this order:
 
@@ -168,23 +166,16 @@ def label_terms(
 
 def pu_risk(logit: Tensor, positives: int, prior: float, *, beta: float | None, gamma: float = 1.0) -> FusedRisk:
     """The nnPU risk, or without a beta the uPU risk, of logits whose first `positives` belong to labelled positives."""
-    return FusedRisk(*_Risk.apply(logit.contiguous(), positives, prior, beta, gamma))  # type: ignore[no-untyped-call]
+    computed = partial(_kernels().pu_risk, positives=positives, prior=prior, beta=beta, gamma=gamma)
+    return FusedRisk(*_WithSlopes.apply(logit.contiguous(), computed))  # type: ignore[no-untyped-call]
 
 
 class _LabelTerms(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        logit: Tensor,
-        labels: Tensor,
-        rows: Tensor,
-        counts: tuple[int, int, int],
-        rho: float | None,
-        confidence: float,
+        ctx: Any, logit: Tensor, labels: Tensor, rows: Tensor, counts: _Counts, *how: Any
     ) -> tuple[Tensor, ...]:
-        from splitpu.kernels import loss_terms_triton as kernels
-
-        terms, slopes = kernels.label_terms(logit, labels, rows, counts, rho, confidence)
+        terms, slopes = _kernels().label_terms(logit, labels, rows, counts, *how)
         ctx.save_for_backward(slopes)
         ctx.counts, ctx.dtype = counts, logit.dtype
         ctx.mark_non_differentiable(terms[2])
@@ -193,41 +184,19 @@ class _LabelTerms(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        from splitpu.kernels import loss_terms_triton as kernels
-
         easy, positive, _, prediction = gradients
         (slopes,) = ctx.saved_tensors
-        return kernels.label_gradients(slopes, [easy, positive, prediction], ctx.counts, ctx.dtype), *(None,) * 5
-
-
-class _Risk(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, logit: Tensor, positives: int, prior: float, beta: float | None, gamma: float
-    ) -> tuple[Tensor, ...]:
-        from splitpu.kernels import loss_terms_triton as kernels
-
-        numbers, slopes = kernels.pu_risk(logit, positives, prior, beta, gamma)
-        ctx.save_for_backward(slopes)
-        ctx.mark_non_differentiable(*numbers[1:])
-        return tuple(numbers)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        (slopes,) = ctx.saved_tensors
-        return slopes * gradients[0], *(None,) * 4
+        return _kernels().label_gradients(slopes, [easy, positive, prediction], ctx.counts, ctx.dtype), *(None,) * 5
 
 
 @family("loss")
 def _attempt_label_terms(device: torch.device) -> bool:
     """Two certain labels of which the network is sure, one of them wrongly, of divergence 2 at rho = 1/2."""
-    from splitpu.kernels import loss_terms_triton as kernels
-
     logit = torch.tensor([60.0, -60.0, 0.0], device=device, dtype=torch.bfloat16)
     rows, counts = torch.tensor([0, 0], device=device), (2, 1, 0)
-    terms, slopes = kernels.label_terms(logit, torch.ones(1, device=device), rows, counts, 0.5, 0.0)
-    gradients = kernels.label_gradients(slopes, [terms[0], torch.ones_like(terms[1]), None], counts, logit.dtype)
-    risk, _ = kernels.pu_risk(logit, 1, 0.5, 0.0, 1.0)
+    terms, slopes = _kernels().label_terms(logit, torch.ones(1, device=device), rows, counts, 0.5, 0.0)
+    gradients = _kernels().label_gradients(slopes, [terms[0], torch.ones_like(terms[1]), None], counts, logit.dtype)
+    risk, _ = _kernels().pu_risk(logit, 1, 0.5, 0.0, 1.0)
     found = torch.stack([*terms[:3], risk[1], gradients[2].float()]).tolist()
     expected = [1.0, 0.6931, 0.5, 0.0, -0.5]
     return all(abs(one - other) < 1e-3 for one, other in zip(found, expected, strict=True))

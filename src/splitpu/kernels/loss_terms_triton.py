@@ -1,6 +1,4 @@
-"""The kernels behind `consistency`, in Triton; all arithmetic in float32.
-
-The kernels behind `logit_terms`, in Triton: a batch of logits fits into one program, in float32.
+"""The kernels behind `loss_terms`, in Triton, in float32: a batch of logits fits into one program.
 
 Logits are never turned into probabilities and back: every logarithm comes from `_log_sigmoid`, so that predictions that
 are sure of themselves keep their loss and their slope, as in `splitpu.losses`.

@@ -1,21 +1,11 @@
-"""What every network has in common: three outputs and a known feature size.
-
-Plain convolutional networks: a small one for images like 8x8 digits and the 13-layer one of the Split-PU paper.
-
-A plain network for vectors; images are flattened.
-
-ResNet-18, with the weight names everybody uses, so that weights trained elsewhere fit in (all but the head).
-
-Batch normalisation folded into the layer before it: outside training both are linear, so one layer does for two.
-
-Several networks that speak as one.
-
-The paper's network for volumes: every slice through one ResNet-18, then attention among the slices of a patient.
+"""The networks: each gives three outputs and knows the size of its features. Several can speak as one, and outside
+training batch norms can be folded into the layers before them.
 """
 
 import copy
 import itertools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -49,20 +39,11 @@ class Backbone(nn.Module):
         return low
 
 
-def flat_size(input_shape: tuple[int, ...]) -> int:
-    """Return how many numbers one sample holds."""
-    return math.prod(input_shape)
-
-
 def network_input_shape(input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of one sample as a network sees it: (H, W, C) becomes (C, H, W).
+    """Return the shape of one sample as a network sees it, with one channel more that says which slices are there.
 
-    Slices of a volume have one channel more, which says whether they are there: (S, H, W, C) becomes (S, C + 1, H, W).
-
-    >>> network_input_shape((32, 48, 3))
-    (3, 32, 48)
-    >>> network_input_shape((20,))
-    (20,)
+    >>> network_input_shape((32, 48, 3)), network_input_shape((20,)), network_input_shape((9, 32, 48, 3))
+    ((3, 32, 48), (20,), (9, 4, 32, 48))
     """
     if len(input_shape) == 1:
         return input_shape
@@ -72,8 +53,8 @@ def network_input_shape(input_shape: tuple[int, ...]) -> tuple[int, ...]:
     return channels, height, width
 
 
-class PlainCNN(Backbone):
-    """Convolutions one after the other, then hidden layers on the flattened map; low = the first block."""
+class PlainNetwork(Backbone):
+    """Layers one after the other: the first block, which is low, the rest, and hidden layers on what is flattened."""
 
     low_gradient_is_own = True
 
@@ -83,62 +64,45 @@ class PlainCNN(Backbone):
     head: nn.Module
 
     def low_features(self, batch: Tensor) -> Tensor:
-        """The first block alone."""
         low: Tensor = self.first(batch)
         return low
 
     def forward(self, batch: Tensor) -> Outputs:
-        """Return the outputs for a batch of images."""
         low = self.low_features(batch)
         high = self.hidden(self.rest(low).flatten(1))
         return Outputs(low, high, self.head(high).squeeze(1))
 
 
-class SmallCNN(PlainCNN):
+class SmallCNN(PlainNetwork):
     """Three convolutions and a hidden layer. Flattened rather than pooled: in a tiny image, where matters."""
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:
-        """Build for images of shape (H, W, C)."""
         super().__init__()
         height, width, channels = input_shape
         self.feature_dim = 128
         self.first = ConvolutionBlock(channels, 32)
         self.rest = nn.Sequential(ConvolutionBlock(32, 64, stride=2), ConvolutionBlock(64, 64))
-        self.hidden = nn.Sequential(
-            nn.Linear(64 * _halved(height) * _halved(width), self.feature_dim, bias=False),
-            nn.BatchNorm1d(self.feature_dim),
-            nn.ReLU(),
-        )
+        self.hidden = _hidden_layer(64 * _halved(height) * _halved(width), self.feature_dim)
         self.head = nn.Linear(self.feature_dim, 1)
 
 
-class CNN13(PlainCNN):
+class CNN13(PlainNetwork):
     """The paper's network: nine convolutions, two hidden layers of 1000; low = the first convolution's block."""
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:
-        """Build for images of shape (H, W, C)."""
         super().__init__()
         height, width, channels = input_shape
         self.feature_dim = 1000
         self.first = ConvolutionBlock(channels, 96)
-        self.rest = nn.Sequential(
-            ConvolutionBlock(96, 96),
-            ConvolutionBlock(96, 96, stride=2),
-            ConvolutionBlock(96, 192),
-            ConvolutionBlock(192, 192),
-            ConvolutionBlock(192, 192, stride=2),
-            ConvolutionBlock(192, 192),
-            ConvolutionBlock(192, 192, kernel=1),
-            ConvolutionBlock(192, 10, kernel=1),
-        )
-        flattened = 10 * _halved(_halved(height)) * _halved(_halved(width))
-        self.hidden = nn.Sequential(
-            nn.Linear(flattened, self.feature_dim),
-            nn.ReLU(),
-            nn.Linear(self.feature_dim, self.feature_dim),
-            nn.ReLU(),
-        )
-        self.head = nn.Linear(self.feature_dim, 1)
+        sizes = ((96, 3, 1), (96, 3, 2), (192, 3, 1), (192, 3, 1), (192, 3, 2), (192, 3, 1), (192, 1, 1), (10, 1, 1))
+        blocks, inputs = [], 96
+        for outputs, kernel, stride in sizes:
+            blocks.append(ConvolutionBlock(inputs, outputs, kernel=kernel, stride=stride))
+            inputs = outputs
+        self.rest = nn.Sequential(*blocks)
+        flat, wide = 10 * _halved(_halved(height)) * _halved(_halved(width)), self.feature_dim
+        self.hidden = nn.Sequential(nn.Linear(flat, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU())
+        self.head = nn.Linear(wide, 1)
 
 
 class ConvolutionBlock(nn.Sequential):
@@ -153,7 +117,6 @@ class ConvolutionBlock(nn.Sequential):
         )
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Return the block's output."""
         convolution, norm, _ = self
         assert isinstance(convolution, nn.Conv2d)
         return normalise(norm, convolve(convolution, batch))
@@ -167,27 +130,21 @@ def _halved(side: int) -> int:
 WIDTH = 256
 
 
-class MLP(Backbone):
-    """Three hidden layers of one width, each with batch normalisation; low = the first, high = the last."""
+class MLP(PlainNetwork):
+    """Three hidden layers of one width, each with batch normalisation, for vectors; images are flattened."""
+
+    low_gradient_is_own = False
 
     def __init__(self, input_shape: tuple[int, ...]) -> None:
-        """Build for samples of this shape."""
         super().__init__()
         self.feature_dim = WIDTH
-        self.first = _hidden_layer(flat_size(input_shape), WIDTH)
+        self.first = _hidden_layer(math.prod(input_shape), WIDTH)
         self.rest = nn.Sequential(_hidden_layer(WIDTH, WIDTH), _hidden_layer(WIDTH, WIDTH))
+        self.hidden = nn.Identity()
         self.head = nn.Linear(WIDTH, 1)
 
     def low_features(self, batch: Tensor) -> Tensor:
-        """The first block alone."""
-        low: Tensor = self.first(batch.flatten(1))
-        return low
-
-    def forward(self, batch: Tensor) -> Outputs:
-        """Return the outputs for a batch of vectors or images."""
-        low = self.low_features(batch)
-        high = self.rest(low)
-        return Outputs(low, high, self.head(high).squeeze(1))
+        return super().low_features(batch.flatten(1))
 
 
 def _hidden_layer(inputs: int, outputs: int) -> nn.Sequential:
@@ -209,20 +166,19 @@ class ResNet18(Backbone):
         height, width, channels = input_shape
         self.feature_dim = 512
         self.is_small = min(height, width) < SMALL_IMAGE_BELOW
-        if self.is_small:
-            self.conv1 = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
-        else:
-            self.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+        side, stride = (3, 1) if self.is_small else (7, 2)
+        self.conv1 = nn.Conv2d(channels, 64, side, stride=stride, padding=side // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         self.layer1 = _layer(64, 64, stride=1)
         self.layer2 = _layer(64, 128, stride=2)
         self.layer3 = _layer(128, 256, stride=2)
         self.layer4 = _layer(256, 512, stride=2)
         self.fc = nn.Linear(self.feature_dim, 1)
-        self._initialise()
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def low_features(self, batch: Tensor) -> Tensor:
-        """The first convolution's block alone."""
         return normalise(self.bn1, convolve(self.conv1, batch))
 
     def features(self, batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,14 +189,8 @@ class ResNet18(Backbone):
         return low, hidden.mean(dim=(2, 3))
 
     def forward(self, batch: Tensor) -> Outputs:
-        """Return the outputs for a batch of images."""
         low, high = self.features(batch)
         return Outputs(low, high, self.fc(high).squeeze(1))
-
-    def _initialise(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 @torch.no_grad()
@@ -270,7 +220,6 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Return the block's output."""
         straight = batch
         if self.downsample is not None:
             convolution, norm = self.downsample
@@ -288,30 +237,25 @@ _IN_ORDER = (nn.Sequential.forward, ConvolutionBlock.forward)  # forward passes 
 
 
 def folded(network: nn.Module) -> nn.Module:
-    """A copy in eval mode with every batch norm folded away that directly follows a convolution or a linear layer.
-
-    Only where the order is certain: inside an `nn.Sequential`, and in our own residual network. Elsewhere a module's
-    forward pass may do anything between two layers, and the batch norm stays. So it does where weights are used twice.
-    """
+    """A copy in eval mode with every batch norm folded away that directly follows a convolution or a linear layer."""
+    # Only where the order is certain: inside an `nn.Sequential`, and in our own residual network. Elsewhere a module's
+    # forward pass may do anything between two layers, and the batch norm stays. So it does where weights are used
+    # twice.
     copied = copy.deepcopy(network).eval()
-    if _uses_weights_twice(copied):
+    every, single = copied.named_parameters(remove_duplicate=False), copied.named_parameters()
+    if len(list(every)) != len(list(single)):
         return copied
     for module in copied.modules():
+        pairs: Iterable[tuple[str, str]] = ()
         if isinstance(module, nn.Sequential) and type(module).forward in _IN_ORDER:
-            names = list(module._modules)
-            for first, second in itertools.pairwise(names):
-                _fold_pair(module, first, second)
+            pairs = itertools.pairwise(list(module._modules))
         elif isinstance(module, ResNet18):
-            _fold_pair(module, "conv1", "bn1")
+            pairs = [("conv1", "bn1")]
         elif isinstance(module, BasicBlock):
-            _fold_pair(module, "conv1", "bn1")
-            _fold_pair(module, "conv2", "bn2")
+            pairs = [("conv1", "bn1"), ("conv2", "bn2")]
+        for first, second in pairs:
+            _fold_pair(module, first, second)
     return copied
-
-
-def _uses_weights_twice(network: nn.Module) -> bool:
-    every, single = network.named_parameters(remove_duplicate=False), network.named_parameters()
-    return len(list(every)) != len(list(single))
 
 
 @torch.no_grad()
@@ -320,9 +264,8 @@ def _fold_pair(parent: nn.Module, first: str, second: str) -> None:
     if not isinstance(layer, nn.Conv2d | nn.Linear) or not isinstance(norm, _BatchNorm):
         return
     mean, variance = norm.running_mean, norm.running_var
-    if mean is None or variance is None or layer._forward_hooks or norm._forward_hooks:
-        return
-    if layer.weight.shape[0] != norm.num_features:  # a batch norm of rows of vectors counts another axis
+    other_axis = layer.weight.shape[0] != norm.num_features  # as a batch norm of rows of vectors counts
+    if mean is None or variance is None or layer._forward_hooks or norm._forward_hooks or other_axis:
         return
     # In double precision: the quotient multiplies whole weights, so its rounding would be in every output.
     scale = torch.rsqrt(variance.double() + norm.eps)
@@ -342,13 +285,11 @@ class Ensemble(Backbone):
     """Its probability is the mean of its members'; its features are those of the first member."""
 
     def __init__(self, members: list[Backbone]) -> None:
-        """Join networks of one kind; their weights stay their own."""
         super().__init__()
         self.members = nn.ModuleList(members)
         self.feature_dim = members[0].feature_dim
 
     def low_features(self, batch: Tensor) -> Tensor:
-        """The first member's."""
         first: Backbone = self.members[0]  # type: ignore[assignment]
         return first.low_features(batch)
 
@@ -360,11 +301,7 @@ class Ensemble(Backbone):
 
 
 def mean_probability_logit(logits: Tensor) -> Tensor:
-    """The logit of the mean probability, over the first axis; exact where every probability rounds to zero or one.
-
-    >>> mean_probability_logit(torch.tensor([[50.0, 0.0], [50.0, 0.0]]))
-    tensor([50.,  0.])
-    """
+    """The logit of the mean probability, over the first axis; exact where every probability rounds to zero or one."""
     positive = torch.logsumexp(functional.logsigmoid(logits), 0)
     return positive - torch.logsumexp(functional.logsigmoid(-logits), 0)
 
@@ -402,7 +339,6 @@ class SlicesResNet18(Backbone):
         self.head = nn.Linear(self.feature_dim, 1)
 
     def low_features(self, batch: Tensor) -> Tensor:
-        """The first block of every slice alone."""
         slices, there = _slices_and_presence(batch)
         return self._low_of_patients(self.encoder.low_features(slices), there)
 
@@ -454,11 +390,7 @@ def masked_mean(slices: Tensor, there: Tensor) -> Tensor:
 
 
 def stand_ins(there: Tensor) -> Tensor:
-    """For every place (B, S) the slice of its patient to use there: itself, or another in turn where there is none.
-
-    >>> stand_ins(torch.tensor([[True, False, True, False, False]])).tolist()
-    [[0, 2, 2, 2, 0]]
-    """
+    """For every place (B, S) the slice of its patient to use there: itself, or another in turn where there is none."""
     places = torch.arange(there.shape[1], device=there.device).expand_as(there)
     numbered = there.cumsum(dim=1)
     wanted = places % numbered[:, -1:] + 1

@@ -1,10 +1,6 @@
-"""From a name to a network. Every network returns `Outputs(low, high, logit)` and knows its `feature_dim`.
+"""From a name, a network of the user's or a file of weights to fresh networks.
 
 Weights are drawn from torch's global generator when a network is built: seed it before.
-
-How fresh networks are made from what the user gave, and what tells one such recipe from another.
-
-The file of weights that a run starts from: checked before the run, and again when it is resumed.
 """
 
 import copy
@@ -22,19 +18,11 @@ from torch import Tensor, nn
 from splitpu.config.parse import unknown_name
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.errors import InputError
+from splitpu.networks import pretrained
 from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesResNet18, SmallCNN
-from splitpu.networks.backbones import Backbone as BackboneNetwork
 from splitpu.networks.custom import as_backbone
 from splitpu.networks.encoders import KINDS, USUAL_ENCODER, is_encoder, weights_installed
-from splitpu.networks.pretrained import (
-    WORD,
-    PretrainedWeights,
-    imagenet_weights,
-    pretrainable,
-    read_pretrained,
-    resnet_inside,
-    transfer,
-)
+from splitpu.networks.pretrained import PretrainedWeights, Transfer, pretrainable, read_pretrained
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
 FEW_IMAGES = 2_000  # fewer than that are few
@@ -114,7 +102,7 @@ class NetworkRecipe:
     """
 
     name: str
-    build: Callable[[], BackboneNetwork]
+    build: Callable[[], Backbone]
     mark: Callable[[], str] | None = None
 
 
@@ -140,7 +128,7 @@ def network_recipe(
         )
     if weights is not None:
         name = pretrainable(shape)
-        return NetworkRecipe(name, lambda: _pretrained(weights, name, shape))
+        return NetworkRecipe(name, lambda: _pretrained(weights, name, shape)[0])
     if isinstance(backbone, str):
         name = choose_network(shape, rows, on_cpu=on_cpu) if backbone == "auto" else backbone
         if is_encoder(name):
@@ -148,7 +136,13 @@ def network_recipe(
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
             build_network(name, shape)
         return NetworkRecipe(name, lambda: build_network(name, shape))
-    low, high = _two_layers(layers)
+    named = isinstance(layers, tuple | list) and all(isinstance(name, str) for name in layers)
+    if layers is not None and (not named or len(layers) != 2):
+        raise InputError(
+            f"layers={layers!r} does not name two layers: give the names of the first block and of the last hidden "
+            'layer, as in layers=("0", "3")'
+        )
+    low, high = layers or (None, None)
     if isinstance(backbone, nn.Module):
         own = as_backbone(backbone, shape, low=low, high=high)
         mark = cache(lambda: _digest(own, layers, with_weights=True))
@@ -160,7 +154,7 @@ def network_recipe(
         )
     make = backbone
 
-    def build() -> BackboneNetwork:
+    def build() -> Backbone:
         with usual_torch():
             return as_backbone(make(), shape, low=low, high=high)
 
@@ -172,7 +166,7 @@ def network_recipe(
     return NetworkRecipe(f"own:{label}", build, cache(structure))
 
 
-def _refuse_training(name: str) -> BackboneNetwork:
+def _refuse_training(name: str) -> Backbone:
     raise InputError(
         f"{name} is an encoder whose weights stay as they are, and this is about to train it: choose a network of ours "
         f"({', '.join(network_names())})"
@@ -180,12 +174,7 @@ def _refuse_training(name: str) -> BackboneNetwork:
 
 
 def chosen_backbone(
-    backbone: NetworkChoice,
-    features: str | None,
-    shape: tuple[int, ...],
-    rows: int,
-    *,
-    on_cpu: bool,
+    backbone: NetworkChoice, features: str | None, shape: tuple[int, ...], rows: int, *, on_cpu: bool
 ) -> NetworkChoice:
     """The backbone that is meant where the user said whether its features are trained or frozen, or nothing.
 
@@ -224,18 +213,6 @@ def refuse_frozen(network: nn.Module) -> None:
     )
 
 
-def _two_layers(layers: Any) -> tuple[str, str] | tuple[None, None]:
-    if layers is None:
-        return None, None
-    named = isinstance(layers, tuple | list) and all(isinstance(name, str) for name in layers)
-    if not named or len(layers) != 2:
-        raise InputError(
-            f"layers={layers!r} does not name two layers: give the names of the first block and of the last hidden "
-            'layer, as in layers=("0", "3")'
-        )
-    return layers[0], layers[1]
-
-
 def _digest(network: nn.Module, layers: Any, *, with_weights: bool) -> str:
     """A checksum of the layers a network is made of and, where they are its own, of the weights it starts from."""
     words = f"{layers!r} {_ADDRESS.sub('', repr(network))}"
@@ -247,15 +224,19 @@ def _digest(network: nn.Module, layers: Any, *, with_weights: bool) -> str:
     return digest.hexdigest()[:16]
 
 
-def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> BackboneNetwork:
+def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> tuple[Backbone, Transfer]:
+    """A network whose ResNet-18, itself or the part that looks at slices, has these weights."""
     network = build_network(name, shape)
-    transfer(weights, resnet_inside(network))
-    return network
+    return network, pretrained.transfer(weights, next(part for part in network.modules() if isinstance(part, ResNet18)))
 
 
 def weights_file(given: Path | None) -> Path | None:
     """The file that was given, or the one that a word stands for: found out before anything that takes long."""
-    return imagenet_weights() if given is not None and str(given) == WORD and not given.exists() else given
+    return (
+        pretrained.imagenet_weights()
+        if given is not None and str(given) == pretrained.WORD and not given.exists()
+        else given
+    )
 
 
 def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -266,8 +247,8 @@ def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str
     if len(shape) == 1:
         raise InputError("--weights are for images, but the data are vectors; leave the option out.")
     weights = read_pretrained(path)
-    done = transfer(weights, resnet_inside(build_network(name, shape)))
-    return {"path": str(path.resolve()), "checksum": weights.checksum, "in_words": done.in_words()}
+    in_words = _pretrained(weights, name, shape)[1].in_words()
+    return {"path": str(path.resolve()), "checksum": weights.checksum, "in_words": in_words}
 
 
 def same_weights(remembered: dict[str, Any]) -> PretrainedWeights:

@@ -59,12 +59,10 @@ class TupleBackbone(OwnBackbone):
     """A module that returns (low, high, logit) itself."""
 
     def __init__(self, module: nn.Module) -> None:
-        """Wrap the module; its weights stay its own."""
         super().__init__()
         self.module = module
 
     def forward(self, batch: Tensor) -> Outputs:
-        """Return the module's outputs in their agreed shapes."""
         outputs = self.module(batch)
         if self.logit_only:
             return Outputs(*[outputs[2].flatten()] * 3)
@@ -84,41 +82,36 @@ class LayerTap(OwnBackbone):
     """
 
     def __init__(self, module: nn.Module, low: str, high: str) -> None:
-        """Wrap the module, after checking that it has the two layers."""
         super().__init__()
+        names = [known for known, _ in module.named_modules(remove_duplicate=False) if known]  # one layer may have two
         for name in (low, high):
-            _check_layer_exists(module, name)
-        self.module = module
-        self.low_layer = low
-        self.high_layer = high
+            if name not in names:
+                nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+                none = "it has none inside, so return (low, high, logit) instead"
+                advice = f"did you mean {nearest[0]!r}?" if nearest else none
+                raise InputError(f"your network has no layer {name!r}: {advice}")
+        self.module, self.low_layer, self.high_layer = module, low, high
 
     def forward(self, batch: Tensor) -> Outputs:
-        """Run the module once and return what it and the two layers gave."""
         if self.logit_only:
             return Outputs(*[self.module(batch).flatten()] * 3)
+        low, high = (self.module.get_submodule(name) for name in (self.low_layer, self.high_layer))
+        first_only = low is high and self.low_layer != self.high_layer
         heard: dict[str, Any] = {}
-        low_handle = self._listen(self.low_layer, "low", heard)
-        high_handle = self._listen(self.high_layer, "high", heard)
-        try:
+
+        def hear_low(layer: nn.Module, inputs: Any, output: Any) -> None:
+            if not (first_only and "low" in heard):
+                heard["low"] = output
+
+        def hear_high(layer: nn.Module, inputs: Any, output: Any) -> None:
+            heard["high"] = output
+
+        with low.register_forward_hook(hear_low), high.register_forward_hook(hear_high):
             logit = self.module(batch)
-        finally:
-            low_handle.remove()
-            high_handle.remove()
         for role, name in (("low", self.low_layer), ("high", self.high_layer)):
             if role not in heard:
                 raise InputError(f"layer {name!r} of your network takes no part in its forward pass: name another one")
         return _checked_outputs(heard["low"], heard["high"], logit, rows=len(batch))
-
-    def _listen(self, name: str, role: str, heard: dict[str, Any]) -> torch.utils.hooks.RemovableHandle:
-        layer = self.module.get_submodule(name)
-        two_names = self.low_layer != self.high_layer and layer is self.module.get_submodule(self.high_layer)
-        first_only = role == "low" and two_names
-
-        def remember(layer: nn.Module, inputs: Any, output: Any) -> None:
-            if not (first_only and role in heard):
-                heard[role] = output
-
-        return layer.register_forward_hook(remember)
 
 
 def _checked_outputs(low: Any, high: Any, logit: Any, *, rows: int) -> Outputs:
@@ -144,15 +137,6 @@ def _describe(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _check_layer_exists(module: nn.Module, name: str) -> None:
-    names = [known for known, _ in module.named_modules(remove_duplicate=False) if known]  # one layer may have two
-    if name in names:
-        return
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-    advice = f"did you mean {nearest[0]!r}?" if nearest else "it has none inside, so return (low, high, logit) instead"
-    raise InputError(f"your network has no layer {name!r}: {advice}")
-
-
 def _dry_run(backbone: Backbone, input_shape: tuple[int, ...]) -> Outputs:
     """Send two blank samples through, leaving every training flag as it was."""
     example = next(backbone.parameters(), torch.empty(0))
@@ -166,20 +150,14 @@ def _dry_run(backbone: Backbone, input_shape: tuple[int, ...]) -> Outputs:
     except InputError:
         raise
     except Exception as error:
+        kinds = {p.dtype for p in backbone.parameters() if p.is_floating_point()} - {torch.float32}
+        named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+        of_kind = f"its weights are {named}, but rows come as float32, so call .float() on it"
+        advice = of_kind if kinds else "make it accept the shape of your data"
         raise InputError(
-            f"your network cannot process a batch of shape {shape} ({type(error).__name__}: {error}): "
-            f"{_advice_on(backbone)}"
+            f"your network cannot process a batch of shape {shape} ({type(error).__name__}: {error}): {advice}"
         ) from error
     finally:
         for part, training in training_flags.items():
             part.training = training
     return outputs
-
-
-def _advice_on(backbone: Backbone) -> str:
-    """What a failed dry run is most probably about."""
-    kinds = {p.dtype for p in backbone.parameters() if p.is_floating_point()} - {torch.float32}
-    if not kinds:
-        return "make it accept the shape of your data"
-    named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
-    return f"its weights are {named}, but rows come as float32, so call .float() on it"

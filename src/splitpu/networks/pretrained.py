@@ -1,7 +1,4 @@
-"""Weights trained elsewhere, in torchvision's format for ResNet-18 -> a start for ours.
-
-The ImageNet weights of ResNet-18, fetched once through torchvision and kept as tensors without pickle.
-"""
+"""Weights trained elsewhere, in torchvision's format for ResNet-18 -> a start for ours. Kept without pickle."""
 
 import hashlib
 import pickle
@@ -16,7 +13,7 @@ from torch import Tensor
 
 from splitpu.data.public.download import cache_folder
 from splitpu.errors import InputError
-from splitpu.networks.backbones import Backbone, ResNet18
+from splitpu.networks.backbones import ResNet18
 from splitpu.utils.files import ends_in, replacing
 
 HEAD, STEM = "fc.", "conv1.weight"
@@ -58,20 +55,15 @@ def read_pretrained(path: Path) -> PretrainedWeights:
     with path.open("rb") as file:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     try:
-        stored: Any = (
-            load_file(path)
-            if ends_in(path, ".safetensors")
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        safe = ends_in(path, ".safetensors")
+        stored: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # torch's own words are several lines of advice to trust the file
         raise InputError(
             f"{path} is not a file of weights, or holds more than tensors, which is not read for safety: save the "
             "network's state_dict() alone, with torch.save or as .safetensors."
         ) from error
     except Exception as error:  # a damaged file may make torch's reader raise anything
-        raise InputError(
-            f"{path} cannot be read as a file of weights ({_first_line(error)}): save it again."
-        ) from error
+        raise InputError(f"{path} cannot be read as a file of weights ({first_line(error)}): save it again.") from error
     if isinstance(stored, dict) and isinstance(stored.get("state_dict"), dict):
         stored = stored["state_dict"]
     if not isinstance(stored, dict) or not all(isinstance(tensor, Tensor) for tensor in stored.values()):
@@ -112,7 +104,7 @@ def transfer(weights: PretrainedWeights, network: ResNet18) -> Transfer:
 
 
 def pretrainable(shape: tuple[int, ...]) -> str:
-    """The network that can start from such weights, for samples of this shape.
+    """The network that can start from weights of a ResNet-18, for samples of this shape.
 
     >>> pretrainable((64, 64, 3)), pretrainable((20, 64, 64, 1))
     ('resnet18', 'slices-resnet18')
@@ -120,22 +112,14 @@ def pretrainable(shape: tuple[int, ...]) -> str:
     return "slices-resnet18" if len(shape) == 4 else "resnet18"
 
 
-def resnet_inside(network: Backbone) -> ResNet18:
-    """The ResNet-18 of a network: itself, or the part that looks at slices."""
-    return next(part for part in network.modules() if isinstance(part, ResNet18))
-
-
 def fitted_to_channels(kernel: Tensor, channels: int) -> Tensor:
-    """Weights of the first layer for another number of channels, such that a grey picture excites them as before.
-
-    >>> fitted_to_channels(torch.ones(1, 3, 1, 1), 1).flatten().tolist()
-    [3.0]
-    """
+    """Weights of the first layer for another number of channels, such that a grey picture excites them as before."""
     total = kernel.sum(dim=1, keepdim=True)
     return (total / channels).expand(-1, channels, -1, -1).contiguous()
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """An error of another package's in a few words."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
@@ -147,17 +131,9 @@ def imagenet_weights() -> Path:
     path = cache_folder() / "weights" / "resnet18-imagenet.safetensors"
     if path.is_file():
         return path
-    tensors = _fetched()
-    with replacing(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
-    return path
-
-
-def _fetched() -> dict[str, Any]:
     try:
-        # Not only ImportError: built for another torch, it fails in ways of its own.
         import torchvision.models as models
-    except Exception as error:
+    except Exception as error:  # built for another torch, it fails in ways of its own
         why = "is not installed here" if isinstance(error, ImportError) else f"does not load here ({_short(error)})"
         raise InputError(
             f"--weights {WORD} uses torchvision, which {why}: on another machine {IMAGENET_ADVICE}."
@@ -168,7 +144,9 @@ def _fetched() -> dict[str, Any]:
         raise InputError(
             f"the ImageNet weights cannot be fetched ({_short(error)}): where there is a network, {IMAGENET_ADVICE}."
         ) from error
-    return tensors
+    with replacing(path) as temporary:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+    return path
 
 
 def _short(error: Exception) -> str:
