@@ -268,8 +268,8 @@ def smoke(chosen: Iterable[Experiment], folder: Path, device: str = "cpu", tell:
     """Run experiments and every method in them for one tiny unit, and render what came out; all is kept in `folder`."""
     from splitpu.reproduce.pages import render
 
-    store = ResultStore(folder / "results")
+    store = ResultStore(folder / "results", smoke=True)
     units = smoke_units(chosen)
     session = run_units(units, store, Workplace(folder / "stages", device), tell=tell)
-    render(store, folder / "docs", smoke=True)
+    render(store, folder / "docs")
     return session

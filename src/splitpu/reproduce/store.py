@@ -31,10 +31,10 @@ _NEEDED_BY_WORK: Mapping[str, Mapping[str, type]] = {"figure": {"series": dict},
 
 
 class ResultStore:
-    """All result lines below a folder; of several runs of one unit the newest counts."""
+    """All result lines below a folder, of tiny units if `smoke`; of several runs of one unit the newest counts."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, smoke: bool = False) -> None:
+        self.folder, self.smoke = folder, smoke
         self.lines: dict[str, Line] = {}
         self.used: set[str] = set()
         self.contradicted: set[str] = set()  # keys of which there are several lines with different accuracies
