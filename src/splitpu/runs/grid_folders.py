@@ -130,7 +130,7 @@ def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
     concerned: dict[str, list[int]] = {}  # every warning once, with its seeds, in the order in which the runs have them
     for seed, result in results.items():
-        for warning in dict.fromkeys(result["warnings"]):
+        for warning in dict.fromkeys(result.get("warnings", ())):
             concerned.setdefault(warning, []).append(seed)
     warnings = [{"warning": warning, "seeds": seeds} for warning, seeds in concerned.items()]
     return {"seeds": list(results), "models": models, "seconds": seconds, "warnings": warnings}
