@@ -73,9 +73,9 @@ class SeedsFolder:
     def _listed(self) -> tuple[list[int], int | None]:
         try:
             listed = json.loads(self.list_file.read_text(encoding="utf-8"))
-            most = listed["at_once"]
+            most = listed.get("at_once")  # as suits the device, where nobody said
             return [int(seed) for seed in listed["seeds"]], None if most is None else int(most)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(
                 f"{self.list_file} cannot be read ({error}); resume the runs next to it one by one."
             ) from error
