@@ -1,13 +1,6 @@
-"""How the weights of one stage move; every method's section holds one of these.
+"""Every choice a run can make, as typed dataclasses: the same object in Python, in TOML and on the command line.
 
-The sections of the methods beside Split-PU.
-
-Settings are the published ones but for what is said beside a line.
-`upu`, `nnpu`, `naive` and `supervised` have none of their own: they are trained as `base` says.
-
-Every choice a run can make, as typed dataclasses: the same object in Python, in TOML and on the command line.
-
-Which numbers make sense for each numeric key; a key's type is checked before its range.
+And which numbers make sense for each numeric key. Settings of methods are the published ones but for what is said.
 """
 
 import math
@@ -372,119 +365,75 @@ class Range:
 
 _COUNT = Range(low=1)
 _COUNT_OR_NONE = Range(low=0)
-_BATCH = Range(low=2)  # batch normalisation needs two rows
 _WEIGHT = Range(low=0)
+_POSITIVE = Range(low=0, low_included=False)
 _SHARE = Range(low=0, high=1)
+_SHARE_ABOVE_NONE = Range(low=0, high=1, low_included=False)
 _DECAY = Range(low=0, high=1, high_included=False)
 _HALF_AT_MOST = Range(low=0, high=0.5)
+_TWO_OR_MORE = Range(low=2)
 
-_OPTIMISER = {
-    "rate": Range(low=0, low_included=False),
-    "weight_decay": _WEIGHT,
-    "momentum": _DECAY,
-    "beta1": _DECAY,
-    "beta2": _DECAY,
-    "halvings": _WEIGHT,
-    "warmup": _SHARE,
-    "average": _DECAY,
-}
-
-_POSITIVE = Range(low=0, low_included=False)
-_INSIDE = Range(low=0, high=1, low_included=False, high_included=False)
-
-_PASSES = {"epochs": _COUNT, "batch_size": _BATCH, "positives_per_batch": _COUNT_OR_NONE}
 _STAGES = ("warmup", "base", "split", "student", *METHOD_SECTIONS)
 _OPTIMISERS = (*(f"{stage}.optimiser" for stage in _STAGES), "dist_pu.warmup_optimiser")
+_VIEWS = ("views", "warmup.views")
 
-_VIEWS = {
-    "crop_padding": _HALF_AT_MOST,
-    "rotation": Range(low=0, high=180),
-    "zoom": _DECAY,
-    "resized_crop": Range(low=0, high=1, low_included=False),
-    "brightness": _SHARE,  # factors are drawn from [1 - x, 1 + x] and must not turn negative
-    "contrast": _SHARE,
-    "saturation": _SHARE,
-    "hue": _HALF_AT_MOST,  # half the colour circle either way is all of it
-    "jitter": _SHARE,
-    "grey": _SHARE,
-    "blur": _SHARE,
-    "cutout": _SHARE,
-    "noise": _WEIGHT,
-    "dropout": _DECAY,
-}
-
-_METHOD_RANGES = {
-    "vpu.held_out": _HALF_AT_MOST,
-    "vpu.mix_weight": _WEIGHT,
-    "vpu.mix_concentration": _POSITIVE,
-    "dan.anchor": _WEIGHT,
-    "dan.anchor_level": Range(low=0.5, high=1, low_included=False),
-    "pubn.score_epochs": _COUNT,
-    "pubn.certain_share": _INSIDE,
-    "self_pu.trust_from": _SHARE,
-    "self_pu.trust_until": _SHARE,
-    "self_pu.trust_every": Range(low=0, high=1, low_included=False),
-    "self_pu.trust_share": _DECAY,  # below 1: some rows have to stay under the risk
-    "self_pu.teacher_from": _SHARE,
-    "self_pu.teacher_average": _DECAY,
-    "self_pu.teacher_weight": _WEIGHT,
-    "self_pu.teacher_ramp": _SHARE,
-    "self_pu.agreement_limit": _WEIGHT,
-    "p3mix.warmup": _SHARE,
-    "p3mix.pool": _COUNT,
-    "p3mix.confident": Range(low=0.5, high=1),
-    "p3mix.taken_back": _SHARE,
-    "p3mix.teacher_average": _DECAY,
-    "p3mix.mix_concentration": _POSITIVE,
-    "p3mix.entropy_weight": _WEIGHT,
-    "puupl.rounds": _COUNT,
-    "puupl.members": Range(low=2),  # one network alone is never at odds with itself
-    "puupl.per_round": Range(low=2),
-    "puupl.certain": _WEIGHT,
-    "puupl.doubtful": _WEIGHT,
-    "puupl.risk_weight": _SHARE,
-    "dist_pu.warmup_epochs": _COUNT,
-    "dist_pu.warmup_entropy": _WEIGHT,
-    "dist_pu.entropy_weight": _WEIGHT,
-    "dist_pu.mix_weight": _WEIGHT,
-    "dist_pu.mix_entropy": _WEIGHT,
-    "dist_pu.mix_concentration": _POSITIVE,
-}
-
+# Which numbers make sense: (sections, the range, its keys in each of these sections). A type is checked before.
+_ALLOWED: tuple[tuple[tuple[str, ...], Range, str], ...] = (
+    (("base", "student", *METHOD_SECTIONS), _COUNT, "epochs"),
+    (("base", "student", *METHOD_SECTIONS), _TWO_OR_MORE, "batch_size"),  # batch normalisation needs two rows
+    (("base", "student", *METHOD_SECTIONS), _COUNT_OR_NONE, "positives_per_batch"),
+    (_OPTIMISERS, _POSITIVE, "rate"),
+    (_OPTIMISERS, _WEIGHT, "weight_decay halvings"),
+    (_OPTIMISERS, _DECAY, "momentum beta1 beta2 average"),
+    (_OPTIMISERS, _SHARE, "warmup"),
+    (_VIEWS, Range(low=0, high=180), "rotation"),
+    (_VIEWS, _HALF_AT_MOST, "crop_padding hue"),  # half the colour circle either way is all of it
+    (_VIEWS, _DECAY, "zoom dropout"),
+    (_VIEWS, _SHARE_ABOVE_NONE, "resized_crop"),
+    # Factors of brightness, contrast and saturation are drawn from [1 - x, 1 + x] and must not turn negative.
+    (_VIEWS, _SHARE, "brightness contrast saturation jitter grey blur cutout"),
+    (_VIEWS, _WEIGHT, "noise"),
+    (("warmup",), _COUNT, "epochs projection"),
+    (("warmup",), _TWO_OR_MORE, "batch_size"),
+    (("warmup",), _POSITIVE, "temperature"),
+    (("base",), _WEIGHT, "nn_beta nn_gamma"),
+    (("split",), _SHARE_ABOVE_NONE, "tau"),
+    (("split",), _COUNT, "max_epochs"),
+    (("split",), _TWO_OR_MORE, "batch_size"),
+    (("split",), _SHARE, "surest_positives surest_negatives"),
+    (("split",), _HALF_AT_MOST, "tails"),  # taken from each end, so half is everything
+    (("student",), Range(low=0.01, high=0.99), "rho"),  # beyond, float32 has no digits left for the divergence
+    (("student",), _WEIGHT, "alpha beta low_weight positive_weight"),
+    (("student",), _SHARE, "confidence"),
+    (("selection",), _HALF_AT_MOST, "held_out"),
+    (("selection",), _COUNT_OR_NONE, "patience"),
+    (("engine",), _COUNT_OR_NONE, "threads pieces"),
+    (("engine",), _COUNT, "checkpoint_every"),
+    (("vpu",), _HALF_AT_MOST, "held_out"),
+    (("vpu", "dist_pu"), _WEIGHT, "mix_weight"),
+    (("vpu", "p3mix", "dist_pu"), _POSITIVE, "mix_concentration"),
+    (("dan",), _WEIGHT, "anchor"),
+    (("dan",), Range(low=0.5, high=1, low_included=False), "anchor_level"),
+    (("pubn",), _COUNT, "score_epochs"),
+    (("pubn",), Range(low=0, high=1, low_included=False, high_included=False), "certain_share"),
+    (("self_pu",), _SHARE, "trust_from trust_until teacher_from teacher_ramp"),
+    (("self_pu",), _SHARE_ABOVE_NONE, "trust_every"),
+    (("self_pu",), _DECAY, "trust_share"),  # below 1: some rows have to stay under the risk
+    (("self_pu",), _WEIGHT, "teacher_weight agreement_limit"),
+    (("self_pu", "p3mix"), _DECAY, "teacher_average"),
+    (("p3mix",), _SHARE, "warmup taken_back"),
+    (("p3mix",), _COUNT, "pool"),
+    (("p3mix",), Range(low=0.5, high=1), "confident"),
+    (("p3mix", "dist_pu"), _WEIGHT, "entropy_weight"),
+    (("puupl",), _COUNT, "rounds"),
+    (("puupl",), _TWO_OR_MORE, "members per_round"),  # one network alone is never at odds with itself
+    (("puupl",), _WEIGHT, "certain doubtful"),
+    (("puupl",), _SHARE, "risk_weight"),
+    (("dist_pu",), _COUNT, "warmup_epochs"),
+    (("dist_pu",), _WEIGHT, "warmup_entropy mix_entropy"),
+)
 RANGES: dict[str, Range] = {
     "rounds": _COUNT_OR_NONE,  # 0 = the base model alone
     "members": _COUNT,
-    "warmup.epochs": _COUNT,
-    "warmup.batch_size": _BATCH,
-    "warmup.temperature": _POSITIVE,
-    "warmup.projection": _COUNT,
-    "base.epochs": _COUNT,
-    "base.batch_size": _BATCH,
-    "base.positives_per_batch": _COUNT_OR_NONE,
-    "base.nn_beta": _WEIGHT,
-    "base.nn_gamma": _WEIGHT,
-    "split.tau": Range(low=0, high=1, low_included=False),
-    "split.max_epochs": _COUNT,
-    "split.batch_size": _BATCH,
-    "split.surest_positives": _SHARE,
-    "split.surest_negatives": _SHARE,
-    "split.tails": _HALF_AT_MOST,  # taken from each end, so half is everything
-    "student.epochs": _COUNT,
-    "student.batch_size": _BATCH,
-    "student.positives_per_batch": _COUNT_OR_NONE,
-    "student.rho": Range(low=0.01, high=0.99),  # beyond, float32 has no digits left for the divergence
-    "student.alpha": _WEIGHT,
-    "student.beta": _WEIGHT,
-    "student.low_weight": _WEIGHT,
-    "student.positive_weight": _WEIGHT,
-    "student.confidence": _SHARE,
-    "selection.held_out": _HALF_AT_MOST,
-    "selection.patience": _COUNT_OR_NONE,
-    "engine.threads": _COUNT_OR_NONE,
-    "engine.pieces": _COUNT_OR_NONE,
-    "engine.checkpoint_every": _COUNT,
-    **_METHOD_RANGES,
-    **{f"{section}.{name}": r for section in ("views", "warmup.views") for name, r in _VIEWS.items()},
-    **{f"{method}.{name}": r for method in METHOD_SECTIONS for name, r in _PASSES.items()},
-    **{f"{stage}.{name}": r for stage in _OPTIMISERS for name, r in _OPTIMISER.items()},
+    **{f"{section}.{key}": r for sections, r, keys in _ALLOWED for section in sections for key in keys.split()},
 }
