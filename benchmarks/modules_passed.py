@@ -23,13 +23,24 @@ SOURCE = str(Path(splitpu.__file__).parent)
 QUICK = {"base.epochs": 1, "split.max_epochs": 1, "student.epochs": 1, "engine.threads": 1}
 
 
+def at_import(frame: FrameType | None) -> bool:
+    """Whether this runs because a module is being imported: its own lines, bodies of its classes, what these call."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def modules_passed(call: Callable[[], Any]) -> list[str]:
     """The modules of ours in which a function was called meanwhile."""
     seen: set[str] = set()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name != "<module>" and frame.f_code.co_filename.startswith(SOURCE):
-            seen.add(frame.f_code.co_filename)
+        name = frame.f_code.co_filename
+        ours = name.startswith(SOURCE) and name.endswith(".py")  # templates are compiled to functions, too
+        if event == "call" and ours and name not in seen and not at_import(frame):
+            seen.add(name)
 
     threading.setprofile(note)
     sys.setprofile(note)
