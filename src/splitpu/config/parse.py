@@ -13,32 +13,37 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, RANGES, Config
+from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, Config, Range
 from splitpu.errors import InputError
-
-
-def _is_section(annotation: Any) -> bool:
-    return dataclasses.is_dataclass(annotation)
 
 
 def _walk(section: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield every key below `section` with its annotation, sections before what they hold."""
-    for name, annotation in get_type_hints(section).items():
+    for name, annotation in get_type_hints(section, include_extras=True).items():
         key = f"{prefix}{name}"
         yield key, annotation
-        if _is_section(annotation):
-            yield from _walk(annotation, f"{key}.")
+        if dataclasses.is_dataclass(annotation):
+            yield from _walk(annotation, f"{key}.")  # type: ignore[arg-type]
 
 
 _ANNOTATIONS: dict[str, Any] = dict(_walk(Config, ""))
 
 # Keys that hold other keys, such as `student` and `student.optimiser`.
-SECTIONS = frozenset(key for key, annotation in _ANNOTATIONS.items() if _is_section(annotation))
+SECTIONS = frozenset(key for key, annotation in _ANNOTATIONS.items() if dataclasses.is_dataclass(annotation))
+
+# Keys of numbers, with the range that makes sense for each; a key's type is checked before its range.
+RANGES: dict[str, Range] = {
+    key: annotation.__metadata__[0] for key, annotation in _ANNOTATIONS.items() if get_origin(annotation) is Annotated
+}
 
 # Keys that hold one value, with the type that value must have.
-VALUE_TYPES: dict[str, Any] = {key: annotation for key, annotation in _ANNOTATIONS.items() if key not in SECTIONS}
+VALUE_TYPES: dict[str, Any] = {
+    key: annotation.__origin__ if key in RANGES else annotation
+    for key, annotation in _ANNOTATIONS.items()
+    if key not in SECTIONS
+}
 
 
 def nearest(word: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
