@@ -115,7 +115,7 @@ def test_what_all_seeds_have_to_note_before_they_train_is_said_once(
 
 def test_one_seed_has_no_deviation() -> None:
     model = {"model": "base", "positive_rate_unlabelled": 0.4, "test": None}
-    (found,) = summary_of({0: {"models": [model], "seconds_total": 1.0}})["models"]
+    (found,) = summary_of({0: {"models": [model], "final": "base", "seconds_total": 1.0}})["models"]
     assert found["figures"] == {"positive_rate_unlabelled": {"mean": 0.4, "sd": None, "values": {"0": 0.4}}}
 
 

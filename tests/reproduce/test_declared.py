@@ -29,7 +29,7 @@ from splitpu.reproduce.declared import chosen_experiments, experiments, recipes
 from splitpu.reproduce.pages import render
 from splitpu.reproduce.store import ResultStore, plan_lines
 from splitpu.reproduce.summary import candidates
-from splitpu.reproduce.units import guessed_seconds, planned_units
+from splitpu.reproduce.units import STUDENT, Unit, guessed_seconds, planned_units
 
 # ------------------------------------------------------------------------------------------------------------- declared
 
@@ -377,6 +377,32 @@ def test_seconds_of_a_line_from_before_a_setting_was_added_still_plan(tmp_path: 
     first, second = units_of("competitors", positives=[1000], methods=["nnpu"], seeds=[0, 1])
     ResultStore(tmp_path).add(first, made_up(first, 90.0, seconds=77.0, config_hash="as it was called then"))
     assert "77 s measured" in next(iter(plan_lines([second], ResultStore(tmp_path))))
+
+
+def planned_seconds(units: list[Unit], store: ResultStore) -> list[float]:
+    return [float(line.split(" min ")[1].split(" s ")[0]) for line in list(plan_lines(units, store))[:-1]]
+
+
+def test_a_plan_counts_stages_that_units_share_once(tmp_path: Path) -> None:
+    one, other = units_of("rho", recipe="paper", positives=[1000], seeds=[0])[:2]
+    another_seed = replace(other, seed=1)
+    units, store = [one, other, another_seed], ResultStore(tmp_path)
+    whole, student = one.guessed_seconds, one.guessed_by_stage[STUDENT]
+    assert student < 0.8 * whole and other.guessed_seconds == whole
+    assert planned_seconds(units, store) == [round(whole), round(student), round(whole)]
+    total = list(plan_lines(units, store))[-1]
+    assert total.startswith(f"3 units, about {(2 * whole + student) / 60:.0f} minutes") and "count once" in total
+
+
+def test_measured_stages_that_units_share_count_once(tmp_path: Path) -> None:
+    units = units_of("rho", recipe="paper", positives=[1000], seeds=[0, 1])
+    (one, other), stages = units[:2], {"base": 60.0, "round1.split": 30.0, "round1.student": 90.0}
+    store = ResultStore(tmp_path)
+    for unit in (replace(one, seed=5), replace(other, seed=5)):  # three at once: a third of the time is their share
+        store.add(unit, made_up(unit, 90.0, seconds=180.0, side_by_side=3, stage_seconds=stages))
+    assert planned_seconds([one, other], store) == [60.0, 30.0]
+    assert planned_seconds([other, one], store) == [60.0, 30.0]  # whichever comes first
+    assert planned_seconds([one, replace(other, seed=1)], store) == [60.0, 60.0]
 
 
 @pytest.mark.parametrize("run", [main, plain.main])

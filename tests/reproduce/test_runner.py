@@ -26,10 +26,10 @@ from splitpu.methods.registry import METHODS
 from splitpu.reproduce import runner as harness
 from splitpu.reproduce import unit_runs as running
 from splitpu.reproduce.declared import experiments
-from splitpu.reproduce.runner import Claims, Clock, SharedStages, run_units, shareable_stages
+from splitpu.reproduce.runner import Clock, SharedStages, claimed, run_units
 from splitpu.reproduce.store import ResultStore
 from splitpu.reproduce.unit_runs import Workplace
-from splitpu.reproduce.units import Unit, smoke_units
+from splitpu.reproduce.units import Unit, shareable_stages, smoke_units
 
 Capture = pytest.CaptureFixture[str]
 QUIET: list[str] = []
@@ -79,7 +79,7 @@ def test_units_of_another_process_are_left_to_it(
         return made_up(unit, 91.0)
 
     monkeypatch.setattr(running, "run_unit", run)
-    claim = Claims(workplace.cache).take(theirs)
+    claim = claimed(theirs, workplace.cache)
     assert claim is not None
     with claim:
         session = run_units([theirs, ours, between], store, workplace, tell=told(said))
@@ -319,7 +319,7 @@ def drawn(name: str, recipe: str = "default", *, positives: tuple[int, ...] = (1
 
 
 def stages(unit: Unit) -> list[str]:
-    return [name for _, name in shareable_stages(unit)]
+    return list(shareable_stages(unit).values())
 
 
 def test_students_that_differ_share_base_and_split() -> None:

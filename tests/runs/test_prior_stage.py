@@ -111,17 +111,6 @@ def test_runs_of_a_comparison_keep_what_was_told_of_their_prior(
         assert [one.startswith(warning) for one in kept].count(True) == 1
 
 
-def test_a_comparison_from_before_it_was_kept_why_there_is_no_prior_goes_on(tmp_path: Path, capsys: Capture):
-    folder = tmp_path / "all"
-    words = ["compare", write_few(tmp_path), "--seeds", "0", "--prior", "none", "--out", folder, *TINY, *VPU[2:]]
-    assert run_cli(capsys, *words, "--method", "vpu")[0] == 0
-    shared = json.loads((folder / "comparison.json").read_text())
-    shared["priors"] = dict.fromkeys(shared["priors"])
-    (folder / "comparison.json").write_text(json.dumps(shared))
-    code, out, _ = run_cli(capsys, *words, "--method", "vpu,naive")
-    assert code == 0 and re.search("^prior +not used$", out, re.MULTILINE)
-
-
 def test_what_is_told_before_there_is_a_run_is_kept_with_it(tmp_path: Path, capsys: Capture):
     data = write_few(tmp_path)
     code, _, said = run_cli(capsys, "fit", data, "--prior", "0.5", "--rounds", "0", *TINY, "--out", tmp_path / "run")

@@ -1,7 +1,5 @@
-"""The dotted keys of the configuration (`student.optimiser.rate`), taken from the dataclasses, and help with others.
-
-The configuration as dict, as TOML and as `section.key=value`: everything that comes in is checked, and what goes out
-comes back the same.
+"""The configuration as dict, as TOML and as `section.key=value`: everything that comes in is checked, and what goes out
+comes back the same. Its dotted keys (`student.optimiser.rate`) are taken from the dataclasses.
 """
 
 import dataclasses
@@ -11,7 +9,9 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from numbers import Integral, Real
+from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -24,26 +24,29 @@ def _walk(section: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, annotation in get_type_hints(section, include_extras=True).items():
         key = f"{prefix}{name}"
         yield key, annotation
-        if dataclasses.is_dataclass(annotation):
-            yield from _walk(annotation, f"{key}.")  # type: ignore[arg-type]
+        if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+            yield from _walk(annotation, f"{key}.")
 
 
 _ANNOTATIONS: dict[str, Any] = dict(_walk(Config, ""))
-
 # Keys that hold other keys, such as `student` and `student.optimiser`.
 SECTIONS = frozenset(key for key, annotation in _ANNOTATIONS.items() if dataclasses.is_dataclass(annotation))
-
 # Keys of numbers, with the range that makes sense for each; a key's type is checked before its range.
 RANGES: dict[str, Range] = {
     key: annotation.__metadata__[0] for key, annotation in _ANNOTATIONS.items() if get_origin(annotation) is Annotated
 }
-
 # Keys that hold one value, with the type that value must have.
 VALUE_TYPES: dict[str, Any] = {
     key: annotation.__origin__ if key in RANGES else annotation
     for key, annotation in _ANNOTATIONS.items()
     if key not in SECTIONS
 }
+# Who says how networks are trained wants them trained.
+_OF_NETWORKS = (
+    *("members", "base", "student", "warmup", "views"),
+    *("split.max_epochs", "split.batch_size", "split.optimiser"),
+)
+Section = TypeVar("Section")
 
 
 def nearest(word: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
@@ -82,11 +85,13 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
 
 def unknown_key_error(key: str) -> InputError:
     """Say that `key` does not exist, and which key was probably meant or which ones there are."""
-    meant = _nearest_keys(key)
+    section = key
+    while section and section not in SECTIONS:
+        section = section.rpartition(".")[0]
+    meant = _nearest_keys(key, section)
     if meant:
         offer = f"'{meant[0]}'" if len(meant) == 1 else f"one of {quoted_list(meant)}"
         return InputError(f"unknown key '{key}'; did you mean {offer}?")
-    section = _innermost_section(key)
     place = f"the keys of '{section}'" if section else "the top-level keys"
     return InputError(f"unknown key '{key}'; {place} are {quoted_list(keys_of_section(section))}")
 
@@ -98,34 +103,24 @@ def keys_of_section(section: str) -> list[str]:
     return [name for name in inside if "." not in name]
 
 
-def _nearest_keys(key: str) -> list[str]:
+def _nearest_keys(key: str, section: str) -> list[str]:
     """What was probably meant: one key, or those of a name that several sections have (`epochs`)."""
-    section = _innermost_section(key)
     last_name = key.rpartition(".")[2].lower().replace("-", "_")
-    inside = [known for known in _ANNOTATIONS if section and known.startswith(f"{section}.")]
-    # The right name in the wrong place (`tau` for `split.tau`) is likelier than a misspelling that looks alike, and
-    # part of a name in the right section (`split.epochs` for `split.max_epochs`) likelier than another section.
-    same_name_inside = [known for known in inside if known.rpartition(".")[2] == last_name]
-    part_inside = [known for known in inside if last_name in known.rpartition(".")[2].split("_")]
-    same_name = [known for known in _ANNOTATIONS if known.rpartition(".")[2] == last_name]
+    names = {known: known.rpartition(".")[2] for known in _ANNOTATIONS}
+    same_name = [known for known, name in names.items() if name == last_name]
     if "." not in key and len(same_name) > 1:
         return same_name
+    # The right name in the wrong place (`tau` for `split.tau`) is likelier than a misspelling that looks alike, and
+    # part of a name in the right section (`split.epochs` for `split.max_epochs`) likelier than another section.
+    inside = {known: name for known, name in names.items() if section and known.startswith(f"{section}.")}
+    same_name_inside = [known for known, name in inside.items() if name == last_name]
+    part_inside = [known for known, name in inside.items() if last_name in name.split("_")]
     for found in (same_name_inside, part_inside, same_name):
         if found:
             return [max(found, key=lambda known: difflib.SequenceMatcher(None, key, known).ratio())]
     meant = nearest(key, _ANNOTATIONS)
     return [] if meant is None else [meant]
 
-
-def _innermost_section(key: str) -> str:
-    while key:
-        key = key.rpartition(".")[0]
-        if key in SECTIONS:
-            return key
-    return ""
-
-
-Section = TypeVar("Section")
 
 # ----------------------------------------------------------------------------------------------------------------- dict
 
@@ -144,19 +139,9 @@ def config_from_dict(settings: Mapping[str, Any], base: Config | None = None) ->
             raise InputError(f"key '{key}' is given twice; keep one of {values[key]!r} and {value!r}")
         values[key] = _checked(key, value)
     start = base if base is not None else Config()
-    if start.learner == "auto" and any(map(_is_of_networks, values)):
-        values.setdefault("learner", "network")  # who says how networks are trained wants them trained
+    if start.learner == "auto" and any(f"{key}.".startswith(f"{name}.") for key in values for name in _OF_NETWORKS):
+        values.setdefault("learner", "network")
     return _replaced(start, "", values)
-
-
-_OF_NETWORKS = (
-    *("members", "base", "student", "warmup", "views"),
-    *("split.max_epochs", "split.batch_size", "split.optimiser"),
-)
-
-
-def _is_of_networks(key: str) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in _OF_NETWORKS)
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
@@ -227,52 +212,38 @@ def _replaced(section: Section, prefix: str, values: Mapping[str, Any]) -> Secti
 def _checked(key: str, value: Any) -> Any:
     """Return the value as exactly the type its key is declared with, or say what the key takes."""
     kind = VALUE_TYPES[key]
-    if get_origin(kind) is Literal:
-        return _checked_choice(key, value, get_args(kind))
-    if kind is str:
-        return _checked_choice(key, value, tuple(METHOD_NAMES))
+    if kind is str or get_origin(kind) is Literal:
+        choices = METHOD_NAMES if kind is str else get_args(kind)
+        # The type is compared, too: a numpy string or an enum that equals a choice would not survive the way to TOML.
+        if type(value) is str and value in choices:
+            return value
+        meant = nearest(str(value), choices)
+        advice = f"did you mean '{meant}'?" if meant else "choose one of these"
+        raise InputError(f"{key} = {value!r} is not one of {quoted_list(choices)}; {advice}")
     if kind is bool:
-        return _checked_bool(key, value)
-    number = _whole_number(value) if kind is int else _finite_number(value)
+        if isinstance(value, bool):
+            return value
+        raise InputError(f"{key} = {value!r} cannot be used; give true or false, unquoted and in lower case in TOML")
+    number = _number(value, whole=kind is int)
     if number is None or number not in RANGES[key]:
         what = "a whole number" if kind is int else "a number"
         raise InputError(f"{key} = {value!r} cannot be used; give {what} that is {RANGES[key]}")
     return number
 
 
-def _checked_choice(key: str, value: Any, choices: tuple[str, ...]) -> str:
-    # The type is compared too: a numpy string or an enum that merely equals a choice would not survive the way to TOML.
-    if type(value) is str and value in choices:
-        return value
-    meant = nearest(str(value), choices)
-    advice = f"did you mean '{meant}'?" if meant else "choose one of these"
-    raise InputError(f"{key} = {value!r} is not one of {quoted_list(choices)}; {advice}")
-
-
-def _checked_bool(key: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise InputError(f"{key} = {value!r} cannot be used; give true or false, unquoted and in lower case in TOML")
-
-
-def _whole_number(value: Any) -> int | None:
-    # bool is a kind of int in Python, but `epochs = true` is always a mistake.
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, Integral):
-        return int(value)
-    number = _finite_number(value)
-    return int(number) if number is not None and number.is_integer() else None
-
-
-def _finite_number(value: Any) -> float | None:
+def _number(value: Any, *, whole: bool) -> float | int | None:
+    """The finite number that a value is, if it is one; `epochs = true` is one in Python, and always a mistake."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
+    if whole and isinstance(value, Integral):
+        return int(value)
     try:
         number = float(value)
     except OverflowError:  # an integer too large for a float
         return None
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number) or (whole and not number.is_integer()):
+        return None
+    return int(number) if whole else number
 
 
 # ----------------------------------------------------------------------------------------------------------------- TOML
@@ -309,16 +280,12 @@ def config_to_toml(config: Config, *sections: str) -> str:
 def _toml_tables(section: Mapping[str, Any], name: str) -> Iterator[str]:
     """Yield the table of a section, then the tables of the sections inside it."""
     lines = [f"[{name}]"] if name else []
-    lines += [f"{key} = {_toml_value(value)}" for key, value in section.items() if not isinstance(value, Mapping)]
+    # JSON writes numbers, words and truth values the way TOML does.
+    lines += [f"{key} = {json.dumps(value)}" for key, value in section.items() if not isinstance(value, Mapping)]
     yield "\n".join(lines)
     for key, value in section.items():
         if isinstance(value, Mapping):
             yield from _toml_tables(value, f"{name}.{key}" if name else key)
-
-
-def _toml_value(value: bool | int | float | str) -> str:
-    # JSON writes these four the way TOML does, down to true and false.
-    return json.dumps(value)
 
 
 # ---------------------------------------------------------------------------------------------------- section.key=value
@@ -374,16 +341,12 @@ def config_hash(config: Config, *sections: str) -> str:
     True
     """
     settings = settings_in_names(validate_config(config))  # validated, so that 1 and 1.0 for a float are the same
-    found = {section: _look_up(settings, section) for section in sections or keys_of_section("")}
-    chosen = {section: content for section, content in found.items() if content is not None}
+    chosen = {}
+    for key in sections or keys_of_section(""):
+        if key not in _ANNOTATIONS:
+            raise unknown_key_error(key)
+        section, _, name = key.rpartition(".")
+        place = reduce(getitem, section.split("."), settings) if section else settings
+        if name in place:  # a later key at its default is in no name
+            chosen[key] = place[name]
     return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
-
-
-def _look_up(settings: Mapping[str, Any], key: str) -> Any:
-    """What stands under a key; None for a later key that is left out of names."""
-    if key not in SECTIONS and key not in VALUE_TYPES:
-        raise unknown_key_error(key)
-    found: Any = settings
-    for name in key.split("."):
-        found = found.get(name) if key in LATER_KEYS else found[name]
-    return found

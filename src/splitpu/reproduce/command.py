@@ -1,7 +1,5 @@
-"""What `splitpu reproduce` and `python -m splitpu.reproduce` have in common: all but the reading of options.
-
-The options are the fields of three dataclasses. Nothing heavy is imported before a command needs it, so that their help
-is there at once.
+"""What `splitpu reproduce` and `python -m splitpu.reproduce` have in common: all but the reading of options, which are
+the fields of three dataclasses. Nothing heavy is imported before a command needs it, so that help is there at once.
 """
 
 import tempfile
@@ -114,7 +112,7 @@ def run(
 ) -> int:
     """Run the units that are not done; 0 if none failed."""
     began = time.monotonic()  # before the imports, which take their time on a machine that has just started
-    _check_named(names)
+    units = _here(names, choice, places)
     from splitpu.data.public.download import cache_folder
     from splitpu.reproduce.runner import run_units
     from splitpu.reproduce.unit_runs import Workplace
@@ -127,7 +125,7 @@ def run(
         session.commit,
         side_by_side=session.side_by_side,
     )
-    units, store = _here(names, choice, places), _opened(results)
+    store = _opened(results)
     store.check_place()
     minutes = None if session.minutes is None else session.minutes - (time.monotonic() - began) / 60
     done = run_units(units, store, workplace, minutes=minutes, fill=session.fill, stop=stop, tell=say)
@@ -136,11 +134,10 @@ def run(
 
 def plan(names: str, choice: UnitChoice, places: DataPlaces, results: Path = RESULTS) -> int:
     """Print what would be run, in which order, and how long each unit may take on a GPU; nothing is trained."""
-    _check_named(names)
     from splitpu.reproduce.store import plan_lines
 
-    store = _opened(results)
-    for line in plan_lines([unit for unit in _here(names, choice, places) if store.find(unit) is None], store):
+    units, store = _here(names, choice, places), _opened(results)
+    for line in plan_lines([unit for unit in units if store.find(unit) is None], store):
         print(line)
     return 0
 
@@ -163,7 +160,6 @@ def list_units(names: str, choice: UnitChoice, results: Path = RESULTS) -> int:
 
 def choose(names: str, results: Path = RESULTS) -> int:
     """Print which candidate the criterion of an experiment picks from the results so far."""
-    _check_named(names)
     from splitpu.reproduce.declared import chosen_experiments
     from splitpu.reproduce.summary import print_choices
 
@@ -187,11 +183,6 @@ def render(results: Path = RESULTS, docs: Path = DOCS) -> int:
     for path in write_pages(ResultStore(results), docs):
         say(f"wrote {path}")
     return 0
-
-
-def _check_named(names: str) -> None:
-    if not names:
-        raise InputError("name an experiment, such as main, or all of them with all; splitpu reproduce list names them")
 
 
 def _opened(results: Path) -> "ResultStore":

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from splitpu.config.parse import unknown_name
+from splitpu.errors import InputError
 from splitpu.methods.registry import find_method
 from splitpu.utils.text import parse_words
 
@@ -121,7 +122,9 @@ def recipes() -> dict[str, Recipe]:
     >>> recipes()["paper"].backbone
     'cnn13'
     """
-    return {name: _recipe(name, content) for name, content in _read("recipes.toml").items()}
+    found = _read("recipes.toml")
+    lists = {name: {key: tuple(one.get(key, ())) for key in ("chosen_in", "earlier_in")} for name, one in found.items()}
+    return {name: Recipe(name=name, **(content | lists[name])) for name, content in found.items()}
 
 
 @cache
@@ -143,6 +146,8 @@ def chosen_experiments(names: str) -> list[Experiment]:
     >>> [experiment.name for experiment in chosen_experiments("tau,rho")]
     ['tau', 'rho']
     """
+    if not names:
+        raise InputError("name an experiment, such as main, or all of them with all; splitpu reproduce list names them")
     known, wanted = experiments(), parse_words(names, "the name of an experiment", "main or main,rho")
     if "all" in wanted:
         return list(known.values())
@@ -163,19 +168,25 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((files("splitpu.reproduce") / name).read_text(encoding="utf-8"))
 
 
-def _recipe(name: str, content: dict[str, Any]) -> Recipe:
-    lists = {key: tuple(content.get(key, ())) for key in ("chosen_in", "earlier_in")}
-    return Recipe(name=name, **(content | lists))
-
-
 def _experiment(name: str, content: dict[str, Any]) -> Experiment:
-    lists = ("recipes", "positives", "seeds")
-    converted: dict[str, Any] = {key: tuple(content[key]) for key in lists if key in content}
-    groups = content.pop("groups", {})  # settings of all rows of a group
-    rows = [_row(_in_group(row, groups)) for row in content.get("rows", ())]
-    rows += [_method_row(method, row) for method, row in content.pop("methods", {}).items()]
+    converted: dict[str, Any] = {
+        key: tuple(content[key]) for key in ("recipes", "positives", "seeds") if key in content
+    }
+    groups = content.pop("groups", {})  # settings of all rows of a group, where these have none of their own
+    rows = [
+        _row(row | {"setting": {**groups.get(row.get("group", ""), {}), **row.get("setting", {})}})
+        for row in content.get("rows", ())
+    ]
+    for method, row in content.pop("methods", {}).items():  # rows that are one method of the registry, as it comes
+        rows.append(_row({"label": find_method(method).title, "method": method} | row))
     trained = content.pop("teachers_trained", {})  # otherwise than the recipe says, by name
-    rows += [row for teacher in content.pop("teachers", ()) for row in _teacher_rows(teacher, trained.get(teacher, {}))]
+    for teacher in content.pop("teachers", ()):  # the model a method makes, and the student that Split-PU makes of it
+        choice = {"base.method": teacher}
+        if teacher in ("nnpu", "upu"):
+            choice = {"base.method": "risk", "base.risk": teacher}
+        title, setting = find_method(teacher).title, {**choice, **trained.get(teacher, {})}
+        rows.append(Row(label=f"{title}: teacher", setting=setting, teacher=teacher, value="base_accuracy"))
+        rows.append(Row(label=f"{title}: student", setting=setting, teacher=teacher))
     if rows:
         converted["rows"] = tuple(rows)
     converted["published"] = tuple(_row(row) for row in content.get("published", ()))
@@ -183,27 +194,6 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
     sets = _read(f"tables/{content.pop('sets_of')}.toml")["sets"] if "sets_of" in content else content.get("sets", {})
     converted["sets"] = {data: Treatment(**how) for data, how in sets.items()}
     return Experiment(name=name, **(content | converted))
-
-
-def _in_group(row: dict[str, Any], groups: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The row with its group's settings, where it has none of its own."""
-    return row | {"setting": {**groups.get(row.get("group", ""), {}), **row.get("setting", {})}}
-
-
-def _method_row(method: str, content: dict[str, Any]) -> Row:
-    """A row that is one method of the registry, as it comes."""
-    return _row({"label": find_method(method).title, "method": method} | content)
-
-
-def _teacher_rows(teacher: str, trained: Mapping[str, Any]) -> list[Row]:
-    """The model a method makes, and the student that Split-PU makes of it."""
-    risks = ("nnpu", "upu")
-    choice = {"base.method": "risk", "base.risk": teacher} if teacher in risks else {"base.method": teacher}
-    title, setting = find_method(teacher).title, {**choice, **trained}
-    return [
-        Row(label=f"{title}: teacher", setting=setting, teacher=teacher, value="base_accuracy"),
-        Row(label=f"{title}: student", setting=setting, teacher=teacher),
-    ]
 
 
 def _row(content: dict[str, Any]) -> Row:

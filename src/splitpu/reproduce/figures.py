@@ -1,16 +1,14 @@
-"""Two detectors of wrong labels, to show what they can and cannot find among easy samples.
+"""What each figure of the paper is drawn from: a part of the method is run and looked at, with the truth at hand.
 
-Looking over the shoulder of a stage: figures taken after each of its epochs, without changing what it learns.
-
-What each figure of the paper is drawn from: a part of the method is run and looked at, with the truth at hand.
+Among it two detectors of wrong labels, to show what they can and cannot find among easy samples.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -38,20 +36,14 @@ def penalised_regression_suspicion(features: Tensor, labels: Tensor, seed: int =
     costs its length: `min |Y - X B - S|^2 / 2 + penalty * sum |S_i|`. From a high penalty downwards, the samples whose
     shift leaves zero first fit their label worst. Many samples are regressed in random pieces.
     """
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(features), generator=generator).to(features.device)
-    pieces = order.chunk(max(1, round(len(features) / PIECE)))
+    order = torch.randperm(len(features), generator=torch.Generator().manual_seed(seed)).to(features.device)
+    centred = features.double() - features.double().mean(0)
+    directions: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
+    reduced = centred @ directions[:, -min(COMPONENTS, features.shape[1]) :]
     suspicion = torch.zeros(len(features), dtype=torch.float64, device=features.device)
-    reduced = _principal_components(features.double(), min(COMPONENTS, features.shape[1]))
-    for rows in pieces:
+    for rows in order.chunk(max(1, round(len(features) / PIECE))):
         suspicion[rows] = _entry_penalties(reduced[rows], labels[rows])
     return suspicion
-
-
-def _principal_components(features: Tensor, count: int) -> Tensor:
-    centred = features - features.mean(0)
-    directions: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
-    return centred @ directions[:, -count:]
 
 
 def _entry_penalties(features: Tensor, labels: Tensor) -> Tensor:
@@ -77,21 +69,16 @@ def _entry_penalties(features: Tensor, labels: Tensor) -> Tensor:
     return entered
 
 
-def first_convolution(network: nn.Module) -> nn.Conv2d:
-    """The layer whose gradients are looked at."""
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d) and layer.groups == 1 and isinstance(layer.padding, tuple):
-            return layer
-    raise InputError(f"{type(network).__name__} has no plain convolution; compare an image network instead")
-
-
 def first_convolution_gradients(network: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """The cross-entropy's gradient with respect to the first convolution's weights, sample by sample.
 
     In eval mode samples do not see one another, so that the gradient at the layer's output, taken for the whole batch
     at once, holds one gradient a sample; weights and patches of the input give the rest. Returns (B, *weight.shape).
     """
-    layer = first_convolution(network)
+    plain = (one for one in network.modules() if isinstance(one, nn.Conv2d) and one.groups == 1)
+    layer = next((one for one in plain if isinstance(one.padding, tuple)), None)
+    if layer is None:
+        raise InputError(f"{type(network).__name__} has no plain convolution; compare an image network instead")
     seen: list[Tensor] = []
     handle = layer.register_forward_hook(lambda _, arguments, output: seen.extend([arguments[0], output]))
     try:
@@ -103,10 +90,8 @@ def first_convolution_gradients(network: nn.Module, inputs: Tensor, targets: Ten
             (at_output,) = torch.autograd.grad(loss, seen[1])
     finally:
         handle.remove()
-    padding = layer.padding if isinstance(layer.padding, tuple) else (0, 0)  # as first_convolution made sure
-    patches = functional.unfold(
-        seen[0].detach(), layer.kernel_size, dilation=layer.dilation, padding=padding, stride=layer.stride
-    )
+    assert isinstance(layer.padding, tuple)  # as was asked for above
+    patches = functional.unfold(seen[0].detach(), layer.kernel_size, layer.dilation, layer.padding, layer.stride)
     return torch.einsum("nol,npl->nop", at_output.flatten(2), patches).view(len(inputs), *layer.weight.shape)
 
 
@@ -132,52 +117,43 @@ class WatchingEngine(Engine):
         """Look at the stage of this name for these purposes, which become part of its checkpoint's name."""
         self._looks[stage] = looks
 
-    def seen(self, stage: str, purpose: str) -> list[list[float]]:
-        """What was seen: one row an epoch, its number first."""
-        return self._seen[stage, purpose]
+    def seen(self, stage: str, purpose: str, *columns: str) -> "Series":
+        """What was seen, epoch by epoch: the number of the epoch, then what the look gave."""
+        rows = self._seen[stage, purpose]
+        return {name: [row[number] for row in rows] for number, name in enumerate(("epoch", *columns))}
 
     def run(self, stage: Stage) -> StageOutcome:
-        """Train as always, with a look after each epoch."""
+        """Train as always, with a look after each epoch that changes nothing in what is learned."""
         if stage.name not in self._looks:
             return super().run(stage)
-        looks = self._looks[stage.name]
+        looks, before = self._looks[stage.name], stage.after_epoch
+
+        def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
+            stopped = before(record, memory) if before is not None else False
+            for purpose, look in looks.items():
+                row, place = look(stage.task.module, record.epoch), f"seen {purpose}"
+                if row:
+                    new = torch.tensor([[float(record.epoch), *row]], dtype=torch.float64)
+                    memory[place] = torch.cat([memory[place].cpu(), new]) if place in memory else new
+            return stopped
+
         # Under a name of its own: a checkpoint of the same stage that nobody watched holds no figures.
         stage.identity = {**stage.identity, "watched for": ", ".join(sorted(looks))}
-        stage.after_epoch = _looking(stage, looks)
+        stage.after_epoch = after_epoch
         outcome = super().run(stage)
         for purpose in looks:
-            self._seen[stage.name, purpose] = outcome.memory[_place(purpose)].tolist()
+            self._seen[stage.name, purpose] = outcome.memory[f"seen {purpose}"].tolist()
         return outcome
 
 
-def _looking(stage: Stage, looks: Mapping[str, Look]) -> Callable[[EpochRecord, dict[str, Tensor]], bool]:
-    before = stage.after_epoch
-
-    def after_epoch(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
-        stopped = before(record, memory) if before is not None else False
-        for purpose, look in looks.items():
-            row, place = look(stage.task.module, record.epoch), _place(purpose)
-            if row:
-                new = torch.tensor([[float(record.epoch), *row]], dtype=torch.float64)
-                memory[place] = torch.cat([memory[place].cpu(), new]) if place in memory else new
-        return stopped
-
-    return after_epoch
-
-
-def _place(purpose: str) -> str:
-    """Where figures are kept in a stage's memory."""
-    return f"seen {purpose}"
-
-
 Series = dict[str, Any]
-Bools = npt.NDArray[np.bool_]
 
 LOOK_EVERY = 10  # epochs between two regressions of SPR
 MOST_SAMPLES = 12_000  # of the easy set that a detector sees
 SUSPECTED_SHARE = 0.1
 SHOWN_EACH = 10  # samples in a group of the gallery
 _CHUNK = 256
+_BINS = 41
 _STUDENT = "round1.student"
 
 
@@ -193,33 +169,26 @@ class Found:
 
 def noise_by_tau(context: Context, engine: WatchingEngine) -> Found:
     """Size and noise of easy and hard samples after every epoch of a temporary network that is not stopped."""
-    base = train_base(context)
+    base, name = train_base(context), "round1.split"
     rows = context.rows(context.data.unlabelled)
     decision = base.probabilities[rows] > 0.5
     noisy = decision != _truth(context)[rows]
-    name = "round1.split"
-    engine.watch(name, noise=lambda network, _: _split_figures(context, network, rows, decision, noisy))
+
+    def look(network: nn.Module, _: int) -> list[float]:
+        easy = (training_logits(network, engine.rows, engine.views, engine.hardware)[rows] > 0) == decision
+        counts = (easy.sum(), (~easy).sum(), (easy & noisy).sum(), (~easy & noisy).sum())
+        return [float(easy.double().mean()), *(float(count) for count in counts)]
+
+    engine.watch(name, noise=look)
     split = split_unlabelled(context, base, 1)
-    columns = ("epoch", "agreement", "easy", "hard", "noisy_easy", "noisy_hard")
-    series = _columns(columns, engine.seen(name, "noise"))
+    series = engine.seen(name, "noise", "agreement", "easy", "hard", "noisy_easy", "noisy_hard")
     return Found({**series, "noise_all": float(noisy.double().mean())}, base, split=split)
-
-
-def _split_figures(
-    context: Context, network: torch.nn.Module, rows: Tensor, decision: Tensor, noisy: Tensor
-) -> list[float]:
-    engine = context.engine
-    logits = training_logits(network, engine.rows, engine.views, engine.hardware)
-    easy = (logits[rows] > 0) == decision
-    counts = (easy.sum(), (~easy).sum(), (easy & noisy).sum(), (~easy & noisy).sum())
-    return [float(easy.double().mean()), *(float(count) for count in counts)]
 
 
 def learning_of_noise(context: Context, engine: WatchingEngine) -> Found:
     """How many clean and noisy easy samples the student decides as their pseudo-labels say, epoch by epoch."""
     first = _first_round(context, engine)
-    columns = ("epoch", "clean", "noisy", "clean_missed", "noisy_missed")
-    series = _columns(columns, engine.seen(_STUDENT, "learning"))
+    series = engine.seen(_STUDENT, "learning", "clean", "noisy", "clean_missed", "noisy_missed")
     sizes = {"clean_size": int((~first.noisy).sum()), "noisy_size": int(first.noisy.sum())}
     return first.found({**series, **sizes})
 
@@ -227,26 +196,34 @@ def learning_of_noise(context: Context, engine: WatchingEngine) -> Found:
 def spr(context: Context, engine: WatchingEngine) -> Found:
     """Rank easy samples by SPR on the student's features every few epochs, and compare with the truth."""
     first = _first_round(context, engine)
-    _, _, noisy = first.some(context)
-    series = _columns(("epoch", "selected", "selected_noisy", "auc"), engine.seen(_STUDENT, "spr"))
+    _, _, noisy = first.some
+    series = engine.seen(_STUDENT, "spr", "selected", "selected_noisy", "auc")
     return first.found({**series, "noise_easy": float(noisy.double().mean()), "samples": len(noisy)})
 
 
 def cgh(context: Context, engine: WatchingEngine) -> Found:
     """Gradients of single easy samples at the end of the first round, for clean and noisy ones."""
     first = _first_round(context, engine)
-    easy, labels, noisy = first.some(context)
+    easy, labels, noisy = first.some
     gradients = torch.cat(
         [
             first_convolution_gradients(first.student.network, engine.views.plain(engine.rows.gather(rows)), target)
             for rows, target in zip(torch.split(easy, _CHUNK), torch.split(labels, _CHUNK), strict=True)
         ]
     )
-    weight = gradients.flatten(1)[:, 0].double()
-    agreement = coherence(gradients)
+    weight, agreement = gradients.flatten(1)[:, 0].double(), coherence(gradients)
     selected, selected_noisy, auc = _detection(-agreement, noisy)
+    # Shares in shared bins; the end ones gather the outermost hundredth, which would squeeze everything else.
+    parts = {"clean": weight[~noisy].cpu().numpy(), "noisy": weight[noisy].cpu().numpy()}
+    widest = float(np.quantile(np.abs(np.concatenate(list(parts.values()))), 0.99)) or 1.0
+    edges = np.linspace(-widest, widest, _BINS + 1)
+    shares = {
+        f"{part}_share": (np.histogram(np.clip(own, -widest, widest), edges)[0] / max(len(own), 1)).tolist()
+        for part, own in parts.items()
+    }
     series = {
-        **_histograms(weight[~noisy].cpu().numpy(), weight[noisy].cpu().numpy()),
+        "middle": ((edges[:-1] + edges[1:]) / 2).tolist(),
+        **shares,
         "statistics": {"clean": _statistics(weight[~noisy]), "noisy": _statistics(weight[noisy])},
         "coherence": {"clean": _statistics(agreement[~noisy]), "noisy": _statistics(agreement[noisy])},
         "selected": selected,
@@ -299,22 +276,17 @@ FIGURES: dict[str, Callable[[Context, WatchingEngine], Found]] = {
 
 @dataclass(frozen=True)
 class _FirstRound:
-    """Models and split of the first round, and of the easy samples: rows, hard pseudo-labels, whether wrong."""
+    """Models and split of the first round, and which of its easy samples have wrong labels."""
 
     base: Teacher
     split: SplitResult
     student: Student
-    easy: Tensor
-    labels: Tensor
     noisy: Tensor
+    some: tuple[Tensor, Tensor, Tensor]  # easy samples that a detector sees: rows, hard pseudo-labels, whether wrong
 
     def found(self, series: Series) -> Found:
         """A figure that was made of it."""
         return Found(series, self.base, self.student, self.split)
-
-    def some(self, context: Context) -> tuple[Tensor, ...]:
-        """As many of the easy samples as a detector sees."""
-        return _some(context, self.easy, self.labels, self.noisy)
 
 
 def _first_round(context: Context, engine: WatchingEngine) -> _FirstRound:
@@ -324,27 +296,31 @@ def _first_round(context: Context, engine: WatchingEngine) -> _FirstRound:
     easy = context.rows(split.rows[split.easy])
     labels = base.probabilities[easy] > 0.5
     noisy = labels != _truth(context)[easy]
-    some, some_labels, some_noisy = _some(context, easy, labels, noisy)
+    order = torch.randperm(len(easy), generator=torch.Generator().manual_seed(engine.seed))
+    chosen = order[:MOST_SAMPLES].sort().values.to(easy.device)
+    some, some_labels, some_noisy = easy[chosen], labels[chosen], noisy[chosen]
 
-    def learning(network: torch.nn.Module) -> list[float]:
-        learned = (training_logits(network, engine.rows, engine.views, engine.hardware)[easy] > 0) == labels
-        clean_missed, noisy_missed = (~learned & ~noisy).sum(), (~learned & noisy).sum()
-        shares = [float(learned[part].double().mean()) if part.any() else float("nan") for part in (~noisy, noisy)]
-        return [*shares, float(clean_missed), float(noisy_missed)]
+    def learning(module: Any, _: int) -> list[float]:
+        logits = training_logits(module["network"], engine.rows, engine.views, engine.hardware)
+        learned = (logits[easy] > 0) == labels
+        missed = [float((~learned & part).sum()) for part in (~noisy, noisy)]
+        return [
+            *(float(learned[part].double().mean()) if part.any() else math.nan for part in (~noisy, noisy)),
+            *missed,
+        ]
 
-    def suspected(network: torch.nn.Module, epoch: int) -> list[float]:
+    @torch.no_grad()
+    def suspected(module: Any, epoch: int) -> list[float]:
         if epoch % LOOK_EVERY and epoch != context.config.student.epochs:
             return []
-        suspicion = penalised_regression_suspicion(_features(context, network, some), some_labels, engine.seed)
-        return _detection(suspicion, some_noisy)
+        with engine.hardware.autocast():
+            inputs = (engine.views.plain(engine.rows.gather(rows)) for rows in torch.split(some, 4 * _CHUNK))
+            features = torch.cat([module["network"](one).high.float() for one in inputs])
+        return _detection(penalised_regression_suspicion(features, some_labels, engine.seed), some_noisy)
 
-    engine.watch(
-        _STUDENT,
-        learning=lambda module, _: learning(module["network"]),
-        spr=lambda module, epoch: suspected(module["network"], epoch),
-    )
+    engine.watch(_STUDENT, learning=learning, spr=suspected)
     student = train_student(context, base, split, 1)
-    return _FirstRound(base, split, student, easy, labels, noisy)
+    return _FirstRound(base, split, student, noisy, (some, some_labels, some_noisy))
 
 
 def _truth(context: Context) -> Tensor:
@@ -354,48 +330,15 @@ def _truth(context: Context) -> Tensor:
     return context.rows(truth)
 
 
-def _some(context: Context, *of_samples: Tensor) -> tuple[Tensor, ...]:
-    """The same few of each, in their order."""
-    count = len(of_samples[0])
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(context.engine.seed))
-    chosen = order[:MOST_SAMPLES].sort().values.to(of_samples[0].device)
-    return tuple(one[chosen] for one in of_samples)
-
-
-@torch.no_grad()
-def _features(context: Context, network: torch.nn.Module, rows: Tensor) -> Tensor:
-    engine = context.engine
-    with engine.hardware.autocast():
-        parts = [
-            network(engine.views.plain(engine.rows.gather(some))).high.float() for some in torch.split(rows, 4 * _CHUNK)
-        ]
-    return torch.cat(parts)
-
-
 def _detection(suspicion: Tensor, noisy: Tensor) -> list[float]:
     """Size of the most suspected share, the noise in it, and how well the whole ranking tells noisy from clean."""
-    count = max(1, round(SUSPECTED_SHARE * len(noisy)))
-    suspected = suspicion.argsort(descending=True, stable=True)[:count]
-    return [float(count), float(noisy[suspected].sum()), _ranking_quality(suspicion, noisy)]
-
-
-def _ranking_quality(suspicion: Tensor, noisy: Tensor) -> float:
     from sklearn.metrics import roc_auc_score
 
-    if noisy.all() or not noisy.any():
-        return float("nan")
-    return float(roc_auc_score(noisy.cpu().numpy(), suspicion.double().cpu().numpy()))
-
-
-def _histograms(clean: npt.NDArray[np.float64], noisy: npt.NDArray[np.float64], bins: int = 41) -> Series:
-    """Shares in shared bins; the end ones gather the outermost hundredth, which would squeeze everything else."""
-    widest = float(np.quantile(np.abs(np.concatenate([clean, noisy])), 0.99)) or 1.0
-    edges = np.linspace(-widest, widest, bins + 1)
-    shares = {
-        name: (np.histogram(np.clip(values, -widest, widest), edges)[0] / max(len(values), 1)).tolist()
-        for name, values in (("clean_share", clean), ("noisy_share", noisy))
-    }
-    return {"middle": ((edges[:-1] + edges[1:]) / 2).tolist(), **shares}
+    count = max(1, round(SUSPECTED_SHARE * len(noisy)))
+    suspected = suspicion.argsort(descending=True, stable=True)[:count]
+    mixed = bool(noisy.any()) and not noisy.all()
+    auc = roc_auc_score(noisy.cpu().numpy(), suspicion.double().cpu().numpy()) if mixed else math.nan
+    return [float(count), float(noisy[suspected].sum()), float(auc)]
 
 
 def _statistics(values: Tensor) -> dict[str, float]:
@@ -410,7 +353,3 @@ def _statistics(values: Tensor) -> dict[str, float]:
         "median": median,
         "three_quarters": three_quarters,
     }
-
-
-def _columns(names: tuple[str, ...], rows: list[list[float]]) -> Series:
-    return {name: [row[number] for row in rows] for number, name in enumerate(names)}

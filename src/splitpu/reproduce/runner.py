@@ -5,42 +5,35 @@ that share a cache, and an order in which no worker waits for a stage that anoth
 import hashlib
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-from splitpu.config.parse import config_hash
 from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.errors import Interrupted, SplitPUError
 from splitpu.reproduce import unit_runs
-from splitpu.reproduce.declared import SPLIT_PU, Experiment
+from splitpu.reproduce.declared import Experiment
 from splitpu.reproduce.store import Line, ResultStore
 from splitpu.reproduce.unit_runs import Workplace
-from splitpu.reproduce.units import Unit, smoke_units, what_is_computed
+from splitpu.reproduce.units import Unit, place_of, shareable_stages, smoke_units
 from splitpu.runs.grid import Grid, InTurn, Progress, Results, Schedule, SideBySide
 from splitpu.utils.files import Taken, disk_errors_in_words, held_alone
 from splitpu.utils.text import say
 from splitpu.utils.warnings import Note
 
 
-class Claims:
-    """Lock files beside the stages: whoever shares those shares the work."""
-
-    def __init__(self, cache: Path) -> None:
-        self._folder = cache / "claims"
-
-    def take(self, unit: Unit) -> ExitStack | None:
-        """Hold the unit until the stack is closed; None if another process has it."""
-        name = hashlib.sha256(unit.work_key.encode()).hexdigest()[:32]
-        claim = ExitStack()
-        try:
-            with disk_errors_in_words(self._folder):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                claim.enter_context(held_alone(self._folder / name))
-        except Taken:
-            return None
-        return claim
+def claimed(unit: Unit, cache_of_stages: Path) -> ExitStack | None:
+    """Hold the unit until the stack is closed, by a lock file beside the stages; None if another process has it."""
+    folder, claim = cache_of_stages / "claims", ExitStack()
+    try:
+        with disk_errors_in_words(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            claim.enter_context(held_alone(folder / hashlib.sha256(unit.work_key.encode()).hexdigest()[:32]))
+    except Taken:
+        return None
+    return claim
 
 
 RESERVE = 5.0  # seconds before the limit that belong to writing and leaving
@@ -79,30 +72,19 @@ class Clock:
         self._slowest = max(self._slowest, seconds / unit.guessed_seconds)
         self._bases.add(_base_of(unit))
 
-    def is_fresh(self, unit: Unit) -> bool:
-        """Whether the unit has a base model to train, as far as is known."""
-        return _base_of(unit) not in self._bases
-
     def _like(self, unit: Unit) -> tuple[str, str, bool]:
-        return unit.recipe, unit.method, self.is_fresh(unit)
+        return unit.recipe, unit.method, _base_of(unit) not in self._bases
 
 
 def _base_of(unit: Unit) -> tuple[str, str, str, int, int]:
     return unit.work, unit.data, unit.recipe, unit.positives, unit.seed
 
 
-# In the order they are trained; what comes after them is hardly ever shared. Each depends on all before it, too.
-_WARMUP, _BASE, _SPLIT, _STUDENT = range(4)
-_NOT_OF_THE_BASE = ("rounds", "threshold", "split", "student")
-
-
 class SharedStages:
-    """What the units that run are still to make. Asked and told under the lock of whoever hands out units."""
+    """What the units that run, known by their number, are still to make. Asked and told under the lock of the grid."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
-        """Units are known by their number."""
-        self._units = units
-        self._known: dict[int, dict[int, str]] = {}  # the stages of those somebody has asked about
+        self._stages = cache(lambda number: shareable_stages(units[number]))
         self._ahead: dict[int, dict[int, str]] = {}
 
     def begin(self, number: int) -> None:
@@ -111,7 +93,7 @@ class SharedStages:
 
     def reached(self, number: int, stage: str) -> None:
         """A unit has begun a stage, so the ones before it are made."""
-        here = _place(stage)
+        here = place_of(stage)
         self._ahead[number] = {place: name for place, name in self._ahead[number].items() if place >= here}
 
     def end(self, number: int) -> None:
@@ -122,39 +104,6 @@ class SharedStages:
         """Whether the unit needs a stage that one of those that run has not made yet."""
         ahead = {name for names in self._ahead.values() for name in names.values()}
         return bool(ahead) and not ahead.isdisjoint(self._stages(number).values())
-
-    def _stages(self, number: int) -> dict[int, str]:
-        if number not in self._known:
-            self._known[number] = dict(shareable_stages(self._units[number]))
-        return self._known[number]
-
-
-def shareable_stages(unit: Unit) -> Iterator[tuple[int, str]]:
-    """Place and name of every stage that another unit may need as well; equal names stand for the same training."""
-    config, read = unit.config, what_is_computed(unit.config)
-    if config.warmup.name != "none":
-        yield _WARMUP, _named("warmup", unit.data, unit.network, unit.seed, config_hash(config, "warmup", "views.flip"))
-    sections = [section for section in read if section not in _NOT_OF_THE_BASE]
-    draw = (unit.data, unit.network, unit.seed, unit.positives, unit.experiment.held_out, unit.method)
-    yield _BASE, _named("base", *draw, config_hash(config, *sections))
-    if unit.method != SPLIT_PU or not config.rounds:
-        return
-    sections += ["threshold", "split"]
-    if config.split.enabled:
-        yield _SPLIT, _named("split", *draw, config_hash(config, *sections))
-    # Figures look into their students while these learn, which others cannot use.
-    watched = unit.experiment.kind == "figure"
-    yield _STUDENT, _named("student", *draw, watched, config_hash(config, *sections, "student"))
-
-
-def _named(*parts: object) -> str:
-    return " ".join(map(str, parts))
-
-
-def _place(stage: str) -> int:
-    """Where a stage stands in the order; one that is trained again or has members is named after the first of them."""
-    starts = {"warmup": _WARMUP, "round1.split": _SPLIT, "round1.student": _STUDENT, "round": _STUDENT + 1}
-    return next((place for start, place in starts.items() if stage.startswith(start)), _BASE)
 
 
 @dataclass
@@ -196,7 +145,7 @@ def run_units(
     grid = Grid(
         [UnitRun(number, unit, workplace) for number, unit in enumerate(units)],
         _StoredResults(store),
-        schedule=_Schedule(units, Clock(minutes, fill=fill), Claims(workplace.cache)),
+        schedule=_Schedule(units, Clock(minutes, fill=fill)),
         progress=_Lines(len(units), workplace.side_by_side, tell),
     )
     at_once = workplace.side_by_side
@@ -248,8 +197,8 @@ class _StoredResults(Results[UnitRun]):
 class _Schedule(Schedule[UnitRun]):
     """Begins what fits into the time, what no other process is at, and what needs no stage that is being made."""
 
-    def __init__(self, units: Sequence[Unit], clock: Clock, claims: Claims) -> None:
-        self._clock, self._claims, self._shared = clock, claims, SharedStages(units)
+    def __init__(self, units: Sequence[Unit], clock: Clock) -> None:
+        self._clock, self._shared = clock, SharedStages(units)
 
     def is_ready(self, unit: UnitRun) -> bool:
         return not self._shared.would_wait(unit.number)
@@ -259,7 +208,7 @@ class _Schedule(Schedule[UnitRun]):
         return "" if fits else f"{max(self._clock.left(), 0):.0f} s are left, too little for"
 
     def claim(self, unit: UnitRun) -> ExitStack | None:
-        return self._claims.take(unit.unit)
+        return claimed(unit.unit, unit.workplace.cache)
 
     def started(self, unit: UnitRun) -> None:
         self._shared.begin(unit.number)
@@ -294,7 +243,9 @@ class _Lines(Progress[UnitRun]):
         self._tell_of(unit, f"    note: {text}")
 
     def unit_done(self, unit: UnitRun, result: Line) -> None:
-        self._tell_of(unit, f"    {_in_words(result)}")
+        found = f"accuracy {result['accuracy']:.2f}, base {result['base_accuracy']:.2f}"
+        times = f"{result['seconds']:.0f} s of training, {result['wall_seconds']:.0f} s here"
+        self._tell_of(unit, f"    {found}, {times}")
 
     def unit_failed(self, unit: UnitRun, error: Exception) -> None:
         known = isinstance(error, SplitPUError)
@@ -317,20 +268,8 @@ def smoke(chosen: Iterable[Experiment], folder: Path, device: str = "cpu", tell:
     """Run experiments and every method in them for one tiny unit, and render what came out; all is kept in `folder`."""
     from splitpu.reproduce.pages import render
 
-    store = ResultStore(folder / "results")
+    store = ResultStore(folder / "results", smoke=True)
     units = smoke_units(chosen)
     session = run_units(units, store, Workplace(folder / "stages", device), tell=tell)
-    render(store, folder / "docs", smoke=True)
+    render(store, folder / "docs")
     return session
-
-
-def _in_words(line: Line) -> str:
-    """One line for people.
-
-    >>> _in_words({"accuracy": 91.6, "base_accuracy": 91.0, "seconds": 120.0, "wall_seconds": 80.0})
-    'accuracy 91.60, base 91.00, 120 s of training, 80 s here'
-    """
-    return (
-        f"accuracy {line['accuracy']:.2f}, base {line['base_accuracy']:.2f}, {line['seconds']:.0f} s of training, "
-        f"{line['wall_seconds']:.0f} s here"
-    )

@@ -1,6 +1,6 @@
 """Results on disk: one JSON line a unit, in any number of files below one folder, merged by copying files.
 
-A plan: what would be run, in which order, and how long it may take.
+And the plan: what is not there yet, in which order, and how long it may take.
 """
 
 import json
@@ -13,10 +13,11 @@ from typing import Any
 from splitpu.config.parse import config_from_dict
 from splitpu.errors import InputError
 from splitpu.reproduce.declared import recipes
-from splitpu.reproduce.units import LONG, Unit, computed_hash, work_key
+from splitpu.reproduce.units import LATER, Unit, computed_hash, place_of, shareable_stages, work_key
 from splitpu.utils.files import check_place, disk_errors_in_words
 
 Line = Mapping[str, Any]
+LONG = 100.0  # seconds from which a plan points a unit out
 # What was done before there was a setting for it, where the setting's default does something else.
 _BEFORE = {"vpu": {"held_out": 0.0}}
 # What every page reads, whatever the line is about; lines are copied, edited and made by other versions.
@@ -30,10 +31,10 @@ _NEEDED_BY_WORK: Mapping[str, Mapping[str, type]] = {"figure": {"series": dict},
 
 
 class ResultStore:
-    """All result lines below a folder; of several runs of one unit the newest counts."""
+    """All result lines below a folder, of tiny units if `smoke`; of several runs of one unit the newest counts."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, smoke: bool = False) -> None:
+        self.folder, self.smoke = folder, smoke
         self.lines: dict[str, Line] = {}
         self.used: set[str] = set()
         self.contradicted: set[str] = set()  # keys of which there are several lines with different accuracies
@@ -69,9 +70,9 @@ class ResultStore:
         with disk_errors_in_words(path):
             self.folder.mkdir(parents=True, exist_ok=True)
             with path.open("ab+") as file:
-                # A line that a kill cut short must not swallow this one.
-                if file.tell() and not _ends_with_newline(path):
-                    file.write(b"\n")
+                if file.tell():  # a line that a kill cut short must not swallow this one
+                    file.seek(-1, os.SEEK_END)
+                    file.write(b"" if file.read(1) == b"\n" else b"\n")
                 file.write(json.dumps(line).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -105,9 +106,13 @@ class ResultStore:
                 continue
             try:
                 line = _checked(json.loads(text))
+                settings = line["config"]
+                older = {
+                    section: {**then, **settings[section]} for section, then in _BEFORE.items() if section in settings
+                }
                 # Hashed anew: a setting that was added since, at a default that changes nothing, must not make a
                 # result out of date.
-                config = config_from_dict({**_as_run(line["config"]), "method": line["method"]})
+                config = config_from_dict({**settings, **older, "method": line["method"]})
                 self._keep(work_key(line, computed_hash(config)), line)
             except json.JSONDecodeError:
                 yield f"{path.name}, line {number}: it is no JSON, cut short perhaps"
@@ -142,47 +147,45 @@ def _checked(line: Any) -> Line:
     """The line, if it holds what pages read of it."""
     if not isinstance(line, dict):
         raise InputError("it is no result")
-    _check_kinds(line, _NEEDED)
-    _check_kinds(line, _NEEDED_BY_WORK.get(line["work"].partition(":")[0], {}))
+    of_its_work = _NEEDED_BY_WORK.get(str(line.get("work")).partition(":")[0], {})
+    for key, kind in (*_NEEDED.items(), *of_its_work.items()):
+        if not isinstance(line[key], kind):
+            raise InputError(f"its {key} is {line[key]!r}")
     if line["recipe"] not in recipes():
         raise InputError(f"its recipe {line['recipe']!r} is not known here")
     return line
 
 
-def _check_kinds(line: Line, needed: Mapping[str, type | tuple[type, ...]]) -> None:
-    for key, kind in needed.items():
-        if not isinstance(line[key], kind):
-            raise InputError(f"its {key} is {line[key]!r}")
-
-
-def _as_run(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A line's settings, with those that it is older than as they would have been then."""
-    older = {section: {**then, **config[section]} for section, then in _BEFORE.items() if section in config}
-    return {**config, **older}
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
 def plan_lines(units: Sequence[Unit], store: ResultStore) -> Iterator[str]:
-    """One line a unit, with the minutes up to its end, and the sum; stages that units share count in each of them."""
+    """One line a unit, with the minutes up to its end, and the sum; a stage counts in the first unit that needs it."""
     total, longer = 0.0, 0
+    made: set[str] = set()
     for unit in units:
-        measured = measured_seconds(unit, store)
-        seconds = unit.guessed_seconds if measured is None else measured
+        measured, stages = _measured_by_stage(unit, store), shareable_stages(unit)
+        whole = unit.guessed_by_stage if measured is None else measured
+        seconds = sum(spent for place, spent in whole.items() if stages.get(place) not in made)
+        made.update(stages.values())
         total += seconds
         longer += seconds > LONG
         source = "guessed" if measured is None else "measured"
         mark = "  long" if seconds > LONG else ""
         yield f"{total / 60:7.1f} min  {seconds:6.0f} s {source:8}  {unit}{mark}"
-    yield f"{len(units)} units, about {total / 60:.0f} minutes; {longer} of them over {LONG:.0f} s each."
+    yield (
+        f"{len(units)} units, about {total / 60:.0f} minutes; {longer} of them over {LONG:.0f} s each. "
+        "Stages that units share count once."
+    )
 
 
-def measured_seconds(unit: Unit, store: ResultStore) -> float | None:
-    """What the same training took on a GPU with another seed, if one is there."""
+def _measured_by_stage(unit: Unit, store: ResultStore) -> dict[int, float] | None:
+    """What each stage of the same training took on a GPU with another seed, if one is there."""
     seeds = {line["seed"] for line in store.lines.values()}
     found = (store.lines.get(replace(unit, seed=seed).work_key) for seed in sorted(seeds))
-    return next((device_seconds(line) for line in found if line and " CPU" not in line["device"]), None)
+    line = next((line for line in found if line and " CPU" not in line["device"]), None)
+    if line is None:
+        return None
+    spent: dict[int, float] = {}
+    for stage, seconds in line.get("stage_seconds", {}).items():
+        spent[place_of(stage)] = spent.get(place_of(stage), 0.0) + seconds
+    # Stages say how long they took; of a shared device only the whole run says what its share was.
+    whole, share = sum(spent.values()), device_seconds(line)
+    return {place: seconds * share / whole for place, seconds in spent.items()} if whole else {LATER: share}

@@ -65,10 +65,6 @@ class Workplace:
         """What trainings run on here."""
         return Runtime(device=self.device, checkpoints=self.cache, observer=observer, shared=self.rows)
 
-    def noted_commit(self) -> str | None:
-        """The commit that results are made with."""
-        return self.commit or source_commit()
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -105,7 +101,8 @@ def _table(
     unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
 ) -> Outcome:
     """The whole method, as any user runs it."""
-    _check_profile(unit, data)
+    if profile_of(data) != unit.profile:  # it was planned without the data
+        raise ValueError(f"{unit.data} was planned as {unit.profile} but is {profile_of(data)}")
     training = train(data, _spec(unit, prior), workplace.runtime(observer))
     hardware = training.hardware
     views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
@@ -183,12 +180,6 @@ def _spec(unit: Unit, prior: float) -> TrainSpec:
     return TrainSpec(config=unit.config, prior=prior, backbone=unit.network, seed=unit.seed)
 
 
-def _check_profile(unit: Unit, data: PUData) -> None:
-    """The unit was planned without the data; its configuration must be the one these data lead to."""
-    if profile_of(data) != unit.profile:
-        raise ValueError(f"{unit.data} was planned as {unit.profile} but is {profile_of(data)}")
-
-
 def _test_figures(teacher: Teacher, held_out: HeldOut, views: Views, hardware: Hardware, prior: float) -> Figures:
     logits = predict_logits(teacher.network, held_out.features, views, hardware)
     return evaluate_scores(held_out.truth, logits - teacher.threshold, prior)
@@ -218,6 +209,7 @@ def _line(
     for record in outcome.history:
         stage_seconds[record.stage] = round(stage_seconds.get(record.stage, 0.0) + record.seconds, 3)
     seconds = round(sum(stage_seconds.values()), 3)
+    shared = any(record.side_by_side for record in outcome.history)
     final = next((r for r in reversed(outcome.rounds) if r["taken"]), None)
     line = {
         **unit.identity,
@@ -232,7 +224,7 @@ def _line(
         "stage_seconds": stage_seconds,
         "device": outcome.hardware.describe(),
         # Times of units that share a device say nothing about one alone: beside them, its share of the time.
-        "device_seconds": _device_seconds(outcome.history, seconds),
+        "device_seconds": round(sum(record.device_seconds for record in outcome.history), 3) if shared else seconds,
         **({"side_by_side": workplace.side_by_side} if workplace.side_by_side > 1 else {}),
         "engine": outcome.engine,
         "work": unit.work,
@@ -242,17 +234,11 @@ def _line(
         "config": {section: settings[section] for section in what_is_computed(unit.config)},
         "warnings": warnings,
         "versions": versions(),
-        "commit": workplace.noted_commit(),
+        "commit": workplace.commit or source_commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     cleaned: dict[str, Any] = finite_or_none(line)
     return cleaned
-
-
-def _device_seconds(history: Sequence[EpochRecord], seconds: float) -> float:
-    """The same number to the digit where the device was never shared."""
-    shared = any(record.side_by_side for record in history)
-    return round(sum(record.device_seconds for record in history), 3) if shared else seconds
 
 
 def _percent(share: float | None) -> float | None:

@@ -1,38 +1,50 @@
-"""How long a unit may take, guessed from its epochs before anything is run, so that GPU time can be planned.
-
-Fitted to one run on an NVIDIA H200 (captured steps, bf16, our kernels): its base model's 4,750 steps of 522 images took
-15.2 seconds, a student's 9,500 steps of 560 images 34.3. A guess is for planning only: results hold what was measured.
-
-Units of work: which there are, the configuration of each, and the names by which results are found again.
+"""Units of work: which there are, the configuration of each, the names by which results and stages are found again, and
+a guess of how long each stage of a unit may take, so that GPU time can be planned.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from splitpu.config.parse import config_differences, config_from_dict, config_hash
 from splitpu.config.presets import DataProfile, preset
-from splitpu.config.schema import METHOD_SECTIONS, Config, PassesConfig
+from splitpu.config.schema import METHOD_SECTIONS, Config
 from splitpu.errors import InputError
 from splitpu.methods.registry import METHODS, find_method, sections_in_use
 from splitpu.reproduce.declared import SPLIT_PU, Experiment, Row, Treatment, chosen_recipe
 
-LONG = 100.0  # seconds from which a plan points a unit out
+# The stages that units may share, in the order they are trained; what comes after them is hardly ever shared.
+WARMUP, BASE, SPLIT, STUDENT, LATER = range(5)
+_NOT_OF_THE_BASE = ("rounds", "threshold", "split", "student")
 
+# Guesses are for planning only: results hold what was measured. Fitted to one run on an NVIDIA H200 (captured steps,
+# bf16, our kernels): its base model's 4,750 steps of 522 images took 15.2 seconds, a student's 9,500 of 560 took 34.3.
 # Milliseconds of a step with 512 images, forward and backward; networks that are not here count as the first.
 _MILLISECONDS = {"cnn13": 3.2, "resnet18": 6.0, "slices-resnet18": 100.0, "cnn-small": 0.8, "mlp": 0.3}
 _SHORTEST = 1.2  # milliseconds that a step takes however few rows it has
 _FORWARD = 1 / 3  # of a step's work
 _USUAL_STOP = 0.4  # of the split's longest: where the temporary network has mostly agreed
 _HARD_SHARE = 0.1  # of the unlabelled rows; each is seen in two views and by the teacher's first layers
+# How often a step of a method has its population rows and its labelled rows go through a network, and how often it
+# looks at all rows after an epoch; methods that are not here are trained as the base section says.
+_PASSES = {
+    "vpu": (2, 1, 0),
+    "dan": (2, 2, 0),
+    "pubn": (1, 1, 0),
+    "self-pu": (2 * (1 + _FORWARD), 2 * (1 + _FORWARD), 0),
+    "p3mix": (1 + _FORWARD, 1 + _FORWARD, 1),
+    "puupl": (1, 1, 0),
+    "dist-pu": (2, 2, 1),
+}
 
 
 @dataclass(frozen=True)
 class Work:
     """So many epochs of so many steps, each with so many rows through a network."""
 
+    place: int  # of the stage in the order above
     epochs: float
     steps: int
     images: float
@@ -42,8 +54,9 @@ class Work:
         """That go through a network in all."""
         return self.epochs * self.steps * self.images
 
-    def seconds(self, milliseconds: float) -> float:
-        """With a network that takes so long for 512 images."""
+    def seconds(self, network: str) -> float:
+        """With this network."""
+        milliseconds = _MILLISECONDS.get(network, _MILLISECONDS["cnn13"])
         return self.epochs * self.steps * max(_SHORTEST, milliseconds * self.images / 512) / 1000
 
 
@@ -55,8 +68,7 @@ def guessed_seconds(config: Config, network: str, rows: int, positives: int) -> 
     >>> round(guessed_seconds(Config(method="nnpu", members=3), "cnn13", 50_000, 1000))
     47
     """
-    milliseconds = _MILLISECONDS.get(network, _MILLISECONDS["cnn13"])
-    return sum(work.seconds(milliseconds) for work in _works(config, rows, positives))
+    return sum(work.seconds(network) for work in _works(config, rows, positives))
 
 
 def whole_run_seconds(config: Config, rows: int, positives: int, epoch_seconds: float) -> float:
@@ -70,21 +82,40 @@ def whole_run_seconds(config: Config, rows: int, positives: int, epoch_seconds: 
 
 
 def _works(config: Config, rows: int, positives: int) -> Iterator[Work]:
+    """Everything that a run trains, in its order."""
     if config.warmup.name != "none":
         steps, size = _batch(rows, config.warmup.batch_size)
-        yield Work(config.warmup.epochs, steps, 2 * size)
-    if config.method != "split-pu":
-        yield from _WORKS[config.method](config, rows, positives)
-        return
-    teacher = "nnpu" if config.base.method == "risk" else config.base.method
-    yield from _WORKS[teacher](config, rows, positives)
-    split, student = config.split, config.student
-    for _ in range(config.rounds):
-        yield Work(_USUAL_STOP * split.max_epochs, *_batch(rows, split.batch_size, rows * _FORWARD))
+        yield Work(WARMUP, config.warmup.epochs, steps, 2 * size)
+    split, student, is_split_pu = config.split, config.student, config.method == SPLIT_PU
+    yield from _method_works(config, config.base.method if is_split_pu else config.method, rows, positives)
+    for number in range(config.rounds if is_split_pu else 0):
+        steps, size = _batch(rows, split.batch_size, rows * _FORWARD)
+        yield Work(LATER if number else SPLIT, _USUAL_STOP * split.max_epochs, steps, size)
         steps, size = _batch(rows, student.batch_size)
-        per_batch = student.positives_per_batch or size * positives / rows
+        labelled = student.positives_per_batch or size * positives / rows
         views = 2.0 if student.consistency == "all" else 1 + 2 * _HARD_SHARE
-        yield Work(config.members * student.epochs, steps, size * views + per_batch)
+        yield Work(LATER if number else STUDENT, config.members * student.epochs, steps, size * views + labelled)
+
+
+def _method_works(config: Config, method: str, rows: int, positives: int) -> Iterator[Work]:
+    """What one method trains, alone or as the first teacher."""
+    settings: Any = config.base if method not in _PASSES else getattr(config, method.replace("-", "_"))
+    of_population, of_labelled, looks = _PASSES.get(method, (1, method not in ("naive", "supervised"), 0))
+    steps, size = _batch(rows, settings.batch_size)
+    labelled = settings.positives_per_batch or size * positives / rows
+    if method == "dist-pu":  # begins without mixing
+        yield Work(BASE, settings.warmup_epochs, steps, size + min(labelled, positives))
+    if looks:
+        steps, size = _batch(rows, settings.batch_size, looks * rows * _FORWARD)
+        labelled = settings.positives_per_batch or size * positives / rows
+    epochs, images = settings.epochs, of_population * size + of_labelled * min(labelled, positives)
+    if method not in _PASSES:
+        epochs *= config.members
+    elif method == "pubn":
+        epochs += settings.score_epochs
+    elif method == "puupl":
+        epochs, images = epochs * settings.rounds, images * settings.members
+    yield Work(BASE, epochs, steps, images)
 
 
 def _batch(rows: int, size: int, beside: float = 0.0) -> tuple[int, float]:
@@ -92,74 +123,6 @@ def _batch(rows: int, size: int, beside: float = 0.0) -> tuple[int, float]:
     size = min(size, rows)
     steps = max(1, rows // size)
     return steps, size + beside / steps
-
-
-def _risk(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    steps, size = _batch(rows, config.base.batch_size)
-    per_batch = config.base.positives_per_batch or size * positives / rows
-    yield Work(config.members * config.base.epochs, steps, size + per_batch)
-
-
-def _labels(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    yield Work(config.members * config.base.epochs, *_batch(rows, config.base.batch_size))
-
-
-def _passes(settings: PassesConfig, rows: int, positives: int, looks: float = 0.0) -> tuple[int, float, float]:
-    """Steps, population rows and labelled rows of a step; `looks` = passes over all rows after every epoch."""
-    steps, size = _batch(rows, settings.batch_size, looks * rows * _FORWARD)
-    return steps, size, min(settings.positives_per_batch or size * positives / rows, positives)
-
-
-def _vpu(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    steps, size, labelled = _passes(config.vpu, rows, positives)
-    yield Work(config.vpu.epochs, steps, 2 * size + labelled)
-
-
-def _dan(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    steps, size, labelled = _passes(config.dan, rows, positives)
-    yield Work(config.dan.epochs, steps, 2 * (size + labelled))
-
-
-def _pubn(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    steps, size, labelled = _passes(config.pubn, rows, positives)
-    yield Work(config.pubn.score_epochs + config.pubn.epochs, steps, size + labelled)
-
-
-def _self_pu(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    steps, size, labelled = _passes(config.self_pu, rows, positives)
-    yield Work(config.self_pu.epochs, steps, 2 * (1 + _FORWARD) * (size + labelled))
-
-
-def _p3mix(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    steps, size, labelled = _passes(config.p3mix, rows, positives, looks=1)
-    yield Work(config.p3mix.epochs, steps, (1 + _FORWARD) * (size + labelled))
-
-
-def _puupl(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    steps, size, labelled = _passes(config.puupl, rows, positives)
-    yield Work(config.puupl.rounds * config.puupl.epochs, steps, config.puupl.members * (size + labelled))
-
-
-def _dist_pu(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    steps, size, labelled = _passes(config.dist_pu, rows, positives)
-    yield Work(config.dist_pu.warmup_epochs, steps, size + labelled)
-    steps, size, labelled = _passes(config.dist_pu, rows, positives, looks=1)
-    yield Work(config.dist_pu.epochs, steps, 2 * (size + labelled))
-
-
-_WORKS: dict[str, Callable[[Config, int, int], Iterator[Work]]] = {
-    "nnpu": _risk,
-    "upu": _risk,
-    "naive": _labels,
-    "supervised": _labels,
-    "vpu": _vpu,
-    "dan": _dan,
-    "pubn": _pubn,
-    "self-pu": _self_pu,
-    "p3mix": _p3mix,
-    "puupl": _puupl,
-    "dist-pu": _dist_pu,
-}
 
 
 CHECKPOINT_EVERY = 10  # epochs; a checkpoint costs time, a stage that is interrupted costs at most this much again
@@ -181,6 +144,14 @@ _SMOKE_AFTER = {
     **{f"{section}.epochs": 2 for section in METHOD_SECTIONS},
     **{"pubn.score_epochs": 2, "puupl.rounds": 2, "dist_pu.warmup_epochs": 2},
 }
+
+
+class Settled(NamedTuple):
+    """What the recipe, the table and the row of a unit come to."""
+
+    config: Config
+    setting: dict[str, Any]  # what differs from the recipe
+    config_hash: str
 
 
 @dataclass(frozen=True)
@@ -212,22 +183,23 @@ class Unit:
     @property
     def profile(self) -> DataProfile:
         """What the preset knows of the data."""
-        return _profile(self.data, self.positives)
+        kind, rows = _SETS[self.data]
+        return DataProfile(kind=kind, rows=rows, labelled=self.positives)
 
     @property
     def setting(self) -> dict[str, Any]:
         """What differs from the recipe; a row that only repeats what the recipe says differs in nothing."""
-        return _setting(self.recipe, self.data, self.positives, self._asked(), self.smoke)
+        return self._settled.setting
 
     @property
     def config(self) -> Config:
         """Recipe as it was when the table was run, then what the table changes in all rows, then what this row does."""
-        return _config(self.recipe, self.data, self.positives, self._asked(), self.smoke)
+        return self._settled.config
 
     @property
     def config_hash(self) -> str:
         """Name of everything that decides about the result besides data, network and seed."""
-        return _hash(self.recipe, self.data, self.positives, self._asked(), self.smoke)
+        return self._settled.config_hash
 
     @property
     def work(self) -> str:
@@ -239,30 +211,13 @@ class Unit:
     @property
     def identity(self) -> dict[str, Any]:
         """The unit as its result line says it."""
-        return {
-            "experiment": self.experiment.name,
-            "recipe": self.recipe,
-            "method": self.method,
-            "positives": self.positives,
-            "setting": self.setting,
-            "seed": self.seed,
-        }
+        names = ("recipe", "method", "positives", "setting", "seed")
+        return {"experiment": self.experiment.name, **{name: getattr(self, name) for name in names}}
 
     @property
     def work_key(self) -> str:
         """What finds the result: experiments that need the same training share it."""
-        return work_key(
-            {
-                "work": self.work,
-                "data": self.data,
-                "network": self.network,
-                "recipe": self.recipe,
-                "method": self.method,
-                "positives": self.positives,
-                "seed": self.seed,
-            },
-            self.config_hash,
-        )
+        return work_key({name: getattr(self, name) for name in _KEY_PARTS}, self.config_hash)
 
     def __str__(self) -> str:
         changed = ", ".join(f"{key}={value}" for key, value in self.setting.items()) or "as the recipe says"
@@ -274,17 +229,47 @@ class Unit:
     @property
     def guessed_seconds(self) -> float:
         """What its training may take on the GPU that most results were made on."""
-        rows = self.profile.rows * (1 - self.experiment.held_out)
-        return guessed_seconds(self.config, self.network, round(rows), self.positives)
+        return sum(self.guessed_by_stage.values())
+
+    @property
+    def guessed_by_stage(self) -> dict[int, float]:
+        """The same, by the place of the stage."""
+        rows = round(self.profile.rows * (1 - self.experiment.held_out))
+        found: dict[int, float] = {}
+        for work in _works(self.config, rows, self.positives):
+            found[work.place] = found.get(work.place, 0.0) + work.seconds(self.network)
+        return found
 
     @property
     def _treatment(self) -> Treatment:
         return self.experiment.sets.get(self.row.data or self.experiment.data, Treatment())
 
-    def _asked(self) -> str:
+    @property
+    def _settled(self) -> Settled:
         was = chosen_recipe(self.recipe).as_run_for(self.experiment.name)
         asked = {**was, **self.experiment.common, **self._treatment.setting, **self.row.setting, "method": self.method}
-        return json.dumps(asked, sort_keys=True)
+        return _settled(self.recipe, self.profile, json.dumps(asked, sort_keys=True), self.smoke)
+
+
+@cache
+def _settled(recipe: str, profile: DataProfile, asked: str, smoke: bool) -> Settled:
+    declared = chosen_recipe(recipe)
+    always = {**declared.overrides, "engine.checkpoint_every": CHECKPOINT_EVERY, **(_SMOKE_BEFORE if smoke else {})}
+    before = config_from_dict(always, preset(declared.preset, profile))
+    after = config_from_dict(json.loads(asked), before)
+    read = what_is_computed(after)  # the method itself is named apart from the settings
+    differences = config_differences(before, after)
+    setting = {key: value for key, value in differences.items() if key.partition(".")[0] in read}
+    config = config_from_dict(_SMOKE_AFTER, after) if smoke else after
+    return Settled(config, setting, computed_hash(config))
+
+
+_KEY_PARTS = ("work", "data", "network", "recipe", "method", "positives", "seed")
+
+
+def work_key(line: Mapping[str, Any], hash_of_config: str) -> str:
+    """The name under which a result line is found."""
+    return json.dumps([*(line[part] for part in _KEY_PARTS), hash_of_config])
 
 
 def what_is_computed(config: Config) -> tuple[str, ...]:
@@ -298,15 +283,34 @@ def what_is_computed(config: Config) -> tuple[str, ...]:
     return tuple(section for section in sections_in_use(config) if section != "method")
 
 
-def work_key(line: Mapping[str, Any], hash_of_config: str) -> str:
-    """The name under which a result line is found."""
-    parts = ("work", "data", "network", "recipe", "method", "positives", "seed")
-    return json.dumps([*(line[part] for part in parts), hash_of_config])
-
-
 def computed_hash(config: Config) -> str:
     """Name of everything that decides about a result besides data, network, method and seed."""
     return config_hash(config, *what_is_computed(config))
+
+
+def shareable_stages(unit: Unit) -> dict[int, str]:
+    """Place and name of every stage that another unit may need as well; equal names stand for the same training."""
+    config, found = unit.config, {}
+    if config.warmup.name != "none":
+        named = config_hash(config, "warmup", "views.flip")
+        found[WARMUP] = f"warmup {unit.data} {unit.network} {unit.seed} {named}"
+    draw = (unit.data, unit.network, unit.seed, unit.positives, unit.experiment.held_out, unit.method)
+    sections = [section for section in what_is_computed(config) if section not in _NOT_OF_THE_BASE]
+    found[BASE] = f"base {draw} {config_hash(config, *sections)}"
+    if unit.method == SPLIT_PU and config.rounds:
+        sections += ["threshold", "split"]
+        if config.split.enabled:
+            found[SPLIT] = f"split {draw} {config_hash(config, *sections)}"
+        # Figures look into their students while these learn, which others cannot use.
+        watched = unit.experiment.kind == "figure"
+        found[STUDENT] = f"student {draw} {watched} {config_hash(config, *sections, 'student')}"
+    return found
+
+
+def place_of(stage: str) -> int:
+    """Where a stage stands in the order; one that is trained again or has members is named after the first of them."""
+    starts = {"warmup": WARMUP, "round1.split": SPLIT, "round1.student": STUDENT, "round": LATER}
+    return next((place for start, place in starts.items() if stage.startswith(start)), BASE)
 
 
 def known_set(name: str) -> bool:
@@ -328,29 +332,30 @@ def planned_units(
     the cheapest first, so that whatever time there is fills whole rows; what can be held against a published figure
     comes before tables that quote none, and those before what is left of the tables that do.
     """
-    asked_methods = None if methods is None else tuple(methods)
-    sizes, draws = (tuple(asked) if asked is not None else None for asked in (positives, seeds))
+    if recipe is not None and chosen_recipe(recipe).unavailable:
+        raise InputError(chosen_recipe(recipe).unavailable)
+    sizes, draws = (None if asked is None else tuple(asked) for asked in (positives, seeds))
+    named = None if methods is None else tuple(methods)
     units = [
         Unit(experiment, name, row, size, seed)
         for experiment in chosen
-        for name in (experiment.recipes if recipe is None else (_runnable(recipe),))
+        for name in (experiment.recipes if recipe is None else (recipe,))
         if not chosen_recipe(name).unavailable
         for size in sizes or experiment.positives
         for seed in draws or experiment.seeds
-        for row in rows_for(experiment, asked_methods)
+        for row in rows_for(experiment, named)
         if not experiment.unavailable and known_set(row.data or experiment.data)
     ]
-    order = {id(unit): number for number, unit in enumerate(units)}
 
-    def place(unit: Unit) -> tuple[Any, ...]:
+    def place(numbered: tuple[int, Unit]) -> tuple[Any, ...]:
+        number, unit = numbered
         if unit.experiment.order == "rows":
             urgency = 0 if unit.positives in unit.row.paper else 2 if unit.experiment.quotes_figures else 1
-            return 1, urgency, unit.guessed_seconds, unit.positives, unit.row.label, unit.seed
-        return 0, unit.seed, unit.recipe, unit.positives, order[id(unit)]
+            return 1, urgency, unit.guessed_seconds, unit.positives, unit.row.label, unit.seed, number
+        return 0, unit.seed, unit.recipe, unit.positives, number
 
-    units.sort(key=place)
     once: dict[str, Unit] = {}
-    for unit in units:
+    for _, unit in sorted(enumerate(units), key=place):
         once.setdefault(unit.work_key, unit)
     return list(once.values())
 
@@ -391,42 +396,3 @@ def rows_for(experiment: Experiment, methods: tuple[str, ...] | None) -> tuple[R
         )
     named = tuple(row for row in experiment.rows if row.is_of(methods))
     return named + tuple(Row(label=METHODS[name].title, method=name) for name in unknown)
-
-
-def _runnable(recipe: str) -> str:
-    """A user may name any recipe for any table, unless it cannot be run at all."""
-    if chosen_recipe(recipe).unavailable:
-        raise InputError(chosen_recipe(recipe).unavailable)
-    return recipe
-
-
-def _profile(data: str, positives: int) -> DataProfile:
-    kind, rows = _SETS[data]
-    return DataProfile(kind=kind, rows=rows, labelled=positives)
-
-
-@cache
-def _recipe_config(recipe: str, data: str, positives: int, smoke: bool) -> Config:
-    declared = chosen_recipe(recipe)
-    config = preset(declared.preset, _profile(data, positives))
-    config = config_from_dict({**declared.overrides, "engine.checkpoint_every": CHECKPOINT_EVERY}, config)
-    return config_from_dict(_SMOKE_BEFORE, config) if smoke else config
-
-
-@cache
-def _config(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> Config:
-    config = config_from_dict(json.loads(asked), _recipe_config(recipe, data, positives, smoke))
-    return config_from_dict(_SMOKE_AFTER, config) if smoke else config
-
-
-@cache
-def _hash(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> str:
-    return computed_hash(_config(recipe, data, positives, asked, smoke))
-
-
-@cache
-def _setting(recipe: str, data: str, positives: int, asked: str, smoke: bool) -> dict[str, Any]:
-    before = _recipe_config(recipe, data, positives, smoke)
-    after = config_from_dict(json.loads(asked), before)
-    read = what_is_computed(after)  # the method itself is named apart from the settings
-    return {key: value for key, value in config_differences(before, after).items() if key.partition(".")[0] in read}

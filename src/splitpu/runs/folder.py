@@ -1,6 +1,5 @@
-"""The run folder: which file is where, whether the run is finished, and who may write to it.
-
-On what a result was computed, so that a figure can be traced and repeated.
+"""The run folder: which file is where, whether the run is finished, and who may write to it; and on what a result was
+computed, so that a figure can be traced and repeated.
 """
 
 import errno
@@ -86,8 +85,7 @@ class RunFolder:
     def find_one(cls, name: str | Path) -> "RunFolder":
         """The same, where a folder with the runs of several seeds will not do."""
         folder = cls.find(name)
-        listing = folder.path / SEEDS_LIST
-        if listing.exists():
+        if (folder.path / SEEDS_LIST).exists():
             first = min(folder.path.glob("seed*/"), default=folder.path / "seed0")
             raise InputError(f"{folder.path} holds the runs of several seeds: name one of them, such as {first}.")
         return folder
@@ -186,9 +184,8 @@ class RunFolder:
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a last line that a killed process left unfinished does not count."""
         lines: list[dict[str, Any]] = []
-        if not self.metrics.exists():
-            return lines
-        for line in self.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
+        text = self.metrics.read_text(encoding="utf-8", errors="replace") if self.metrics.exists() else ""
+        for line in text.splitlines():
             try:
                 lines.append(json.loads(line))
             except json.JSONDecodeError:
@@ -278,12 +275,15 @@ def belongs_to_a_run(path: Path) -> bool:
     return run.request_file.exists() and path.name in made
 
 
-_PACKAGES = ("splitpu", "torch", "numpy", "scikit-learn")
-
-
 def versions() -> dict[str, str]:
     """Python and the packages that decide about the numbers."""
-    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+    found = {"python": platform.python_version()}
+    for package in ("splitpu", "torch", "numpy", "scikit-learn"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
 
 
 def source_commit() -> str | None:
@@ -298,10 +298,3 @@ def source_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

@@ -1,23 +1,11 @@
-"""One grid of runs: behind `fit --seeds`, `compare`, `reproduce` and `train_side_by_side`.
-
-A grid hands out its units, leaves out those that are done, goes on after one that failed, and stops where it is asked
-to; an executor only starts what it is handed. Both know nothing of what a unit computes, so that units run in turn,
-side by side on a GPU, or on other machines without a change to either side:
-
-    class Reversed:
-        def run(self, grid):
-            for job in reversed(list(grid)):
-                job()
-
-    Grid(units).run(Reversed()).results()
-
-Who else may work on the same units is no business of the grid: a folder of runs is locked by whoever opens it, and
-units that several processes share are claimed one by one (`Schedule.claim`).
+"""One grid of runs: behind `fit --seeds`, `compare`, `reproduce` and `train_side_by_side`. A grid hands out its units,
+leaves out those that are done, goes on after one that failed, and stops where it is asked to; an executor only starts
+what it is handed, in turn, side by side or on other machines. Neither knows what a unit computes.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -140,7 +128,8 @@ class Progress(Generic[AUnit]):
 class Executor(Protocol):
     """Starts units and does nothing else: takes a job from the grid whenever it has room for one, and calls it.
 
-    One that runs units elsewhere has `job.unit` run there and tells `job.done` or `job.failed` what came of it.
+    One that runs units elsewhere has `job.unit` run there and tells `job.done` or `job.failed` what came of it. One of
+    your own, such as `for job in reversed(list(grid)): job()` in its `run`, is given to `Grid(units).run`.
     """
 
     def run(self, grid: "Grid[Any]") -> None:
@@ -195,13 +184,10 @@ class Session(Generic[AUnit]):
             raise self.interrupted or Interrupted(f"stopped before {self.units[self.left[0]].name}.")
         if self.failed:
             failed, finished = dict(sorted(self.failed.items())), dict(sorted(self.done.items()))
-            raise SomeRunsFailed(self._in_words(failed, finished), failed, finished) from next(iter(failed.values()))
+            reasons = "; ".join(f"{self.units[number].name} failed ({error})" for number, error in failed.items())
+            others = ", ".join(self.units[number].name for number in finished) or "none"
+            raise SomeRunsFailed(f"{reasons}; finished: {others}.", failed, finished) from next(iter(failed.values()))
         return [self.done[number] for number in sorted(self.done)]
-
-    def _in_words(self, failed: Mapping[int, Exception], finished: Mapping[int, Any]) -> str:
-        reasons = "; ".join(f"{self.units[number].name} failed ({error})" for number, error in failed.items())
-        others = ", ".join(self.units[number].name for number in finished)
-        return f"{reasons}; finished: {others or 'none'}."
 
 
 class Grid(Generic[AUnit]):
@@ -236,7 +222,9 @@ class Grid(Generic[AUnit]):
         with self._lock:
             self._skip_done()
             while self._open and not self._over:
-                stopped, number = self.stopping(), self._first_ready()
+                stopped = self.stopping()
+                # One that is not ready is left for later: a worker that took it would wait, while others may be ready.
+                number = next((number for number, unit in self._open.items() if self._schedule.is_ready(unit)), None)
                 if number is None and not stopped:
                     # Runs must not be told meanwhile that they share the device with this worker.
                     with idle_worker():
@@ -294,21 +282,15 @@ class Grid(Generic[AUnit]):
                 self._over = True
                 session.interrupted = session.interrupted or end
                 session.left.append(number)
+                tell: Callable[[AUnit, Any], None] = self.progress.unit_interrupted
             elif failed:
                 session.failed[number] = end  # a unit that cannot be run says nothing about the others
+                tell = self.progress.unit_failed
             else:
                 self._results.add(unit, end)
                 session.done[number] = end
-        if isinstance(end, Interrupted):
-            self.progress.unit_interrupted(unit, end)
-        elif failed:
-            self.progress.unit_failed(unit, end)
-        else:
-            self.progress.unit_done(unit, end)
-
-    def _first_ready(self) -> int | None:
-        """One that is not ready is left for later: a worker that took it would wait, while others may be ready."""
-        return next((number for number, unit in self._open.items() if self._schedule.is_ready(unit)), None)
+                tell = self.progress.unit_done
+        tell(unit, end)
 
     def _taken(self, number: int) -> "Job[AUnit] | None":
         unit, claim = self._units[number], self._schedule.claim(self._units[number])
@@ -413,7 +395,14 @@ def train_side_by_side(
     >>> [one.model.network_name for one in both]
     ['cnn-small', 'cnn-small']
     """
-    seeds, runtime = _whole_numbers(seeds), runtime or Runtime()
+    runtime = runtime or Runtime()
+    try:
+        seeds = list(seeds)
+    except TypeError:
+        raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
+    if not seeds:
+        raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
+    seeds = [checked_seed(seed) for seed in seeds]
     sets, specs = _for_each(data, check_pudata, seeds, "data"), _for_each(spec, _check_spec, seeds, "spec")
     listeners = list(observers) if observers is not None else [Observer() for _ in seeds]
     if len(listeners) != len(seeds):
@@ -432,16 +421,6 @@ def train_side_by_side(
 def _check_spec(spec: object) -> None:
     if not isinstance(spec, TrainSpec):
         raise InputError(f"spec is a {type(spec).__name__}: give TrainSpec(config=..., prior=...)")
-
-
-def _whole_numbers(seeds: Sequence[int]) -> list[int]:
-    try:
-        given = list(seeds)
-    except TypeError:
-        raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
-    if not given:
-        raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
-    return [checked_seed(seed) for seed in given]
 
 
 def _for_each(

@@ -1,7 +1,5 @@
-"""Folders of several runs, and what these say together.
-
-`SeedsFolder` holds runs that differ in their seed only, `ComparisonFolder` runs that differ in their method and seed
-only. What brings the runs in them to their end is a `Grid` (`runs/grid.py`).
+"""Folders of several runs, and what these say together: `SeedsFolder` holds runs that differ in their seed only,
+`ComparisonFolder` those of several methods and seeds. What brings their runs to an end is a `Grid` (`runs/grid.py`).
 """
 
 import json
@@ -32,7 +30,6 @@ FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unla
 _PERCENTAGES = ("accuracy", "positive_rate_unlabelled")
 
 Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
-ByModel = dict[str, dict[str, dict[str, float | None]]]  # model -> figure -> seed -> value
 
 
 class SeedsFolder:
@@ -67,19 +64,17 @@ class SeedsFolder:
 
     def seeds(self) -> list[int]:
         """The seeds that have a run here."""
-        seeds: list[int] = self._listed()["seeds"]
-        return seeds
+        return self._listed()[0]
 
     def at_once(self) -> int | None:
         """How many of them were to share the device at most; None = as suits it."""
-        most: int | None = self._listed()["at_once"]
-        return most
+        return self._listed()[1]
 
-    def _listed(self) -> dict[str, Any]:
+    def _listed(self) -> tuple[list[int], int | None]:
         try:
             listed = json.loads(self.list_file.read_text(encoding="utf-8"))
-            most = listed.get("at_once")  # which folders of earlier versions do not say
-            return {"seeds": [int(seed) for seed in listed["seeds"]], "at_once": None if most is None else int(most)}
+            most = listed.get("at_once")  # as suits the device, where nobody said
+            return [int(seed) for seed in listed["seeds"]], None if most is None else int(most)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise InputError(
                 f"{self.list_file} cannot be read ({error}); resume the runs next to it one by one."
@@ -115,37 +110,35 @@ def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
 
     Learners are called by what they are for, as every seed may have others.
     """
-    by_model: ByModel = {}
+    by_model: dict[str, dict[str, dict[str, float | None]]] = {}  # model -> figure -> seed -> value
+
+    def keep(name: str, seed: int, model: Mapping[str, Any]) -> None:
+        figures = {**(model["test"] or {}), **model}
+        for figure in (figure for figure in FIGURES if figure in figures):
+            by_model.setdefault(name, {}).setdefault(figure, {})[str(seed)] = figures[figure]
+
     for seed, result in results.items():
         for model in result["models"]:
-            _file_figures(by_model, _role(model["model"]), seed, model)
-    if any(_role(final_model(result)["model"]) != list(by_model)[-1] for result in results.values()):
+            keep(_role(model), seed, model)
+    if any(_role(final_model(result)) != list(by_model)[-1] for result in results.values()):
         for seed, result in results.items():  # where students were not taken, seeds end with different models
-            _file_figures(by_model, "final", seed, final_model(result))
+            keep("final", seed, final_model(result))
     models = [
         {"model": name, "figures": {figure: spread_of(values) for figure, values in figures.items()}}
         for name, figures in by_model.items()
     ]
     seconds = {str(seed): result["seconds_total"] for seed, result in results.items()}
-    return {"seeds": list(results), "models": models, "seconds": seconds, "warnings": _each_warning_once(results)}
-
-
-def _role(model: str) -> str:
-    """What a model is in its run.
-
-    >>> _role("base: kernel, wide"), _role("round 1 student")
-    ('base', 'round 1 student')
-    """
-    return model.partition(": ")[0]
-
-
-def _each_warning_once(results: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every warning with the seeds that it concerns, in the order in which the runs have them."""
-    concerned: dict[str, list[int]] = {}
+    concerned: dict[str, list[int]] = {}  # every warning once, with its seeds, in the order in which the runs have them
     for seed, result in results.items():
         for warning in dict.fromkeys(result.get("warnings", ())):
             concerned.setdefault(warning, []).append(seed)
-    return [{"warning": warning, "seeds": seeds} for warning, seeds in concerned.items()]
+    warnings = [{"warning": warning, "seeds": seeds} for warning, seeds in concerned.items()]
+    return {"seeds": list(results), "models": models, "seconds": seconds, "warnings": warnings}
+
+
+def _role(model: Mapping[str, Any]) -> str:
+    """What a model is in its run: that of 'base: kernel, wide' is 'base'."""
+    return str(model["model"]).partition(": ")[0]
 
 
 def warnings_in_words(summary: Mapping[str, Any]) -> list[str]:
@@ -166,17 +159,9 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
-def _file_figures(by_model: ByModel, name: str, seed: int, model: Mapping[str, Any]) -> None:
-    figures = {**(model["test"] or {}), **model}
-    for figure in FIGURES:
-        if figure in figures:
-            by_model.setdefault(name, {}).setdefault(figure, {})[str(seed)] = figures[figure]
-
-
 def final_model(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The model that a run ends with; results from before students could be left out do not name it."""
-    models: list[Mapping[str, Any]] = result["models"]
-    return next(model for model in reversed(models) if model["model"] == result.get("final", model["model"]))
+    """The model that a run ends with."""
+    return next(model for model in reversed(result["models"]) if model["model"] == result["final"])
 
 
 def mean_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -230,7 +215,7 @@ class ComparisonFolder:
         self.checkpoints = path / "checkpoints"  # of estimates of the prior, until all are known
         self.asked: dict[str, Any] = json.loads(json.dumps(asked))  # as it will be read back
         self._threads: int | None = None
-        self._priors: dict[str, dict[str, Any] | None] = {}
+        self._priors: dict[str, dict[str, Any]] = {}
 
     def run(self, method: str, seed: int) -> RunFolder:
         """The run folder of a method and a seed."""
@@ -249,10 +234,7 @@ class ComparisonFolder:
             stored = {"value": found.value, "source": found.source, "estimate": found.to_dict()}
             self._priors[fingerprint] = {**stored, "doubts": list(found.doubts)}
         known = self._priors[fingerprint]
-        if known is None:  # in folders from before it was kept why there is none
-            return ResolvedPrior.none()
-        source, doubts = known.get("source", "given"), known.get("doubts", ())
-        return ResolvedPrior.from_dict(known["value"], source, known["estimate"], doubts)
+        return ResolvedPrior.from_dict(known["value"], known["source"], known["estimate"], known["doubts"])
 
     def save(self) -> None:
         """Write what the runs share; from then on the folder is a comparison."""
@@ -361,7 +343,9 @@ def summary_of_methods(
                 for figure in COMPARED
                 if own is not first and (difference := paired_difference(_tested(figure, own), _tested(figure, first)))
             },
-            "degenerate": _degenerate(own),
+            "degenerate": [
+                {"seed": line["seed"], **one} for line in own.values() for one in line.get("degenerate", ())
+            ],
         }
         for method, own in by_method.items()
     ]
@@ -384,11 +368,6 @@ def method_rows(summary: Sequence[Line], compared: str = "accuracy") -> list[dic
         }
         for method in summary
     ]
-
-
-def _degenerate(lines: Mapping[str, Line]) -> list[dict[str, Any]]:
-    """What is wrong with the models behind estimates, by seed; lines from before it was kept say nothing of it."""
-    return [{"seed": line["seed"], **one} for line in lines.values() for one in line.get("degenerate", ())]
 
 
 def _tested(figure: str, lines: Mapping[str, Line]) -> dict[str, float | None]:

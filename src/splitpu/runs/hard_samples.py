@@ -38,41 +38,37 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
         )
     if not result["rounds"]:
         raise InputError(f"{folder.path} has no rounds, so no sample was found hard: train with --rounds 1 or more.")
-    last = result["rounds"][-1]
     every = _read(folder.split)
     _must_have_all(folder.split, every, result["rounds"])
-    lines = [line for line in every if line["set"] == "hard"]
-    hard_in: dict[str, list[str]] = {}
-    for line in lines:
+    last, hard_in = list[dict[str, str]](), dict[str, list[str]]()
+    for line in (line for line in every if line["set"] == "hard"):
         hard_in.setdefault(line["index"], []).append(line["round"])
-    of_last = [line for line in lines if line["round"] == str(last["round"])]
+        if line["round"] == str(result["rounds"][-1]["round"]):
+            last.append(line)
     by_index = {line["index"]: line for line in _read(folder.scores)}
     try:
-        scores = [by_index[line["index"]] for line in of_last]
+        scores = [by_index[line["index"]] for line in last]
         # The final model's, be it the last student or, where that was not taken, its teacher.
         said = np.array([float(score["probability"]) for score in scores])
-        teacher = np.array([float(line["teacher_probability"]) for line in of_last])
-        order = most_doubtful(teacher, said, np.ones(len(of_last), dtype=np.bool_), len(of_last))
-        return [_sample(of_last[at], float(teacher[at]), scores[at], hard_in) for at in order.tolist()]
+        teacher = np.array([float(line["teacher_probability"]) for line in last])
+        order = most_doubtful(teacher, said, np.ones(len(last), dtype=np.bool_), len(last)).tolist()
+        decisions = [score["decision"] for score in scores]
+        return [
+            HardSample(
+                index=int(last[at]["index"]),
+                name=last[at]["name"],
+                probability=float(said[at]),
+                decision=int(decisions[at]) if decisions[at].removeprefix("-").isdigit() else decisions[at],
+                teacher_probability=float(teacher[at]),
+                rounds=" ".join(hard_in[last[at]["index"]]),
+                why=_why(last[at]["taught"] == "positive", last[at]["learned"] == "positive", bool(said[at] > 0.5)),
+            )
+            for at in order
+        ]
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
             f"{folder.scores} does not fit {folder.split} ({error}); copy the run folder again."
         ) from error
-
-
-def _sample(
-    line: Mapping[str, str], teacher: float, score: Mapping[str, str], hard_in: Mapping[str, list[str]]
-) -> HardSample:
-    said = float(score["probability"])
-    return HardSample(
-        index=int(line["index"]),
-        name=line["name"],
-        probability=said,
-        decision=int(score["decision"]) if score["decision"].removeprefix("-").isdigit() else score["decision"],
-        teacher_probability=teacher,
-        rounds=" ".join(hard_in[line["index"]]),
-        why=_why(line["taught"] == "positive", line["learned"] == "positive", said > 0.5),
-    )
 
 
 def _why(taught: bool, learned: bool, said: bool) -> str:
@@ -91,7 +87,8 @@ def _why(taught: bool, learned: bool, said: bool) -> str:
 
 def _must_have_all(path: Path, lines: Lines, rounds: Sequence[Mapping[str, Any]]) -> None:
     """A file that was cut short while it was copied reads like one of fewer samples."""
-    there = Counter((line.get("round"), line.get("set")) for line in lines if _is_whole(line))
+    whole = (line for line in lines if line.get("learned") in ("positive", "negative"))
+    there = Counter((line.get("round"), line.get("set")) for line in whole)
     for expected in rounds:
         number, wanted = str(expected["round"]), expected["easy"] + expected["hard"]
         found = [there[number, kind] for kind in ("easy", "hard")]
@@ -100,10 +97,6 @@ def _must_have_all(path: Path, lines: Lines, rounds: Sequence[Mapping[str, Any]]
                 f"{path} does not have all its lines or has other ones ({sum(found):,} of {wanted:,} in round "
                 f"{number}): it may be cut short; copy the run folder again."
             )
-
-
-def _is_whole(line: Mapping[str, str]) -> bool:
-    return line.get("learned") in ("positive", "negative")
 
 
 def _read(path: Path) -> Lines:

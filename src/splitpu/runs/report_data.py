@@ -37,12 +37,19 @@ def report_data(
     warnings: Sequence[str],
 ) -> ReportData:
     """Gather everything that the page shows."""
-    data, result = loaded.data, training.result
+    data, result, config = loaded.data, training.result, training.model.config
     easiest, hardest = galleries(training, loaded)
+    notes = () if judged is None else (*judged.notes, *(one.sentence for one in judged.wrong))
+    expected = expected_positive_share(data, request.prior)
     return ReportData(
-        title=_title(request, loaded),
+        title=f"{request.source.title}, {len(data.positives)} labelled positives",
         asked=_asked(training, loaded, request),
-        figures=[_figure_row(model) for model in figures],
+        figures=[
+            {"model": model.name, "positive_rate_unlabelled": model.unlabelled_rate}
+            if model.test is None
+            else {"model": model.name, **{column: model.test[column] for column in _COLUMNS}}
+            for model in figures
+        ],
         rounds=tuple(
             RoundReport(
                 number=r.number,
@@ -60,14 +67,14 @@ def report_data(
         ),
         history=[record.to_dict() for record in result.history],
         probabilities=row_probabilities(training, result.final)[data.unlabelled],
-        prior=_number(request.prior),
-        expected_positive_share=_number(expected_positive_share(data, request.prior)),
+        prior=math.nan if request.prior is None else request.prior,
+        expected_positive_share=math.nan if expected is None else expected,
         threshold=0.5,  # probabilities are relative to the model's threshold
         easiest=easiest,
         hardest=hardest,
         warnings=tuple(warnings),
-        config_text=config_to_toml(training.model.config, *sections_in_use(training.model.config), "engine"),
-        method=find_method(training.model.config.method).title,
+        config_text=config_to_toml(config, *sections_in_use(config), "engine"),
+        method=find_method(config.method).title,
         environment=_environment(training),
         prior_table=tuple((request.prior_estimate or {}).get("table", ())),
         reliability=_reliability(training, loaded, request),
@@ -75,15 +82,9 @@ def report_data(
         final=final_name(training),
         calibrated=training.model.calibration is not None,
         judged={} if judged is None else {name: one._asdict() for name, one in judged.figures.items()},
-        judged_notes=_judged_notes(judged, request),
+        judged_notes=(NOT_JUDGED,) if judged is None and request.prior is not None else notes,
         learners=result.learners or (),
     )
-
-
-def _judged_notes(judged: Judged | None, request: Request) -> tuple[str, ...]:
-    if judged is not None:
-        return (*judged.notes, *(one.sentence for one in judged.wrong))
-    return () if request.prior is None else (NOT_JUDGED,)
 
 
 def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
@@ -97,14 +98,13 @@ def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...
     last = result.rounds[-1]
     split = last.split
     teacher, student = (row_probabilities(training, model)[split.rows] for model in (last.teacher, result.final))
-    chosen = surest(student, split.easy, SHOWN), most_doubtful(teacher, student, ~split.easy, SHOWN)
-    easiest, hardest = (
-        tuple(
-            _sample(int(split.rows[i]), teacher[i], student[i], loaded, training.model.preprocessing) for i in positions
-        )
-        for positions in chosen
-    )
-    return easiest, hardest
+
+    def samples(positions: npt.NDArray[np.int64]) -> tuple[Sample, ...]:
+        how = training.model.preprocessing
+        return tuple(_sample(int(split.rows[i]), teacher[i], student[i], loaded, how) for i in positions)
+
+    hardest = most_doubtful(teacher, student, ~split.easy, SHOWN)
+    return samples(surest(student, split.easy, SHOWN)), samples(hardest)
 
 
 def surest(student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
@@ -126,9 +126,7 @@ def _sample(row: int, teacher: float, student: float, loaded: LoadedData, prepro
     if preprocessing.kind == "volumes":
         raw = middle_slice(raw)
     if preprocessing.kind != "vectors":
-        unit = (raw.astype(np.float64) - preprocessing.offset) * preprocessing.scale
-        pixels = (np.clip(unit, 0, 1) * 255).round().astype(np.uint8)
-        return Sample(name, float(teacher), float(student), pixels=pixels)
+        return Sample(name, float(teacher), float(student), pixels=preprocessing.pixels(raw))
     return Sample(name, float(teacher), float(student), values=_telling_values(raw, loaded, preprocessing))
 
 
@@ -180,46 +178,30 @@ def _reliability_rows(training: Training) -> str:
     return f"These are rows that no stage was trained on, but by which the probabilities were calibrated ({method})."
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-def _title(request: Request, loaded: LoadedData) -> str:
-    return f"{request.source.title}, {len(loaded.data.positives)} labelled positives"
-
-
 def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str, str]:
-    data = loaded.data
+    data, aside, model = loaded.data, training.aside, training.model
     shape = " x ".join(str(side) for side in data.features.shape[1:])
+    kept_out = {}
+    if aside is not None:  # neither easy nor hard: without them the numbers of the split do not add up
+        rows = f"{len(aside.positives):,} of the labelled and {len(aside.unlabelled):,} of the unlabelled"
+        kept_out = {"Kept out of the training": rows}
+    members = f", an ensemble of {model.config.members} members" if model.config.members > 1 else ""
     return {
         "Data": loaded.description,
         "Rows": f"{len(data):,} {data.kind} ({shape})",
         "Labelled": f"{len(data.positives):,}",
         "Unlabelled": f"{len(data.unlabelled):,}",
-        **_kept_out(training),
+        **kept_out,
         "Test rows": f"{len(loaded.held_out):,}" if loaded.held_out else "none",
         "Scenario": data.scenario,
         "Prior": prior_in_words(request.prior, request.prior_interval, prior_source(request)),
-        "Method": find_method(training.model.config.method).title,
-        "Network": _network_in_words(training),
+        "Method": find_method(model.config.method).title,
+        "Network": f"{model.network_name}{members}",
         "Weights": "drawn at random" if request.weights is None else str(request.weights["in_words"]),
-        "Warm-up": _warmup_in_words(training.model.config.warmup),
+        "Warm-up": _warmup_in_words(model.config.warmup),
         "Preset": request.preset,
         "Seed": str(request.seed),
     }
-
-
-def _kept_out(training: Training) -> dict[str, str]:
-    """The rows that are neither easy nor hard, without which the numbers of the split do not add up."""
-    if training.aside is None:
-        return {}
-    positives, unlabelled = len(training.aside.positives), len(training.aside.unlabelled)
-    return {"Kept out of the training": f"{positives:,} of the labelled and {unlabelled:,} of the unlabelled"}
-
-
-def _network_in_words(training: Training) -> str:
-    members = training.model.config.members
-    return training.model.network_name + (f", an ensemble of {members} members" if members > 1 else "")
 
 
 def _warmup_in_words(config: WarmupConfig) -> str:
@@ -232,12 +214,6 @@ def _warmup_in_words(config: WarmupConfig) -> str:
         return "none"
     started = [name for name in ("base", "split", "student") if getattr(config, name)]
     return f"{config.name}, {config.epochs} epochs without labels, for {' and '.join(started) or 'nothing'}"
-
-
-def _figure_row(model: ModelFigures) -> dict[str, Any]:
-    if model.test is None:
-        return {"model": model.name, "positive_rate_unlabelled": model.unlabelled_rate}
-    return {"model": model.name, **{column: model.test[column] for column in _COLUMNS}}
 
 
 def _environment(training: Training) -> dict[str, str]:

@@ -24,8 +24,7 @@ from splitpu.evaluation.diagnostics import Degeneracy, find_degeneracies
 from splitpu.evaluation.judgement import counted, estimated, too_good
 from splitpu.evaluation.metrics import Figures, PUEvaluation, PUFigure, evaluate_scores, finite_or_none, written
 from splitpu.learners.learner_networks import LEARNER
-from splitpu.methods.context import RowsAside, Teacher
-from splitpu.methods.split import Round
+from splitpu.methods.context import RowsAside
 from splitpu.model import Model
 from splitpu.prior.estimate import NOT_ESTIMABLE, NOT_USED, TO_BE_ESTIMATED
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, source_commit, versions
@@ -79,19 +78,18 @@ def how_to_have_a_prior(request: Request) -> str:
 
 def figures_of(training: Training, loaded: LoadedData, prior: float | None) -> list[ModelFigures]:
     """The figures of every model, on the test rows where there are any."""
-    return [
-        ModelFigures(
-            name,
-            teacher.threshold,
-            float((row_decisions(training, teacher)[loaded.data.unlabelled] > 0).mean()),
-            None
-            if decisions is None or loaded.held_out is None
-            else evaluate_scores(loaded.held_out.truth, decisions, prior),
-            decisions,
-        )
-        for name, teacher in models_of(training)
-        for decisions in [_test_decisions(training, teacher, loaded.held_out)]
-    ]
+    hardware, model, held_out = training.hardware, training.model, loaded.held_out
+    views = Views(model.preprocessing, model.config.views, hardware.device)
+    found = []
+    for name, teacher in models_of(training):
+        rate = float((row_decisions(training, teacher)[loaded.data.unlabelled] > 0).mean())
+        test, decisions = None, None
+        if held_out is not None:
+            logits = predict_logits(teacher.network, held_out.features, views, hardware)
+            decisions = training.decisions(teacher, logits)
+            test = evaluate_scores(held_out.truth, decisions, prior)
+        found.append(ModelFigures(name, teacher.threshold, rate, test, decisions))
+    return found
 
 
 def result_of(
@@ -142,7 +140,20 @@ def result_of(
         "final": final_name(training),  # the one of these that predicts
         **({} if judged is None else judged.to_dict()),
         **({} if result.learners is None else {"learners": result.learners}),
-        "rounds": [_round_figures(r, data) for r in result.rounds],
+        "rounds": [
+            {
+                "round": r.number,
+                "tau": r.split.tau,
+                "reached": r.split.reached,
+                "epoch": r.split.epoch,
+                "agreement": max(r.split.agreement, default=None),
+                "easy": int(r.split.easy.sum()),
+                "hard": int((~r.split.easy).sum()),
+                "noise": r.split.noise(data.truth),
+                "taken": r.taken,
+            }
+            for r in result.rounds
+        ],
         "warnings": list(warnings),
         "seconds": seconds,
         "seconds_total": round(sum(seconds.values()), 4),
@@ -178,9 +189,22 @@ def write_out_of_fold(path: Path, training: Training) -> None:
 
 def write_split(path: Path, training: Training, data: PUData) -> None:
     """Say of every unlabelled sample, round by round, where it went and why."""
+
+    def lines() -> Iterator[tuple[object, ...]]:
+        for found in training.result.rounds:
+            split = found.split
+            both = [row_probabilities(training, model) for model in (found.teacher, found.student)]
+            # What was taught is said apart: above 1/2 where the teacher cuts, which is elsewhere once it is calibrated.
+            # What a temporary network has learned is what it was taught, where it agrees, and the opposite elsewhere.
+            taught = split.teacher_probability > 0.5
+            words = [np.where(positive, "positive", "negative") for positive in (taught, taught == split.agrees)]
+            for at, row in enumerate(split.rows.tolist()):
+                name, kind = data.names[row] if data.names else "", "easy" if split.easy[at] else "hard"
+                probabilities = (written(one[row]) for one in both)
+                yield found.number, row, name, *probabilities, kind, *(one[at] for one in words)
+
     heading = ["round", "index", "name", "teacher_probability", "student_probability", "set", "taught", "learned"]
-    lines = (line for found in training.result.rounds for line in _split_lines(training, found, data))
-    _write_csv(path, heading, lines)
+    _write_csv(path, heading, lines())
 
 
 def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
@@ -210,28 +234,6 @@ def _write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[obje
         writer.writerows(lines)
 
 
-def _split_lines(training: Training, found: Round, data: PUData) -> Iterator[tuple[object, ...]]:
-    split = found.split
-    both = [row_probabilities(training, model) for model in (found.teacher, found.student)]
-    # What was taught is said apart: above 1/2 where the teacher cuts, which is elsewhere once it is calibrated. What a
-    # temporary network has learned is what it was taught, where it agrees, and the opposite elsewhere.
-    taught = split.teacher_probability > 0.5
-    words = [np.where(positive, "positive", "negative") for positive in (taught, taught == split.agrees)]
-    for at, row in enumerate(split.rows.tolist()):
-        name = data.names[row] if data.names else ""
-        probabilities = (written(one[row]) for one in both)
-        yield found.number, row, name, *probabilities, "easy" if split.easy[at] else "hard", *(one[at] for one in words)
-
-
-def _test_decisions(training: Training, teacher: Teacher, held_out: HeldOut | None) -> Floats | None:
-    if held_out is None:
-        return None
-    hardware, model = training.hardware, training.model
-    views = Views(model.preprocessing, model.config.views, hardware.device)
-    logits = predict_logits(teacher.network, held_out.features, views, hardware)
-    return training.decisions(teacher, logits)
-
-
 def _selection(training: Training) -> dict[str, Any] | None:
     """What the rows set aside were used for: how many, the weights of every stage kept by them, the calibration."""
     aside, calibration = training.aside, training.model.calibration
@@ -243,21 +245,6 @@ def _selection(training: Training) -> dict[str, Any] | None:
         "criterion": training.model.config.selection.criterion,
         "best": {stage: asdict(kept) for stage, kept in aside.kept.items()},
         "calibration": None if calibration is None else calibration.to_dict(),
-    }
-
-
-def _round_figures(found: Round, data: PUData) -> dict[str, Any]:
-    split = found.split
-    return {
-        "round": found.number,
-        "tau": split.tau,
-        "reached": split.reached,
-        "epoch": split.epoch,
-        "agreement": max(split.agreement, default=None),
-        "easy": int(split.easy.sum()),
-        "hard": int((~split.easy).sum()),
-        "noise": split.noise(data.truth),
-        "taken": found.taken,
     }
 
 
@@ -312,16 +299,13 @@ def judged_in_training(
         return judged_by_truth(loaded.held_out, final.decisions, naive)
     if request.prior is None:
         return None
-    data, found = loaded.data, training.out_of_fold
-    if found is None and training.aside is None:
-        return None
+    data, aside, found = loaded.data, training.aside, training.out_of_fold
     if found is not None:
-        scored = Scored(found[0], data.labelled, OUT_OF_FOLD, found[1])
-    else:
-        assert training.aside is not None
-        decisions = row_decisions(training, training.result.final)
-        scored = _of_rows_aside(decisions, training.aside, training.model.config.selection)
-    return _estimated(scored, request, data.scenario)
+        return _estimated(Scored(found[0], data.labelled, OUT_OF_FOLD, found[1]), request, data.scenario)
+    if aside is None:
+        return None
+    decisions = row_decisions(training, training.result.final)
+    return _estimated(_of_rows_aside(decisions, aside, training.model.config.selection), request, data.scenario)
 
 
 def judged_by_truth(held_out: HeldOut, decision: Floats, naive: Floats | None) -> Judged | None:

@@ -101,12 +101,7 @@ def check_network(backbone: str, weights: Path | None, shape: tuple[int, ...]) -
 
 
 def carry_out(
-    folder: RunFolder,
-    request: Request,
-    loaded: LoadedData,
-    *,
-    runtime: Runtime,
-    note: Note,
+    folder: RunFolder, request: Request, loaded: LoadedData, *, runtime: Runtime, note: Note
 ) -> dict[str, Any]:
     """Train from wherever the folder's checkpoints stand to the end, write everything, and give the result.
 
@@ -143,7 +138,10 @@ def help_out(folder: RunFolder, request: Request, loaded: LoadedData, runtime: R
 
 
 def _train(folder: RunFolder, request: Request, loaded: LoadedData, runtime: Runtime) -> Training:
-    spec = spec_of(request, _as_begun(folder.config(), request), loaded.classes)
+    config = folder.config()
+    # In the precision the run began with, since checkpoints of another one are of no use to it.
+    config = replace(config, engine=replace(config.engine, precision=request.precision))
+    spec = spec_of(request, config, loaded.classes)
     return train(loaded.data, spec, replace(runtime, device=request.device, checkpoints=folder.checkpoints))
 
 
@@ -158,11 +156,6 @@ def spec_of(request: Request, config: Config, classes: tuple[Any, Any]) -> Train
         seed=request.seed,
         classes=classes,
     )
-
-
-def _as_begun(config: Config, request: Request) -> Config:
-    """In the precision the run began with, since checkpoints of another one are of no use to it."""
-    return replace(config, engine=replace(config.engine, precision=request.precision))
 
 
 def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], note: Note) -> None:
