@@ -173,12 +173,10 @@ class StageLines(Progress[RunUnit]):
         self._display = display
 
     def stage_done(self, unit: RunUnit, stage: Stage, outcome: StageOutcome, restored: int) -> None:
-        """Say what the stage took."""
         seconds, epochs = sum(record.seconds for record in outcome.history), len(outcome.history)
         self._display.say(f"{unit.name}  {stage.name}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
 
     def note(self, unit: RunUnit, text: str) -> None:
-        """Say it with the name of the run before it."""
         self._display.note(f"{unit.name}: {text}")
 
 

@@ -238,7 +238,6 @@ class ArraySource(sources.Source):
         return " and ".join([*self.positives, *self.unlabelled])
 
     def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
-        """All rows, named by file and place in it."""
         files, known = [*self.positives, *self.unlabelled], set[Path]()
         for path in self.paths:  # a row on both sides teaches nothing, and one of the test flatters
             if (place := Path(path).resolve()) in known:
@@ -257,7 +256,6 @@ class ArraySource(sources.Source):
     def read_new(
         cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
     ) -> sources.NewRows | None:
-        """The rows of a .npy or .npz file."""
         if path.is_dir() or not ends_in(path, *SUFFIXES):
             return None
         _refuse_for_a_table(model, [str(path)])
@@ -289,7 +287,6 @@ class NpzSource(sources.Source):
 
     @classmethod
     def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "NpzSource | None":
-        """A .npz file as DATA."""
         if words.data is None or not ends_in(words.data, ".npz"):
             return None
         _refuse_for_a_table(model, [words.data])
@@ -302,7 +299,6 @@ class NpzSource(sources.Source):
         return (self.path,)
 
     def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
-        """All arrays of the file that have a meaning."""
         arrays = read_npz(self.path)
         names = arrays["names"].tolist() if "names" in arrays else None
         if names is not None and not isinstance(names, list):
@@ -341,7 +337,6 @@ class NpzSource(sources.Source):
 
     @classmethod
     def from_entries(cls, stored: Mapping[str, Any]) -> "NpzSource":
-        """The entry is the path."""
         return cls(path=stored[cls.key], scenario=stored["scenario"])
 
 

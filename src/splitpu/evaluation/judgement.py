@@ -87,11 +87,7 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
 
 
 def too_good(figures: dict[str, PUFigure], positives: int) -> str | None:
-    """A sentence about figures that look too good, which says on how few rows they rest; None if none does.
-
-    >>> too_good({"roc_auc": PUFigure(1.0, 0.95, 1.0)}, 20)
-    'ROC AUC 1.000 rests on 20 positives: with so many 0.950 cannot be ruled out'
-    """
+    """A sentence about figures that look too good, which says on how few rows they rest; None if none does."""
     for name, words in _MAY_LOOK_TOO_GOOD.items():
         if name in figures and figures[name].value > _TOO_GOOD:
             return (

@@ -115,7 +115,6 @@ class LabelTask:
         self.module, self.labels, self.config = network, labels, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """Cross-entropy against the labels."""
         rows, raw = batch["rows"]
         inputs = common.viewed(raw, views, generator, augment=self.config.augment, strong=self.config.views == "strong")
         logit = self.module(inputs).logit.float()

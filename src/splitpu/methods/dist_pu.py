@@ -19,11 +19,7 @@ _LARGEST_LOGIT = 10.0
 
 
 def distribution_loss(positive_logit: Tensor, population_logit: Tensor, prior: float) -> Tensor:
-    """Return `|mean_P s - 1| + |mean_U s - prior| / (2 prior)`: zero when predictions are distributed as labels are.
-
-    >>> distribution_loss(torch.tensor([0.0]), torch.tensor([0.0, 0.0]), prior=0.25)
-    tensor(1.)
-    """
+    """Return `|mean_P s - 1| + |mean_U s - prior| / (2 prior)`: zero when predictions are distributed as labels are."""
     on_positives = (torch.sigmoid(positive_logit).mean() - 1).abs()
     return on_positives + (torch.sigmoid(population_logit).mean() - prior).abs() / (2 * prior)
 
@@ -35,7 +31,6 @@ class DistributionTask:
         self.module, self.prior, self.config = network, prior, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """One forward for both groups."""
         joined, count = common.positives_first(batch)
         logit = _clamped(self.module(common.viewed(joined.raw, views, generator, augment=self.config.augment)).logit)
         distribution = distribution_loss(logit[:count], logit[count:], self.prior)

@@ -17,6 +17,7 @@ from splitpu.kernels.loss_terms import (
     label_terms,
     low_level_term,
 )
+from splitpu.methods.common import two_layers
 from splitpu.methods.context import Teacher
 from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.views import Views
@@ -161,12 +162,7 @@ class StudentTask:
 
 def feature_predictor(size: int) -> nn.Module:
     """The head that maps one view's feature to the other's."""
-    return nn.Sequential(
-        nn.Linear(size, _PREDICTOR_WIDTH, bias=False),
-        nn.BatchNorm1d(_PREDICTOR_WIDTH),
-        nn.ReLU(),
-        nn.Linear(_PREDICTOR_WIDTH, size),
-    )
+    return two_layers(size, _PREDICTOR_WIDTH, size)
 
 
 def easy_rows_agree(config: StudentConfig) -> bool:

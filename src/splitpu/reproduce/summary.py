@@ -103,13 +103,7 @@ class Cell:
 
 
 def reading(line: Line, value: str) -> float | None:
-    """Read one figure from a result line.
-
-    >>> reading({"accuracy": 91.5, "base_accuracy": 90.5, "rounds": [{"accuracy": 91.0}]}, "gain")
-    1.0
-    >>> reading({"base_accuracy": 90.5, "rounds": [{"accuracy": 91.0}]}, "rounds.1")
-    91.0
-    """
+    """Read one figure from a result line."""
     if value.startswith("rounds."):
         return _after_round(line, value, "accuracy", line["base_accuracy"])
     return float(line["accuracy"] - line["base_accuracy"] if value == "gain" else line[value])

@@ -202,12 +202,10 @@ class FolderSource(sources.Source):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Of both sides and of the test."""
         return *self.training_folders, *self.test
 
     @property
     def training_folders(self) -> tuple[str, ...]:
-        """Those of both sides."""
         return *self.positives, *self.unlabelled
 
     @property
@@ -228,7 +226,6 @@ class FolderSource(sources.Source):
     def read_new(
         cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
     ) -> sources.NewRows | None:
-        """The files of a folder, or one image."""
         if path.is_dir():
             found = read_images([path], spec=row_spec(model, path), strict=strict, watch=watch)
             return sources.NewRows(
@@ -339,7 +336,6 @@ class ImageRows:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What the rows are called."""
         return tuple(file.name for file in self.files)
 
     def in_words(self, which: str) -> list[str]:

@@ -226,7 +226,6 @@ class NamedSource(Source):
         return self._drawn_from(load_named(self.name, progress=how.get("progress")))
 
     def load_draws(self, others: Sequence[Source], **how: Unpack[LoadOptions]) -> list[LoadedData]:
-        """The rows are the same for all."""
         named = load_named(self.name, progress=how.get("progress"))
         return [source._drawn_from(named) for source in others if isinstance(source, NamedSource)]
 
@@ -242,7 +241,6 @@ class NamedSource(Source):
 
     @classmethod
     def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
-        """The test rows of the set."""
         if words.data not in NAMED_SETS:
             return None
         named = load_named(words.data)
@@ -258,6 +256,5 @@ class NamedSource(Source):
 
     @classmethod
     def from_entries(cls, stored: Mapping[str, Any]) -> "NamedSource":
-        """The name, the number and the seed are entries of their own."""
         own = {name: stored[name] for name in ("positives", "draw_seed", "scenario")}
         return cls(name=stored[cls.key], **own)

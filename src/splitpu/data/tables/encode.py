@@ -171,7 +171,6 @@ class TableRecipe:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What the numbers of a row are called."""
         return tuple(name for column in self.columns for name in column.feature_names)
 
     @property
@@ -204,7 +203,6 @@ class TableRecipe:
         return notes
 
     def names_of(self, table: read.Table) -> tuple[str, ...] | None:
-        """The names of the rows, where the table has them."""
         values = table.columns.get(self.names) if self.names else None
         return None if values is None else tuple("" if value is None else read.as_written(value) for value in values)
 
@@ -218,7 +216,6 @@ class TableRecipe:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "TableRecipe":
-        """The inverse of `to_dict`."""
         try:
             columns = tuple(
                 (read.ListColumn if isinstance(one["fill"], list) else read.Column).from_dict(one)
@@ -265,7 +262,6 @@ class TableSource(sources.Source):
 
     @classmethod
     def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "TableSource | None":
-        """A table as DATA."""
         data = words.data
         if data is None or not ends_in(data, *read.SUFFIXES):
             return None
@@ -318,7 +314,6 @@ class TableSource(sources.Source):
     def read_new(
         cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
     ) -> sources.NewRows | None:
-        """The rows of a table with the model's columns."""
         if not ends_in(path, *read.SUFFIXES):
             return None
         recipe, table = TableRecipe.of(model, path), read.read_table(path)

@@ -40,7 +40,6 @@ class PatientFiles:
     paths: tuple[str, ...]
 
     def inside(self, part: int) -> str:
-        """The path of a file in the patient's folder."""
         return os.path.relpath(self.paths[part], self.root).replace(os.sep, "/")
 
 
@@ -63,7 +62,6 @@ class Patient(scan.RowFile):
 
     @property
     def source(self) -> PatientFiles:
-        """The paths of its files."""
         return PatientFiles(self.path, tuple(part.path for part in self.parts))
 
     @property
