@@ -25,10 +25,7 @@ _FITTED = {"epochs": 60, "batch_size": 128, "positives_per_batch": 16, "optimise
 
 
 def methods_fitted_to(config: Config, rows: int, labelled: int) -> Config:
-    """Give small data smaller batches and a larger rate, so that there are steps enough for anything to be learned.
-
-    Only the methods beside Split-PU: its own sections are the presets' business.
-    """
+    """Give small data smaller batches and a larger rate, so that there are steps enough for anything to be learned."""
     if rows >= SMALL:
         enough = config.vpu.held_out * labelled >= FEWEST_LABELLED_TO_CHOOSE_BY
         return config if enough else config_from_dict({"vpu.held_out": 0.0}, config)

@@ -28,10 +28,7 @@ def pu_criterion(decision_positive: npt.ArrayLike, decision_unlabelled: npt.Arra
 
 
 def nnpu_value(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayLike, prior: float) -> float:
-    """The nnPU risk with the sigmoid loss on held-out rows: lower is better, and it never falls below zero.
-
-    Unlike `pu_criterion` it also looks at how far a decision lies from the threshold.
-    """
+    """The nnPU risk with the sigmoid loss on held-out rows: lower is better, and it never falls below zero."""
     positive, unlabelled = _checked(decision_positive, decision_unlabelled)
     prior = check_share(prior)
     missed, called = sigmoid(-positive).mean(), sigmoid(positive).mean()

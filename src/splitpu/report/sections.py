@@ -66,10 +66,7 @@ def change(report: ReportData) -> dict[str, str] | None:
 
 
 def figure_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Set the models side by side, with the columns of all rows in the order of first sight.
-
-    The best of a column is compared as it is written, so that rows that read the same are all in bold.
-    """
+    """Set the models side by side, with the columns of all rows in the order of first sight."""
     columns = list(dict.fromkeys(key for row in rows for key in row if key != "model"))
     best: dict[str, str] = {}
     for column in _MORE_IS_BETTER.intersection(columns):

@@ -267,10 +267,7 @@ def work_key(line: Mapping[str, Any], hash_of_config: str) -> str:
 
 
 def what_is_computed(config: Config) -> tuple[str, ...]:
-    """The sections a result depends on: not how the arithmetic is done, nor what its method never reads.
-
-    The method itself has a place of its own in a result line.
-    """
+    """The sections a result depends on: not how the arithmetic is done, nor what its method never reads."""
     return tuple(section for section in sections_in_use(config) if section != "method")
 
 

@@ -88,10 +88,7 @@ def report_data(
 
 
 def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt.
-
-    They are those of the last round; where its student was not taken, its teacher is the final model.
-    """
+    """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt."""
     result = training.result
     if not result.rounds:
         return (), ()

@@ -104,10 +104,7 @@ def cifar10_set(cache: str | Path | None = None, progress: download.Progress | N
 
 
 def get_cifar10(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:
-    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache.
-
-    An official folder in the cache or in $SPLITPU_DATA is read instead of downloading anything.
-    """
+    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache."""
     kept_in = download.cache_folder(cache)
     candidates = [
         place / name for place in download.data_folders(kept_in) for name in ("", BINARY_FOLDER, PICKLE_FOLDER)

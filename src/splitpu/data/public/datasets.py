@@ -85,10 +85,7 @@ def mnist_set(cache: str | Path | None = None, progress: download.Progress | Non
 
 
 def get_mnist(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:
-    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 28, 28, 1) uint8, memory-mapped from the cache.
-
-    Official idx files, compressed or not, in the cache or in $SPLITPU_DATA are read instead of downloading anything.
-    """
+    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 28, 28, 1) uint8, memory-mapped from the cache."""
     kept_in = download.cache_folder(cache)
     candidates = [place / name for place in download.data_folders(kept_in) for name in USUAL_SUBFOLDERS]
     first = FILES["x_train"]

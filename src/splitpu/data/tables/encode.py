@@ -320,10 +320,7 @@ class TableSource(sources.Source):
         return sources.NewRows(recipe.encode(table), recipe.names_of(table), warnings=tuple(recipe.notes_on(table)))
 
     def evaluation_rows(self, loaded: sources.LoadedData, *, trained_on: bool) -> sources.EvaluationRows:
-        """As for every kind; of other rows than those of the training it is said how they were read.
-
-        Nothing in a table tells 0 for 'nobody knows' from 0 for 'negative'.
-        """
+        """As for every kind; of other rows than those of the training it is said how they were read."""
         rows = super().evaluation_rows(loaded, trained_on=trained_on)
         known, others = len(loaded.data.positives), len(loaded.data.unlabelled)
         sentence = (

@@ -104,10 +104,7 @@ def find_patients(folders: Sequence[str | Path]) -> scan.FoundRows:
 
 
 def holds_volumes(folders: Sequence[str | Path]) -> bool:
-    """Whether these are folders of patients rather than of pictures.
-
-    DICOM files that lie directly in one of them are refused: nobody could tell which of them belong together.
-    """
+    """Whether these are folders of patients rather than of pictures."""
     roots, _, closed = scan.given_folders(folders)
     for root in roots:
         for looked_at, one in enumerate(scan.contents(root, set(closed), lambda _: "")):
