@@ -36,10 +36,7 @@ def nnpu_value(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayL
 
 
 def variational_value(logit_positive: npt.ArrayLike, logit_population: npt.ArrayLike) -> float:
-    """VPU's loss on held-out rows, `log mean_X Phi - mean_P log Phi`: lower is better, and no prior is needed for it.
-
-    Of logits and not of decisions: it looks at probabilities up to a factor, whatever the threshold.
-    """
+    """VPU's loss on held-out logits, `log mean_X Phi - mean_P log Phi`: lower is better, and no prior is needed."""
     positive, population = (-np.logaddexp(0.0, -one) for one in _checked(logit_positive, logit_population))
     return float(np.logaddexp.reduce(population) - np.log(len(population)) - positive.mean())
 

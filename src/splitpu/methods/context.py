@@ -258,10 +258,7 @@ class Context:
         return Teacher(network, self.threshold_for(logits, own_threshold), logits, key)
 
     def with_own_share(self, logits: Tensor) -> "Context":
-        """The same context, for a model whose logits mean 1/2 at 0: the share above 0 is a second opinion on the prior.
-
-        It counts only where the prior is an estimate: see `thresholds.second_opinion`.
-        """
+        """The same, for a model whose logits mean 1/2 at 0: the share above 0 is a second opinion on the prior."""
         population = logits[self.rows(self.data.population)]
         return replace(self, own_share=float((population > 0).double().mean()))
 

@@ -357,10 +357,7 @@ class _Latest:
 
 
 def frozen_choice(data: PUData, name: str, seed: int, watch: Callable[[int], None] | None = None) -> FrozenChoice:
-    """Base and student on the embeddings of the data, which are computed or read; the same question is answered once.
-
-    `watch` is told how many pictures are embedded.
-    """
+    """Base and student on embeddings of the data, computed or read and told to `watch`; asked again, not made again."""
     key = (data.fingerprint(), name, seed)
     found = _Latest.found  # held here: other threads may ask other questions meanwhile
     if _Latest.key != key or found is None:

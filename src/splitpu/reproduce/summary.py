@@ -61,10 +61,7 @@ class Cell:
         return f"{self.mean - theirs:+.2f}" if self.mean is not None and theirs is not None else MISSING
 
     def over(self, other: "Cell") -> str:
-        """Its figures less the other's, seed by seed, as mean and standard error: what they share is left out of both.
-
-        A dash for the other itself, and where they have no seed in common.
-        """
+        """Its figures less the other's, seed by seed, as mean and standard error; a dash where no seed is common."""
         gains = paired_gains(self.by_seed, other.by_seed)
         return MISSING if self is other else signed(mean(gains), standard_error(gains, ENOUGH_GAINS))
 

@@ -49,10 +49,7 @@ class ModelFigures:
 
 
 def expected_positive_share(data: PUData, prior: float | None) -> float | None:
-    """Share of positives that the prior expects among the unlabelled rows; the labelled ones may be part of the count.
-
-    Without a prior nothing is expected.
-    """
+    """Share of positives that the prior expects among the unlabelled rows; without a prior nothing is expected."""
     if prior is None or data.scenario == "case-control":
         return prior
     return (prior * len(data) - len(data.positives)) / len(data.unlabelled)
