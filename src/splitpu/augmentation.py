@@ -32,10 +32,6 @@ def cropping(area: Tensor, ratio: Tensor, place: Tensor) -> Tensor:
 
     The rectangle has the share `area` (B,) of the image and `ratio` (B,) times its width for its height; `place` (B, 2)
     says where it lies, from -1 at the left and the top to 1 at the right and the bottom.
-
-    >>> cropping(torch.tensor([0.25]), torch.tensor([1.0]), torch.tensor([[1.0, -1.0]]))
-    tensor([[[ 0.5000,  0.0000,  0.5000],
-             [ 0.0000,  0.5000, -0.5000]]])
     """
     width, height = (area * ratio).sqrt().clamp(max=1.0), (area / ratio).sqrt().clamp(max=1.0)
     nothing = torch.zeros_like(area)
@@ -113,12 +109,7 @@ def adjust_saturation(image: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_hue(image: Tensor, shift: Tensor) -> Tensor:
-    """Turn the colour circle by `shift` whole turns, keeping value and saturation; `shift` lacks the channel axis.
-
-    >>> red = torch.tensor([1.0, 0.0, 0.0])
-    >>> adjust_hue(red, torch.tensor(1 / 3)).round(decimals=4).abs()
-    tensor([0., 1., 0.])
-    """
+    """Turn the colour circle by `shift` whole turns, keeping value and saturation; `shift` lacks the channel axis."""
     # Hue is in sixths of the circle, red at 0. Chroma instead of HSV's saturation, chroma / value, because black has
     # no saturation, and no division means no special case.
     red, green, blue = image.unbind(dim=-1)

@@ -38,10 +38,7 @@ class Views:
     def __init__(
         self, preprocessing: Preprocessing, config: ViewsConfig, device: torch.device | str, *, kernels: bool = False
     ) -> None:
-        """Put every constant on the device, so that the views themselves copy nothing to it.
-
-        With `kernels`, views that there is a kernel for are made by it on a GPU, from the same draws.
-        """
+        """Put every constant on the device, so that the views themselves copy nothing to it."""
         self._config, self._kernels = config, kernels
         self.keeps_rows = preprocessing.sparse  # whether plain rows are the raw ones
         self._is_image = preprocessing.kind != "vectors"

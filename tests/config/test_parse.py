@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from splitpu.config.parse import (
+    RANGES,
     VALUE_TYPES,
     apply_overrides,
     config_differences,
@@ -28,7 +29,7 @@ from splitpu.config.parse import (
     validate_config,
 )
 from splitpu.config.presets import DataProfile, preset, preset_names
-from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, RANGES, BaseConfig, Config, OptimiserConfig, StudentConfig
+from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, BaseConfig, Config, OptimiserConfig, StudentConfig
 from splitpu.errors import InputError
 
 

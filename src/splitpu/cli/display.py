@@ -3,12 +3,11 @@
 Nothing heavy is imported here: `splitpu info` only reads files.
 """
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -16,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from splitpu.cli.options import as_options
-from splitpu.data.tables.read import write_parquet
+from splitpu.data.tables.read import write_csv, write_parquet
 from splitpu.errors import InputError
 from splitpu.prior.estimate import prior_in_words
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, belongs_to_a_run
@@ -244,10 +243,3 @@ def write_out(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]])
             return
         with temporary.open("w", encoding="utf-8", newline="") as file:
             write_csv(file, columns, lines)
-
-
-def write_csv(file: TextIO, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
-    """Write heading and lines."""
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(lines)

@@ -154,11 +154,7 @@ _OPTIONS = {"positives": "labelled"}  # where they have other names
 
 
 def as_options(sentence: str) -> str:
-    """The sentence as a user of the command line needs it.
-
-    >>> as_options("give the share yourself (prior=0.3, say) or use scenario='case-control'")
-    'give the share yourself (--prior 0.3, say) or use --scenario case-control'
-    """
+    """The sentence as a user of the command line needs it."""
     return _AS_IN_PYTHON.sub(lambda found: f"--{_OPTIONS.get(found[1], found[1])} {found[2] or found[3]}", sentence)
 
 

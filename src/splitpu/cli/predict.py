@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from splitpu.cli.display import check_out, print_facts, print_json, print_note, write_csv, write_out
+from splitpu.cli.display import check_out, print_facts, print_json, print_note, write_out
 from splitpu.cli.inspect import ToReview, check_review, lay_out
 from splitpu.cli.progress import choose_display
 from splitpu.config.schema import EngineConfig
 from splitpu.data.sources import NewRows, read_new_rows
+from splitpu.data.tables.read import write_csv
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import sigmoid

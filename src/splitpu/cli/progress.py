@@ -65,7 +65,6 @@ class CountedEpochs(Observer):
         self._watch = watch
 
     def epoch_done(self, record: EpochRecord) -> None:
-        """One more."""
         self._watch(f"{record.stage}, epochs", record.epoch, record.epochs)
 
 
@@ -84,30 +83,25 @@ class LineDisplay(ProgressDisplay):
         self._replayed, self._shown, self._counted = 0, 0, time.monotonic()
 
     def say(self, text: str) -> None:
-        """One line."""
         self._print(text)
 
     def watch(self, what: str, done: int, of: int) -> None:
-        """Some lines, of what takes long enough to be waited for."""
         now = time.monotonic()
         if done == of or now - self._counted > _SECONDS_BETWEEN_COUNTS:
             self._counted = now
             self.say(f"{what}: {done:,} of {of:,}")
 
     def stage_started(self, stage: Stage, done: int) -> None:
-        """Say what need not be done again."""
         self._replayed, self._shown = done, 0
         if done:
             self.say(f"{stage.name}: {done} of {stage.epochs} epochs restored")
 
     def epoch_done(self, record: EpochRecord) -> None:
-        """Print every tenth part of the stage."""
         tenth = -(-record.epochs // _LINES_A_STAGE)
         if record.epoch > self._replayed and (record.epoch % tenth == 0 or record.epoch == record.epochs):
             self._line(record)
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
-        """Print the last epoch of a stage that ended before its time."""
         if outcome.history and outcome.history[-1].epoch > max(self._shown, self._replayed):
             self._line(outcome.history[-1])
 
@@ -151,11 +145,9 @@ class BarDisplay(ProgressDisplay):
         self._live.console.print(line, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Above the bars."""
         self._print(text)
 
     def watch(self, what: str, done: int, of: int) -> None:
-        """A bar of its own, gone when it is full."""
         if self._counting is None:
             self._counting = Progress(console=self._live.console, transient=True)
             self._counting.start()
@@ -171,24 +163,20 @@ class BarDisplay(ProgressDisplay):
             self._counting = None
 
     def stage_started(self, stage: Stage, done: int) -> None:
-        """A new bar."""
         self._task = self._bars.add_task(stage.name, total=stage.epochs, epoch=done, epochs=stage.epochs)
         self._bars.update(self._task, completed=done)
 
     def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
-        """Move the bar between epochs, too."""
         now = time.monotonic()
         if now - self._drawn > _REDRAW_SECONDS:
             self._drawn = now
             self._bars.update(self._task, completed=epoch + (step + 1) / steps)
 
     def epoch_done(self, record: EpochRecord) -> None:
-        """The terms of the epoch."""
         self._bars.update(self._task, completed=record.epoch, epoch=record.epoch)
         self._terms.plain = f"{record.stage}  {terms_in_words(record)}"
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
-        """A stage that ended before its time is complete, too."""
         done = len(outcome.history)
         self._bars.update(self._task, total=done, completed=done, epoch=done)
 

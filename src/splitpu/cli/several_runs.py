@@ -11,24 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from splitpu.cli import train
 from splitpu.cli.display import notes_in_report, print_facts, print_json, print_note, print_table, title_of
 from splitpu.cli.entry_point import RunStopped, continue_with, resumable
 from splitpu.cli.progress import ProgressDisplay, choose_display
-from splitpu.cli.train import (
-    FitOptions,
-    all_but_of_data,
-    begin_asked,
-    chosen_prior,
-    estimated_prior,
-    help_first_process,
-    if_settings_do_nothing,
-    named_if_interrupted,
-    named_if_unheard,
-    resolved_config,
-    settle_prior,
-    source_to_fit,
-    tell_of_data,
-)
 from splitpu.config.parse import apply_overrides, config_hash
 from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData, Source, check_still_there, load_draws
@@ -41,24 +27,9 @@ from splitpu.evaluation.ranking import RARE, always_negative, in_telling_order
 from splitpu.methods.registry import find_method, uses_learners
 from splitpu.networks.build import weights_file
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
+from splitpu.runs import grid_folders
 from splitpu.runs.folder import KEEPING_ROWS, RUNS, RunFolder, kept_until_settled
 from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, SideBySide
-from splitpu.runs.grid_folders import (
-    COMPARED,
-    DOUBTFUL,
-    FIGURES,
-    ComparisonFolder,
-    Line,
-    SeedsFolder,
-    line_of,
-    mean_rows,
-    method_rows,
-    seed_rows,
-    seeds_in_words,
-    share_of_positives,
-    summary_of_methods,
-    warnings_in_words,
-)
 from splitpu.runs.request import check_unchanged
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network
@@ -70,7 +41,7 @@ from splitpu.utils.text import listed, parse_numbers, parse_words
 from splitpu.utils.warnings import UNRELIABLE, Note, worth_repeating
 
 
-def run_fit_seeds(asked: FitOptions, *, quiet: bool, json: bool) -> int:
+def run_fit_seeds(asked: train.FitOptions, *, quiet: bool, json: bool) -> int:
     """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
     seeds = parse_seeds(asked.seeds or "")
     if asked.seed is not None:
@@ -82,25 +53,25 @@ def run_fit_seeds(asked: FitOptions, *, quiet: bool, json: bool) -> int:
     asked, sources = _sources(asked, seeds)
     path = RunFolder.free_path(asked.out, sources[seeds[0]].title)
     draws = _draws(sources, display)
-    tell_of_data(draws.values(), display)
+    train.tell_of_data(draws.values(), display)
     threads: int | None = None  # chosen for the first run and the same for all, as the runs themselves change the load
 
     def begin(place: Path, seed: int) -> RunFolder:
         nonlocal threads
-        folder = begin_asked(asked, place, sources[seed], draws[seed], seed, display, threads)
+        folder = train.begin_asked(asked, place, sources[seed], draws[seed], seed, display, threads)
         threads = folder.config().engine.threads
         return folder
 
-    with named_if_interrupted(path):
-        several = SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+    with train.named_if_interrupted(path):
+        several = grid_folders.SeedsFolder.create(path, seeds, begin, asked.side_by_side)
         return _train_and_show(several, draws, display, json=json)
 
 
-def _sources(asked: FitOptions, seeds: Sequence[int]) -> tuple[FitOptions, dict[int, Source]]:
+def _sources(asked: train.FitOptions, seeds: Sequence[int]) -> tuple[train.FitOptions, dict[int, Source]]:
     """Where the rows of every seed are; what can be wrong is found before anything long is begun."""
     check_device(asked.device or "auto")
     asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
-    return asked, {seed: source_to_fit(asked, seed) for seed in seeds}
+    return asked, {seed: train.source_to_fit(asked, seed) for seed in seeds}
 
 
 def _draws(sources: Mapping[int, Source], display: ProgressDisplay) -> dict[int, LoadedData]:
@@ -109,7 +80,7 @@ def _draws(sources: Mapping[int, Source], display: ProgressDisplay) -> dict[int,
         return dict(zip(sources, load_draws(list(sources.values()), display.say, watch), strict=True))
 
 
-def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
+def resume_seeds(several: grid_folders.SeedsFolder, *, quiet: bool, json: bool) -> int:
     """Continue those runs that are not finished."""
     refuse_several_processes("--seeds")
     display = choose_display(quiet=quiet)
@@ -124,12 +95,12 @@ def resume_seeds(several: SeedsFolder, *, quiet: bool, json: bool) -> int:
         loaded = _draws({seed: request.source for seed, request in requests.items()}, display)
         for seed, request in requests.items():
             check_unchanged(loaded[seed], request)
-    tell_of_data(loaded.values(), display)
+    train.tell_of_data(loaded.values(), display)
     return _train_and_show(several, loaded, display, json=json)
 
 
 def _train_and_show(
-    several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
+    several: grid_folders.SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
     device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
@@ -144,7 +115,7 @@ def _train_and_show(
             several.discard_if_empty()
             raise
         summary = several.summarise()
-    with named_if_unheard(several.path, f"splitpu resume {in_a_command(several.path)}"):
+    with train.named_if_unheard(several.path, f"splitpu resume {in_a_command(several.path)}"):
         show_summary(several, summary, json=json)
     return 0
 
@@ -181,7 +152,7 @@ class RunUnit:
     def run(self, observer: Observer, note: Note) -> dict[str, Any]:
         """Train from wherever its checkpoints stand to the end; gives the run's result."""
         runtime = Runtime(observer=observer, shared=self.rows)
-        note = all_but_of_data(note, self.loaded)
+        note = train.all_but_of_data(note, self.loaded)
         return carry_out(self.folder, self.folder.request(), self.loaded, runtime=runtime, note=note)
 
 
@@ -191,7 +162,7 @@ class _SeedRun(RunUnit):
 
     def run(self, observer: Observer, note: Note) -> dict[str, Any]:
         with resumable(self.folder.path.parent):
-            settle_prior(self.folder, self.loaded, self.display, observer)
+            train.settle_prior(self.folder, self.loaded, self.display, observer)
             return super().run(observer, note)
 
 
@@ -202,26 +173,26 @@ class StageLines(Progress[RunUnit]):
         self._display = display
 
     def stage_done(self, unit: RunUnit, stage: Stage, outcome: StageOutcome, restored: int) -> None:
-        """Say what the stage took."""
         seconds, epochs = sum(record.seconds for record in outcome.history), len(outcome.history)
         self._display.say(f"{unit.name}  {stage.name}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
 
     def note(self, unit: RunUnit, text: str) -> None:
-        """Say it with the name of the run before it."""
         self._display.note(f"{unit.name}: {text}")
 
 
-def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:
+def show_summary(several: grid_folders.SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:
     """Mean and deviation of every model, the final model of every seed, and where everything is."""
     if json:
         print_json({"run": str(several.path), "report": str(several.page), **summary})
         return
-    columns = [figure for figure in FIGURES if any(figure in model["figures"] for model in summary["models"])]
+    columns = [
+        figure for figure in grid_folders.FIGURES if any(figure in model["figures"] for model in summary["models"])
+    ]
     narrower = [column for column in columns if column != "average_precision"]  # it is on the page; 80 columns are few
     title = "mean and standard deviation over the seeds (accuracy, called positive: percent)"
-    print_table(mean_rows(summary), ["model", *narrower], title=title)
-    print_table(seed_rows(summary), ["model", *columns], title="final model of every seed")
-    warned = warnings_in_words(summary)
+    print_table(grid_folders.mean_rows(summary), ["model", *narrower], title=title)
+    print_table(grid_folders.seed_rows(summary), ["model", *columns], title="final model of every seed")
+    warned = grid_folders.warnings_in_words(summary)
     print_facts({"runs": several.path, "report": several.page, **notes_in_report(warned)})
     for warning in filter(worth_repeating, warned):
         print_note(warning)
@@ -245,11 +216,13 @@ def refuse_several_processes(what: str) -> None:
         raise InputError(f"{what} trains in one process; leave out torchrun, or start one run per seed.")
 
 
-def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
+def show_comparison(
+    folder: grid_folders.ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool
+) -> None:
     """One row a method, and under it everything that decides how far the figures can be trusted."""
     found = folder.lines()
     lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
-    summary = summary_of_methods(lines, methods, seeds)
+    summary = grid_folders.summary_of_methods(lines, methods, seeds)
     notes = {"prior": _prior_in_words(list(lines.values())), **_notes(summary, lines, len(seeds))}
     unreliable = [
         f"{method}, seed {seed}: {warning}"
@@ -257,8 +230,8 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
         for warning in line["warnings"]
         if UNRELIABLE in warning
     ]
-    share = share_of_positives(lines.values())
-    negative = {figure: always_negative(figure, share, 1) for figure in COMPARED}
+    share = grid_folders.share_of_positives(lines.values())
+    negative = {figure: always_negative(figure, share, 1) for figure in grid_folders.COMPARED}
     if json:
         places = {"comparison": str(folder.path), "runs": str(folder.lines_file)}
         content = {"seeds": list(seeds), "methods": summary, "always_negative": negative, "notes": notes}
@@ -267,10 +240,10 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
     tested = lines[methods[0], seeds[0]]["test_rows"]
     judged = f"on {tested:,} test rows by which nothing was chosen" if tested else "estimated from P, U and the prior"
     leading = "average_precision" if share < RARE else "accuracy"
-    rows = method_rows(summary, leading)
+    rows = grid_folders.method_rows(summary, leading)
     rows.append({"method": "(always negative)", **{name: f"{100 * (one or 0):.1f}" for name, one in negative.items()}})
     compared = f"{title_of(leading)} less {methods[0]}"
-    columns = ["method", "seeds", *in_telling_order(COMPARED, share), "seconds"]
+    columns = ["method", "seeds", *in_telling_order(grid_folders.COMPARED, share), "seconds"]
     if any(method["difference"] for method in summary):
         columns.append(compared)
     spread = "mean±standard deviation over the seeds" if len(seeds) > 1 else "one seed"
@@ -281,7 +254,7 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
         print_note(warning)
 
 
-def _doubts(summary: Sequence[Line]) -> list[str]:
+def _doubts(summary: Sequence[grid_folders.Line]) -> list[str]:
     """Why the estimates of a method are not to be believed: each reason once, as the first seed that has it says it."""
     said = []
     for method in summary:
@@ -291,11 +264,13 @@ def _doubts(summary: Sequence[Line]) -> list[str]:
         for kind, found in seeds.items():
             sentence = next(one["sentence"] for one in method["degenerate"] if one["kind"] == kind)
             which = "; of the first of them" if len(found) > 1 else ""
-            said.append(f"{DOUBTFUL} {method['method']}, {seeds_in_words(found)}{which}: {sentence}")
+            said.append(
+                f"{grid_folders.DOUBTFUL} {method['method']}, {grid_folders.seeds_in_words(found)}{which}: {sentence}"
+            )
     return said
 
 
-def _prior_in_words(lines: Sequence[Line]) -> str:
+def _prior_in_words(lines: Sequence[grid_folders.Line]) -> str:
     """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
     without = [line["prior_source"] for line in lines if line["prior"] is None]
     if without:
@@ -305,13 +280,15 @@ def _prior_in_words(lines: Sequence[Line]) -> str:
     return f"{' to '.join(bounds)}, {lines[0]['prior_source']}; the same for all methods"
 
 
-def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
+def _notes(
+    summary: Sequence[grid_folders.Line], lines: Mapping[tuple[str, int], grid_folders.Line], seeds: int
+) -> dict[str, str]:
     """What has to be known before a figure is believed."""
     first = next(iter(lines.values()))
     notes = {"network": first["network"]}
     if seeds == 1:
         notes["spread"] = "a single seed has none, so differences may be chance; give --seeds 0,1,2,3,4"
-    leading = "average_precision" if share_of_positives(lines.values()) < RARE else "accuracy"
+    leading = "average_precision" if grid_folders.share_of_positives(lines.values()) < RARE else "accuracy"
     compared = {one["method"]: one["difference"][leading] for one in summary if leading in one["difference"]}
     if compared:
         chance = [method for method, difference in compared.items() if by_chance(difference)]
@@ -333,7 +310,9 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
             notes["rows kept out"] = f"so that there are rows to judge by ({KEEPING_ROWS}); with {KNOWN_ROWS} none are"
     doubtful = [one["method"] for one in summary if one["degenerate"]]
     if doubtful:
-        notes["doubtful"] = f"{DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
+        notes["doubtful"] = (
+            f"{grid_folders.DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
+        )
     warned = [line["run"] for line in lines.values() if line["warnings"]]
     if warned:
         notes["warnings"] = f"in the reports of {listed(warned)} in the folder"
@@ -343,11 +322,11 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     return notes
 
 
-def run_compare(asked: FitOptions, *, quiet: bool, as_json: bool) -> int:
+def run_compare(asked: train.FitOptions, *, quiet: bool, as_json: bool) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
     world = World.join()
     if not world.writes:  # one process says what is wrong
-        return help_first_process(world)
+        return train.help_first_process(world)
     refuse_several_processes("splitpu compare")
     methods, seeds = parse_methods(asked.method or ""), parse_seeds(asked.seeds or "")
     display = choose_display(quiet=quiet)
@@ -394,8 +373,8 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 
 def _folder_asked(
-    asked: FitOptions, methods: Sequence[str], source: Source, first: LoadedData
-) -> tuple[FitOptions, ComparisonFolder]:
+    asked: train.FitOptions, methods: Sequence[str], source: Source, first: LoadedData
+) -> tuple[train.FitOptions, grid_folders.ComparisonFolder]:
     """Check what can be wrong without a prior, by the first seed, as of the others only the draw of labels differs.
 
     Gives what is asked for, in full, and the folder for it.
@@ -424,14 +403,14 @@ def _folder_asked(
     }
     # The usual path is the same for the same command, which is how it finds what it had done.
     name = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
-    return asked, ComparisonFolder(asked.out or RUNS / f"compare-{source.title}-{name}", shared)
+    return asked, grid_folders.ComparisonFolder(asked.out or RUNS / f"compare-{source.title}-{name}", shared)
 
 
 def _settled(
-    asked: FitOptions,
+    asked: train.FitOptions,
     methods: Sequence[str],
     draws: Mapping[int, LoadedData],
-    folder: ComparisonFolder,
+    folder: grid_folders.ComparisonFolder,
     display: ProgressDisplay,
 ) -> tuple[dict[str, Config], dict[int, ResolvedPrior]]:
     """Settle configurations by method and priors by seed, check what depends on them, and write them down."""
@@ -439,16 +418,18 @@ def _settled(
     configs = _configs(asked, methods, first)
     needing = _most_in_need(configs)
     display.say(f"data: {first.in_words()}")
-    tell_of_data(draws.values(), display)
-    for note in if_settings_do_nothing(configs.values(), asked.settings or [], asked.rounds):
+    train.tell_of_data(draws.values(), display)
+    for note in train.if_settings_do_nothing(configs.values(), asked.settings or [], asked.rounds):
         display.note(note)
 
     def find(draw: LoadedData, seed: int) -> ResolvedPrior:
-        chosen = chosen_prior(asked.prior, needing.method, draw, display)
+        chosen = train.chosen_prior(asked.prior, needing.method, draw, display)
         if chosen.source != TO_BE_ESTIMATED:
             return chosen
         device = asked.device or "auto"
-        return estimated_prior(needing.method, draw, display, seed=seed, device=device, checkpoints=folder.checkpoints)
+        return train.estimated_prior(
+            needing.method, draw, display, seed=seed, device=device, checkpoints=folder.checkpoints
+        )
 
     priors = {seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed)) for seed, draw in draws.items()}
     if first.held_out is None and any(prior.value is None for prior in priors.values()):
@@ -462,13 +443,13 @@ def _settled(
 
 
 def _configs(
-    asked: FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int | None = None
+    asked: train.FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int | None = None
 ) -> dict[str, Config]:
     """The configuration of every method; rows are kept out for judging where nothing else shows it new ones."""
     network_given = asked.backbone not in (None, "auto") or asked.weights is not None
     configs = {}
     for method in methods:
-        config = resolved_config(dataclasses.replace(asked, method=method), loaded, threads)
+        config = train.resolved_config(dataclasses.replace(asked, method=method), loaded, threads)
         by_networks = not uses_learners(config) or (network_given and method == "split-pu")
         if loaded.held_out is None and by_networks and not config.selection.held_out:
             config = apply_overrides(config, ["selection.held_out=0.2", "selection.criterion=none"])
@@ -493,22 +474,22 @@ class _MethodRun(RunUnit):
     method: str
     new: NewRun
 
-    def run(self, observer: Observer, note: Note) -> Line:
+    def run(self, observer: Observer, note: Note) -> grid_folders.Line:
         if not self.folder.finished:
             if not self.folder.request_file.exists():
                 begin_run(self.folder.path, self.new, self.loaded)
             super().run(observer, note)
-        return line_of(self.folder, self.loaded)
+        return grid_folders.line_of(self.folder, self.loaded)
 
 
 class _Lines(Results[_MethodRun]):
     """The lines of the finished runs, in the comparison's folder."""
 
-    def __init__(self, folder: ComparisonFolder) -> None:
+    def __init__(self, folder: grid_folders.ComparisonFolder) -> None:
         self._folder, self._found = folder, folder.lines()
 
-    def find(self, unit: _MethodRun) -> Line | None:
+    def find(self, unit: _MethodRun) -> grid_folders.Line | None:
         return self._found.get((unit.method, unit.new.seed))
 
-    def add(self, unit: _MethodRun, result: Line) -> None:
+    def add(self, unit: _MethodRun, result: grid_folders.Line) -> None:
         self._folder.add(result)

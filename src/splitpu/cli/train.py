@@ -233,7 +233,6 @@ class LongRun(Observer):
         self.timed = self.timed or (stage.name, done + 2)
 
     def epoch_done(self, record: EpochRecord) -> None:
-        """Say it once, if there is something to say."""
         if (record.stage, record.epoch) != self.timed:
             return
         seconds = whole_run_seconds(self.config, len(self.data), len(self.data.positives), record.seconds)

@@ -13,15 +13,15 @@ from functools import reduce
 from numbers import Integral, Real
 from operator import getitem
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, RANGES, Config
+from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, Config, Range
 from splitpu.errors import InputError
 
 
 def _walk(section: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield every key below `section` with its annotation, sections before what they hold."""
-    for name, annotation in get_type_hints(section).items():
+    for name, annotation in get_type_hints(section, include_extras=True).items():
         key = f"{prefix}{name}"
         yield key, annotation
         if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
@@ -31,8 +31,16 @@ def _walk(section: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:
 _ANNOTATIONS: dict[str, Any] = dict(_walk(Config, ""))
 # Keys that hold other keys, such as `student` and `student.optimiser`.
 SECTIONS = frozenset(key for key, annotation in _ANNOTATIONS.items() if dataclasses.is_dataclass(annotation))
+# Keys of numbers, with the range that makes sense for each; a key's type is checked before its range.
+RANGES: dict[str, Range] = {
+    key: annotation.__metadata__[0] for key, annotation in _ANNOTATIONS.items() if get_origin(annotation) is Annotated
+}
 # Keys that hold one value, with the type that value must have.
-VALUE_TYPES: dict[str, Any] = {key: annotation for key, annotation in _ANNOTATIONS.items() if key not in SECTIONS}
+VALUE_TYPES: dict[str, Any] = {
+    key: annotation.__origin__ if key in RANGES else annotation
+    for key, annotation in _ANNOTATIONS.items()
+    if key not in SECTIONS
+}
 # Who says how networks are trained wants them trained.
 _OF_NETWORKS = (
     *("members", "base", "student", "warmup", "views"),
@@ -55,11 +63,7 @@ def nearest(word: str, choices: Iterable[str], alike: float = 0.6) -> str | None
 
 
 def quoted_list(words: Iterable[str]) -> str:
-    """Write words the way an error message lists them.
-
-    >>> quoted_list(["nnpu", "upu"])
-    "'nnpu', 'upu'"
-    """
+    """Write words the way an error message lists them."""
     return ", ".join(f"'{word}'" for word in words)
 
 
@@ -137,11 +141,7 @@ def config_from_dict(settings: Mapping[str, Any], base: Config | None = None) ->
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:
-    """Give the configuration as nested plain dicts, for JSON and for model files.
-
-    >>> config_to_dict(Config())["split"]["tau"]
-    0.92
-    """
+    """Give the configuration as nested plain dicts, for JSON and for model files."""
     return dataclasses.asdict(config)
 
 
@@ -161,11 +161,7 @@ def settings_in_names(config: Config) -> dict[str, Any]:
 
 
 def validate_config(config: Config) -> Config:
-    """Check a configuration that was built in Python, where the dataclasses themselves check nothing.
-
-    >>> validate_config(Config()) == Config()
-    True
-    """
+    """Check a configuration that was built in Python, where the dataclasses themselves check nothing."""
     return config_from_dict(config_to_dict(config))
 
 
@@ -316,22 +312,14 @@ def _parse_value(text: str) -> Any:
 
 
 def config_differences(a: Config, b: Config) -> dict[str, object]:
-    """Give the dotted keys whose value in `b` is not the one in `a`, with the value in `b`.
-
-    >>> config_differences(Config(), apply_overrides(Config(), ["split.tau=0.9"]))
-    {'split.tau': 0.9}
-    """
+    """Give the dotted keys whose value in `b` is not the one in `a`, with the value in `b`."""
     before = dict(_flatten(config_to_dict(a)))
     after = dict(_flatten(config_to_dict(b)))
     return {key: value for key, value in after.items() if value != before[key]}
 
 
 def config_hash(config: Config, *sections: str) -> str:
-    """Name the content of some sections or keys (of all when none is given), to recognise work that need not be redone.
-
-    >>> config_hash(Config(), "base") == config_hash(apply_overrides(Config(), ["student.epochs=20"]), "base")
-    True
-    """
+    """Name the content of some sections or keys (of all if none is given), to recognise work that is done."""
     settings = settings_in_names(validate_config(config))  # validated, so that 1 and 1.0 for a float are the same
     chosen = {}
     for key in sections or keys_of_section(""):

@@ -25,13 +25,7 @@ _FITTED = {"epochs": 60, "batch_size": 128, "positives_per_batch": 16, "optimise
 
 
 def methods_fitted_to(config: Config, rows: int, labelled: int) -> Config:
-    """Give small data smaller batches and a larger rate, so that there are steps enough for anything to be learned.
-
-    Only the methods beside Split-PU: its own sections are the presets' business.
-
-    >>> [methods_fitted_to(Config(), rows, labelled=100).vpu.optimiser.rate for rows in (1000, 50_000)]
-    [0.0003, 3e-05]
-    """
+    """Give small data smaller batches and a larger rate, so that there are steps enough for anything to be learned."""
     if rows >= SMALL:
         enough = config.vpu.held_out * labelled >= FEWEST_LABELLED_TO_CHOOSE_BY
         return config if enough else config_from_dict({"vpu.held_out": 0.0}, config)
@@ -84,11 +78,7 @@ def preset(name: str, profile: DataProfile | None = None) -> Config:
 
 
 def preset_names() -> list[str]:
-    """List the presets, the default first.
-
-    >>> preset_names()
-    ['default', 'paper', 'record']
-    """
+    """List the presets, the default first."""
     return list(_PRESETS)
 
 

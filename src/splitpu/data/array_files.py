@@ -12,22 +12,11 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
+from splitpu.data import sources
 from splitpu.data.features import canonical_features
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
 from splitpu.data.pudata import HeldOut, PUData, is_convention
-from splitpu.data.sources import (
-    FOLDER_OPTIONS,
-    TABLE_OPTIONS,
-    EvaluationRows,
-    LoadedData,
-    LoadOptions,
-    NewRows,
-    RowForm,
-    Source,
-    SourceWords,
-    absolute,
-)
 from splitpu.data.sparse_rows import PARTS, from_parts, is_sparse, stacked
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Watch
@@ -203,7 +192,7 @@ _MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArraySource(Source):
+class ArraySource(sources.Source):
     """Which files hold what: each a .npy, or a .npz with the array X or with one array only."""
 
     positives: tuple[str, ...]
@@ -213,14 +202,14 @@ class ArraySource(Source):
     key: ClassVar[str] = "arrays"
 
     @classmethod
-    def parse(cls, words: SourceWords, model: RowForm | None) -> "ArraySource | None":
+    def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "ArraySource | None":
         """Files of arrays in --positives and --unlabelled."""
         positives, unlabelled, test = list(words.positives or []), words.unlabelled_side, list(words.test or [])
         if not any(_is_array_file(word) for word in [*positives, *(words.unlabelled or [])]):
             return None
         _refuse_for_a_table(model, [*unlabelled, *positives])
-        words.refuse(FOLDER_OPTIONS, "for folders of images or patients.")
-        words.refuse(TABLE_OPTIONS, "for .csv and .parquet tables.")
+        words.refuse(sources.FOLDER_OPTIONS, "for folders of images or patients.")
+        words.refuse(sources.TABLE_OPTIONS, "for .csv and .parquet tables.")
         words.refuse_labelled("what lies in --positives")
         if not positives or not unlabelled:
             missing = "--unlabelled" if positives else "--positives"
@@ -231,7 +220,7 @@ class ArraySource(Source):
             if not _is_array_file(word):
                 raise InputError(f"{word} is not a .npy or .npz file: give either arrays or folders, not both.")
         sides = {"positives": positives, "unlabelled": unlabelled, "test": test}
-        return cls(scenario=words.scenario, **{name: absolute(files) for name, files in sides.items()})
+        return cls(scenario=words.scenario, **{name: sources.absolute(files) for name, files in sides.items()})
 
     @classmethod
     def advice(cls, word: str) -> str:
@@ -248,8 +237,7 @@ class ArraySource(Source):
     def where(self) -> str:
         return " and ".join([*self.positives, *self.unlabelled])
 
-    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
-        """All rows, named by file and place in it."""
+    def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
         files, known = [*self.positives, *self.unlabelled], set[Path]()
         for path in self.paths:  # a row on both sides teaches nothing, and one of the test flatters
             if (place := Path(path).resolve()) in known:
@@ -262,11 +250,12 @@ class ArraySource(Source):
         held_out = HeldOut.from_arrays(*read_array_test(self.test)) if self.test else None
         if held_out is not None:
             Preprocessing.fit(data.features).check(held_out.features, "--test")
-        return LoadedData(data=data, held_out=held_out, description=self.where).with_leakage_warning()
+        return sources.LoadedData(data=data, held_out=held_out, description=self.where).with_leakage_warning()
 
     @classmethod
-    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
-        """The rows of a .npy or .npz file."""
+    def read_new(
+        cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
+    ) -> sources.NewRows | None:
         if path.is_dir() or not ends_in(path, *SUFFIXES):
             return None
         _refuse_for_a_table(model, [str(path)])
@@ -274,20 +263,22 @@ class ArraySource(Source):
         names = read_names(path)
         if names is not None and len(names) != len(features):
             raise InputError(f"'names' in {path} has {len(names)} entries but 'X' has {len(features)} rows.")
-        return NewRows(features, None if names is None else tuple(names))
+        return sources.NewRows(features, None if names is None else tuple(names))
 
     @classmethod
-    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+    def read_truth(
+        cls, words: sources.SourceWords, model: sources.RowForm, watch: Watch | None
+    ) -> sources.EvaluationRows | None:
         """Two files in --test, of positives and of negatives."""
         files = [word for word in words.test or () if ends_in(word, *SUFFIXES)]
         _refuse_for_a_table(model, files)
         if words.test is None or not len(files) == len(words.test) == 2:
             return None
-        return EvaluationRows(where=" and ".join(files), tested=HeldOut.from_arrays(*read_array_test(files)))
+        return sources.EvaluationRows(where=" and ".join(files), tested=HeldOut.from_arrays(*read_array_test(files)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NpzSource(Source):
+class NpzSource(sources.Source):
     """One .npz file that holds rows, their labels, and test rows if there are some."""
 
     path: str
@@ -295,8 +286,7 @@ class NpzSource(Source):
     key: ClassVar[str] = "npz"
 
     @classmethod
-    def parse(cls, words: SourceWords, model: RowForm | None) -> "NpzSource | None":
-        """A .npz file as DATA."""
+    def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "NpzSource | None":
         if words.data is None or not ends_in(words.data, ".npz"):
             return None
         _refuse_for_a_table(model, [words.data])
@@ -308,8 +298,7 @@ class NpzSource(Source):
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
 
-    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
-        """All arrays of the file that have a meaning."""
+    def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
         arrays = read_npz(self.path)
         names = arrays["names"].tolist() if "names" in arrays else None
         if names is not None and not isinstance(names, list):
@@ -328,25 +317,26 @@ class NpzSource(Source):
             raise InputError(f"{self.path}: {error}") from error
         labels = np.asarray(arrays["s"])
         classes = (labels[~data.labelled][0].item(), labels[data.labelled][0].item())
-        loaded = LoadedData(data=data, held_out=held_out, description=self.path, classes=classes)
+        loaded = sources.LoadedData(data=data, held_out=held_out, description=self.path, classes=classes)
         return loaded.with_leakage_warning()
 
     @classmethod
-    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+    def read_truth(
+        cls, words: sources.SourceWords, model: sources.RowForm, watch: Watch | None
+    ) -> sources.EvaluationRows | None:
         """A file as DATA that says what its rows truly are."""
         if words.data is None or not ends_in(words.data, ".npz"):
             return None
         _refuse_for_a_table(model, [words.data])
         if has_only_pu_labels(words.data):
             return None
-        return EvaluationRows(where=words.data, tested=HeldOut.from_arrays(*read_labelled(words.data)))
+        return sources.EvaluationRows(where=words.data, tested=HeldOut.from_arrays(*read_labelled(words.data)))
 
     def _entries(self) -> dict[str, Any]:
         return {self.key: self.path}
 
     @classmethod
     def from_entries(cls, stored: Mapping[str, Any]) -> "NpzSource":
-        """The entry is the path."""
         return cls(path=stored[cls.key], scenario=stored["scenario"])
 
 
@@ -354,7 +344,7 @@ def _is_array_file(word: str) -> bool:
     return ends_in(word, *SUFFIXES) and not Path(word).is_dir()
 
 
-def _refuse_for_a_table(model: RowForm | None, words: Sequence[str]) -> None:
+def _refuse_for_a_table(model: sources.RowForm | None, words: Sequence[str]) -> None:
     """Numbers in the order of the encoded columns would be taken for them, and be as wrong as they look right."""
     if model is None or (model.inputs or {}).get("kind") != "table":
         return

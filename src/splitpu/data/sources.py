@@ -203,10 +203,7 @@ class Source(ABC):
 
     @abstractmethod
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
-        """Read and check everything; what is wrong with the data is found here, before anything is trained.
-
-        Rows are brought into the form of the `model`, or into one that suits them.
-        """
+        """Read and check everything; what is wrong with the data is found here, before anything is trained."""
 
     def load_draws(self, others: Sequence["Source"], **how: Unpack[LoadOptions]) -> list[LoadedData]:
         """The data of sources that differ from this one at most in the labels that are drawn."""

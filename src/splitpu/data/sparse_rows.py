@@ -82,7 +82,6 @@ class SparseRows:
 
     @property
     def nbytes(self) -> int:
-        """What they take in memory."""
         return int(sum(part.nbytes for part in (self._matrix.data, self._matrix.indices, self._matrix.indptr)))
 
     def __len__(self) -> int:

@@ -18,13 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from splitpu.config.parse import config_from_dict, read_config, validate_config
 from splitpu.config.presets import preset
 from splitpu.config.schema import Config, Scenario
-from splitpu.data.features import (
-    Channels,
-    column_names,
-    is_missing,
-    refuse_columns_without_numbers,
-    refuse_masked_entries,
-)
+from splitpu.data import features
 from splitpu.data.pudata import FEWEST_POSITIVES, PUData
 from splitpu.data.tables.encode import rows_for_table_model
 from splitpu.errors import InputError, SplitPUWarning
@@ -57,7 +51,7 @@ LARGEST_SEED = 2**31 - 1
 
 def has_image_axes(X: Any) -> bool:
     """Whether X looks like images or volumes rather than vectors."""
-    if column_names(X):  # not every data frame can be made an array
+    if features.column_names(X):  # not every data frame can be made an array
         return False
     try:
         axes = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
@@ -82,7 +76,7 @@ def checked_labels(y: Any) -> Any:
     elif values.dtype.kind == "f":
         missing = int(np.isnan(values).sum())
     else:
-        missing = sum(map(is_missing, values.flat)) if values.dtype.kind == "O" else 0
+        missing = sum(map(features.is_missing, values.flat)) if values.dtype.kind == "O" else 0
     if missing:
         raise InputError(
             f"Input y contains NaN or nothing in {missing} rows: write 0 for unlabelled rows and 1 for labelled "
@@ -264,7 +258,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         scenario: Scenario = "single-training-set",
         pos_label: Any = None,
         calibration: str | None = None,
-        channels: Channels = "auto",
+        channels: features.Channels = "auto",
         layers: tuple[str, str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -344,8 +338,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     def _checked_training_input(self, X: Any, y: npt.ArrayLike) -> tuple[Any, Array]:
         """X and the labels in the form scikit-learn promises; images only lightly, `PUData` does the rest."""
         if not has_image_axes(X):
-            refuse_columns_without_numbers(X)
-            refuse_masked_entries(X, "X")  # scikit-learn would take what is behind the mask
+            features.refuse_columns_without_numbers(X)
+            features.refuse_masked_entries(X, "X")  # scikit-learn would take what is behind the mask
             checked, labels = validate_data(self, X, y, accept_sparse="csr")
             X = still_on_disk(X, checked)
         else:
@@ -418,8 +412,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             return X
         if (self.model_.inputs or {}).get("kind") == "table":
             X = rows_for_table_model(self.model_.inputs or {}, X)
-        refuse_columns_without_numbers(X)
-        refuse_masked_entries(X, "X")
+        features.refuse_columns_without_numbers(X)
+        features.refuse_masked_entries(X, "X")
         return still_on_disk(X, validate_data(self, X, reset=False, accept_sparse="csr"))
 
     def __getstate__(self) -> dict[str, Any]:

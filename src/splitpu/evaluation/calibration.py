@@ -231,11 +231,7 @@ def _isotonic(positive: Floats, population: Floats, prior: float) -> tuple[Float
 
 
 def sigmoid(values: Floats) -> Floats:
-    """The probability that log odds mean; neither overflows nor rounds small ones to nought.
-
-    >>> sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
-    [0.0, 0.5, 1.0]
-    """
+    """The probability that log odds mean; neither overflows nor rounds small ones to nought."""
     squashed: Floats = np.exp(-np.logaddexp(0.0, -values))
     return squashed
 

@@ -34,7 +34,6 @@ class LabellingCheck:
 
     @classmethod
     def of(cls, doubtful: bool, auc: float, error: float, expected: float | None = None) -> "LabellingCheck":
-        """The check with its verdict in words."""
         judge, limit = ("a classifier", "0.5") if expected is None else ("a line", f"up to {expected:.2f}")
         if doubtful:
             verdict = (
@@ -52,7 +51,6 @@ class LabellingCheck:
 
     @classmethod
     def cannot_be_told(cls, labelled: int, unlabelled: int, why: str) -> "LabellingCheck":
-        """The check of too few rows."""
         verdict = (
             "whether the labelled positives are a random draw of all positives cannot be told: only "
             f"{labelled} labelled and {unlabelled} unlabelled rows {why} of each are needed"

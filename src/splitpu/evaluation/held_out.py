@@ -20,9 +20,6 @@ def pu_criterion(decision_positive: npt.ArrayLike, decision_unlabelled: npt.Arra
     population is called positive at the rate u = prior * r + (1 - prior) * f, which gives the unknown f.
     The estimate is unbiased only if the second sample stands for the population: `hold_out` gives the right rows. It
     may lie above 1, and with few positives it is noisy; candidates compared on the same rows share most of that noise.
-
-    >>> pu_criterion([1.0, 2.0], [1.0, -1.0, -2.0, 3.0], prior=0.5)
-    1.0
     """
     positive, unlabelled = _checked(decision_positive, decision_unlabelled)
     prior = check_share(prior)
@@ -31,13 +28,7 @@ def pu_criterion(decision_positive: npt.ArrayLike, decision_unlabelled: npt.Arra
 
 
 def nnpu_value(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayLike, prior: float) -> float:
-    """The nnPU risk with the sigmoid loss on held-out rows: lower is better, and it never falls below zero.
-
-    Unlike `pu_criterion` it also looks at how far a decision lies from the threshold.
-
-    >>> round(nnpu_value([9.0, 9.0], [9.0, -9.0], prior=0.5), 3)
-    0.0
-    """
+    """The nnPU risk with the sigmoid loss on held-out rows: lower is better, and it never falls below zero."""
     positive, unlabelled = _checked(decision_positive, decision_unlabelled)
     prior = check_share(prior)
     missed, called = sigmoid(-positive).mean(), sigmoid(positive).mean()
@@ -45,13 +36,7 @@ def nnpu_value(decision_positive: npt.ArrayLike, decision_unlabelled: npt.ArrayL
 
 
 def variational_value(logit_positive: npt.ArrayLike, logit_population: npt.ArrayLike) -> float:
-    """VPU's loss on held-out rows, `log mean_X Phi - mean_P log Phi`: lower is better, and no prior is needed for it.
-
-    Of logits and not of decisions: it looks at probabilities up to a factor, whatever the threshold.
-
-    >>> round(variational_value([9.0, 9.0], [9.0, -9.0]), 3)
-    -0.693
-    """
+    """VPU's loss on held-out logits, `log mean_X Phi - mean_P log Phi`: lower is better, and no prior is needed."""
     positive, population = (-np.logaddexp(0.0, -one) for one in _checked(logit_positive, logit_population))
     return float(np.logaddexp.reduce(population) - np.log(len(population)) - positive.mean())
 
@@ -78,11 +63,6 @@ def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, In
 
     Returns the training data that are left, and the row numbers (in the data given) of the held-out positives and of
     the held-out rows that stand for the population: P and U together, or U alone if P was drawn apart.
-
-    >>> data = PUData.from_arrays(np.zeros((20, 1)), [1] * 10 + [0] * 10)
-    >>> left, positives, population = hold_out(data, 0.2, seed=0)
-    >>> len(left), len(positives), len(population)
-    (16, 2, 4)
     """
     positives, unlabelled = set_aside(data, share, seed)
     together = np.sort(np.concatenate([positives, unlabelled]))

@@ -8,16 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
+from splitpu.evaluation import ranking
 from splitpu.evaluation.metrics import PUEvaluation, PUFigure, evaluate_pu
-from splitpu.evaluation.ranking import (
-    DRAWS,
-    always_negative,
-    in_telling_order,
-    lengths_of_lists,
-    of_lists,
-    ranking_figures,
-    with_interval,
-)
 from splitpu.prior.from_scores import FEWEST_POSITIVES, FEWEST_UNLABELLED
 from splitpu.types import Flags, Floats
 
@@ -51,7 +43,7 @@ def estimated(
         )
         figures = dict(found.figures)
         if labelled.sum() >= FEWEST_POSITIVES and (~labelled).sum() >= FEWEST_UNLABELLED:
-            ranked = ranking_figures(scores, labelled, prior, prior_interval=prior_interval, scenario=scenario)
+            ranked = ranking.ranking_figures(scores, labelled, prior, prior_interval=prior_interval, scenario=scenario)
             figures |= {name: one for name, one in ranked.figures.items() if name not in ("accuracy", "f1")}
         return found, figures
 
@@ -77,7 +69,7 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
     if actual.all() or not actual.any() or not np.isfinite(decision).all():
         return {}
     rows, share = len(actual), float(actual.mean())
-    lengths = lengths_of_lists((), rows, share)
+    lengths = ranking.lengths_of_lists((), rows, share)
     groups = _groups(actual, decision)
     values = _of_groups(*groups, lengths, rows)
     coarse = _coarser(*groups)
@@ -85,9 +77,9 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
     rng = np.random.default_rng(0)
     drawn = [
         _of_groups(rng.standard_gamma(positive), rng.standard_gamma(negative), coarse[2], lengths, rows)
-        for positive, negative in [(coarse[0] + thought, coarse[1] + thought)] * DRAWS
+        for positive, negative in [(coarse[0] + thought, coarse[1] + thought)] * ranking.DRAWS
     ]
-    figures = {name: with_interval(value, *(one[name] for one in drawn)) for name, value in values.items()}
+    figures = {name: ranking.with_interval(value, *(one[name] for one in drawn)) for name, value in values.items()}
     simple = {}
     if naive is not None and np.isfinite(naive).all():
         simple = _of_groups(*_groups(actual, naive), lengths, rows)
@@ -95,11 +87,7 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
 
 
 def too_good(figures: dict[str, PUFigure], positives: int) -> str | None:
-    """A sentence about figures that look too good, which says on how few rows they rest; None if none does.
-
-    >>> too_good({"roc_auc": PUFigure(1.0, 0.95, 1.0)}, 20)
-    'ROC AUC 1.000 rests on 20 positives: with so many 0.950 cannot be ruled out'
-    """
+    """A sentence about figures that look too good, which says on how few rows they rest; None if none does."""
     for name, words in _MAY_LOOK_TOO_GOOD.items():
         if name in figures and figures[name].value > _TOO_GOOD:
             return (
@@ -112,8 +100,8 @@ def too_good(figures: dict[str, PUFigure], positives: int) -> str | None:
 def _beside(figures: dict[str, PUFigure], simple: dict[str, float], prior: float, rows: int) -> dict[str, PUFigure]:
     """Put beside every figure what one gets without a model and with the naive one; those first that tell most."""
     return {
-        name: figures[name]._replace(always_negative=always_negative(name, prior, rows), naive=simple.get(name))
-        for name in in_telling_order(figures, prior)
+        name: figures[name]._replace(always_negative=ranking.always_negative(name, prior, rows), naive=simple.get(name))
+        for name in ranking.in_telling_order(figures, prior)
     }
 
 
@@ -142,7 +130,9 @@ def _of_groups(positive: Floats, negative: Floats, cut: int, lengths: tuple[int,
         "roc_auc": float((negative * (found - positive / 2)).sum() / (positives * negatives)),
         "average_precision": float((positive * found / called).sum() / positives),
     }
-    figures |= of_lists(lengths, rows, float(share), np.append(0, called / total), np.append(0, found / positives))
+    figures |= ranking.of_lists(
+        lengths, rows, float(share), np.append(0, called / total), np.append(0, found / positives)
+    )
     hits, wrong = (found[cut - 1], alarms[cut - 1]) if cut else (0.0, 0.0)
     figures["accuracy"] = float((hits + negatives - wrong) / total)
     figures["f1"] = float(2 * hits / (hits + wrong + positives))

@@ -24,10 +24,6 @@ def evaluate_scores(truth: npt.ArrayLike, decision: npt.ArrayLike, prior: float 
 
     Both the predicted and the true share of positives are among the figures: a model that calls everything positive
     has a perfect recall, and only its positive rate gives it away. With a `prior`, the distance to it comes as well.
-
-    >>> figures = evaluate_scores([1, 1, 0, 0], [2.0, -1.0, -2.0, -3.0], prior=0.5)
-    >>> figures["accuracy"], figures["precision"], figures["recall"], figures["roc_auc"], figures["prior_gap"]
-    (0.75, 1.0, 0.5, 1.0, -0.25)
     """
     actual = np.asarray(truth) == 1
     scores = np.asarray(decision, dtype=np.float64)
@@ -76,11 +72,7 @@ def if_truth_is_swapped(figures: Mapping[str, Any], rows: int) -> list[str]:
 
 
 def finite_or_none(value: Any) -> Any:
-    """Replace every NaN and infinity inside nested plain values by None, because JSON knows neither.
-
-    >>> finite_or_none({"loss": float("nan"), "terms": [1.0, float("inf")]})
-    {'loss': None, 'terms': [1.0, None]}
-    """
+    """Replace every NaN and infinity inside nested plain values by None, because JSON knows neither."""
     if isinstance(value, dict):
         return {key: finite_or_none(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -119,7 +111,6 @@ class PUEvaluation:
     nnpu: float  # the nnPU risk with the sigmoid loss; lower is better
 
     def to_dict(self) -> dict[str, object]:
-        """The JSON form."""
         return {
             "figures": {name: figure._asdict() for name, figure in self.figures.items()},
             **{name: value for name, value in self.__dict__.items() if name != "figures"},
@@ -343,11 +334,7 @@ def written(probability: float) -> str:
 
 
 def most_doubtful(teacher: Floats, student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
-    """Positions where the student is unsure or contradicts its teacher, the worst first; both on one scale.
-
-    >>> most_doubtful(np.array([0.9, 0.5, 1.0]), np.array([0.9, 0.5, 0.0]), np.array([True, True, True]), 2).tolist()
-    [2, 1]
-    """
+    """Positions where the student is unsure or contradicts its teacher, the worst first; both on one scale."""
     candidates = np.flatnonzero(among)
     # Rounded as files are, or near ties would have one order in the training and another when its files are read.
     taught, said = (np.array([float(written(one)) for one in both[candidates]]) for both in (teacher, student))

@@ -148,9 +148,6 @@ def corrected_auc(against_unlabelled: float, share: float) -> float:
     """The AUC of positives against negatives behind an AUC of P against U that holds a share of positives.
 
     Unlabelled positives rank as high as labelled ones: against them the AUC is 1/2.
-
-    >>> corrected_auc(0.8, 0.25)
-    0.9
     """
     if not 0 <= share < 1:
         raise InputError(f"share={share:g} is not a share of positives among U: give a number from 0 to below 1")

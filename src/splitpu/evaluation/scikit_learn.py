@@ -74,7 +74,6 @@ class PUStratifiedGroupKFold(PUStratifiedKFold):
     """
 
     def split(self, X: Any, y: npt.ArrayLike | None = None, groups: object = None) -> Iterator[tuple[Rows, Rows]]:
-        """Row numbers of training and test part, fold by fold."""
         from splitpu.learners.crossfit import fold_numbers
 
         if y is None or groups is None:

@@ -16,16 +16,7 @@ from splitpu.engine.stage import Batch, Pool, Stage, Task
 from splitpu.errors import InputError
 from splitpu.kernels.loss_terms import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, soft_cross_entropy, upu_risk
-from splitpu.methods.common import (
-    Trained,
-    as_one,
-    labelled_as_numbers,
-    member_names,
-    one_pool,
-    positives_and_population,
-    positives_first,
-    viewed,
-)
+from splitpu.methods import common
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.registry import find_method
 from splitpu.networks.backbones import Backbone
@@ -42,9 +33,9 @@ class BaseTask:
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for both groups, so that they share their batch-norm statistics."""
-        joined, positives = positives_first(batch)
+        joined, positives = common.positives_first(batch)
         strong = self.config.views == "strong"
-        inputs = viewed(joined.raw, views, generator, augment=self.config.augment, strong=strong)
+        inputs = common.viewed(joined.raw, views, generator, augment=self.config.augment, strong=strong)
         logit = self.module(inputs).logit
         config = self.config
         if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):  # the same, in one kernel
@@ -86,7 +77,7 @@ def _train_risk(context: Context) -> Teacher:
     config, data = context.config.base, context.data
     population = {"scenario": data.population, "unlabelled": data.unlabelled}.get(config.population, data.taught)
     batch = min(config.batch_size, len(population))
-    pools = positives_and_population(data.positives, population, batch, config.positives_per_batch)
+    pools = common.positives_and_population(data.positives, population, batch, config.positives_per_batch)
 
     def task(network: Backbone) -> Task:
         return BaseTask(network, context.known_prior, config)
@@ -101,7 +92,7 @@ def _train_members(
     """As many networks as are asked for, each on the same pools as `base` says."""
     config = context.config.base
 
-    def train_one(name: str) -> Trained:
+    def train_one(name: str) -> common.Trained:
         network = context.fresh_network(name)
         stage = Stage(
             name=name,
@@ -114,7 +105,7 @@ def _train_members(
         )
         return network, context.train(stage, network)
 
-    return as_one(context, [train_one(place) for place in member_names(context, name)])
+    return common.as_one(context, [train_one(place) for place in common.member_names(context, name)])
 
 
 class LabelTask:
@@ -124,9 +115,8 @@ class LabelTask:
         self.module, self.labels, self.config = network, labels, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """Cross-entropy against the labels."""
         rows, raw = batch["rows"]
-        inputs = viewed(raw, views, generator, augment=self.config.augment, strong=self.config.views == "strong")
+        inputs = common.viewed(raw, views, generator, augment=self.config.augment, strong=self.config.views == "strong")
         logit = self.module(inputs).logit.float()
         labels = self.labels[rows]
         accuracy = ((logit > 0) == (labels > 0.5)).float().mean()
@@ -135,7 +125,7 @@ class LabelTask:
 
 def train_naive(context: Context) -> Teacher:
     """Labelled rows against all others."""
-    return _train_on(context, "naive", labelled_as_numbers(context))
+    return _train_on(context, "naive", common.labelled_as_numbers(context))
 
 
 def train_supervised(context: Context) -> Teacher:
@@ -150,5 +140,5 @@ def train_supervised(context: Context) -> Teacher:
 
 
 def _train_on(context: Context, name: str, labels: Tensor, **upstream: str) -> Teacher:
-    config, pools = context.config.base, one_pool(context.data.taught, context.config.base.batch_size)
+    config, pools = context.config.base, common.one_pool(context.data.taught, context.config.base.batch_size)
     return _train_members(context, name, lambda network: LabelTask(network, labels, config), pools, **upstream)

@@ -94,6 +94,12 @@ def viewed(raw: Tensor, views: Views, generator: torch.Generator, *, augment: bo
     return views.strong(raw, generator) if strong else views.weak(raw, generator)
 
 
+def two_layers(features: int, hidden: int, outputs: int) -> nn.Module:
+    """A head that maps features by way of a hidden layer."""
+    first, last = nn.Linear(features, hidden, bias=False), nn.Linear(hidden, outputs)
+    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), last)
+
+
 class MixingWeights:
     """Draws weights from a symmetric Beta distribution on the device, without waiting for it."""
 
@@ -109,11 +115,7 @@ class MixingWeights:
 
 
 def mixed(first: Tensor, second: Tensor, weight: Tensor) -> Tensor:
-    """`weight * first + (1 - weight) * second`, each row with its own weight.
-
-    >>> mixed(torch.ones(2, 3), torch.zeros(2, 3), torch.tensor([1.0, 0.5]))[:, 0]
-    tensor([1.0000, 0.5000])
-    """
+    """`weight * first + (1 - weight) * second`, each row with its own weight."""
     return torch.lerp(second, first, weight.view(-1, *(1 for _ in first.shape[1:])))
 
 
@@ -139,9 +141,6 @@ def half_of_largest(logits: Tensor) -> float:
     """The logit whose probability is half of the largest one.
 
     This is the threshold of methods that learn the probability up to an unknown factor: the largest stands for one.
-
-    >>> round(half_of_largest(torch.tensor([-3.0, 0.0])), 4)
-    -1.0986
     """
     half = torch.sigmoid(logits.double()).max() / 2
     return float(torch.logit(half))

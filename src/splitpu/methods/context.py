@@ -161,10 +161,7 @@ class Context:
     learner: Any = None  # a classifier of the user's, in place of the learners that the configuration names
 
     def train(self, stage: Stage, network: nn.Module, own_threshold: OwnThreshold | None = None) -> str:
-        """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key.
-
-        A method with a rule of its own for the threshold has its epochs judged by that rule, as the model will be.
-        """
+        """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key."""
         if self.aside is None or not self.chooses_epochs:
             self.engine.run(stage)
             return stage.key
@@ -256,18 +253,12 @@ class Context:
         return training_logits(network, engine.rows, engine.views, engine.hardware)
 
     def as_teacher(self, network: Backbone, key: str, own_threshold: OwnThreshold | None = None) -> Teacher:
-        """Score every training row and place the threshold as the configuration says.
-
-        Where the threshold does not follow the prior, a method may bring a rule of its own: `own_threshold`.
-        """
+        """Score every training row and place the threshold as the configuration says."""
         logits = self.logits_of(network)
         return Teacher(network, self.threshold_for(logits, own_threshold), logits, key)
 
     def with_own_share(self, logits: Tensor) -> "Context":
-        """The same context, for a model whose logits mean 1/2 at 0: the share above 0 is a second opinion on the prior.
-
-        It counts only where the prior is an estimate: see `thresholds.second_opinion`.
-        """
+        """The same, for a model whose logits mean 1/2 at 0: the share above 0 is a second opinion on the prior."""
         population = logits[self.rows(self.data.population)]
         return replace(self, own_share=float((population > 0).double().mean()))
 

@@ -19,9 +19,6 @@ def adversarial_value(adversary_on_positives: Tensor, adversary_on_population: T
     """Return `E_P log D + E_U[Phi log(1 - D)] / E_U Phi`, which the adversary D raises and the discriminator lowers.
 
     All three are logits: D = sigmoid of the first two, Phi = sigmoid of the last.
-
-    >>> adversarial_value(torch.zeros(2), torch.zeros(3), torch.tensor([-9.0, 0.0, 9.0]))
-    tensor(-1.3863)
     """
     # Shares of Phi, taken as a softmax of its logarithm, survive where every Phi is tiny.
     shares = torch.softmax(functional.logsigmoid(logit), 0)

@@ -16,7 +16,7 @@ from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
-from splitpu.learners.crossfit import auc_of, platt
+from splitpu.learners.crossfit import auc_of, fold_numbers, platt
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
 from splitpu.methods.thresholds import matched_threshold
@@ -68,7 +68,6 @@ class FrozenHead:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> "FrozenHead":
-        """The head that `tensors` were made of."""
         arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items() if name != "numbers"}
         numbers: dict[str, Any] = dict(zip(_NUMBERS, tensors["numbers"].tolist(), strict=True))
         return cls(**arrays, **{**numbers, "neighbours": int(numbers["neighbours"])})
@@ -91,12 +90,10 @@ class FrozenFit:
 
     @property
     def scores(self) -> Floats:
-        """Of the training rows, by the one that was taken."""
         return self.base_scores if self.taken == "base" or self.student_scores is None else self.student_scores
 
     @property
     def head(self) -> FrozenHead:
-        """The one that was taken."""
         return self.base_head if self.taken == "base" or self.student_head is None else self.student_head
 
 
@@ -166,11 +163,7 @@ def frozen_scores(head: FrozenHead, views: npt.ArrayLike) -> Floats:
 
 
 def averaged_views(views: npt.ArrayLike) -> Floats:
-    """One vector a row.
-
-    >>> averaged_views(np.array([[[1.0, 2.0], [3.0, 2.0]]])).tolist()
-    [[2.0, 2.0]]
-    """
+    """One vector a row."""
     rows = np.asarray(views, np.float64)
     if rows.ndim not in (2, 3) or 0 in rows.shape[1:]:
         raise InputError(f"embeddings of shape {rows.shape} cannot be used: give (rows, views, d) or (rows, d).")
@@ -179,10 +172,8 @@ def averaged_views(views: npt.ArrayLike) -> Floats:
 
 def out_of_fold_scores(rows: Floats, labelled: Mask, seed: int, settings: FrozenSettings) -> tuple[Floats, Floats]:
     """Scores of base and student of rows that took no part in their fit; noughts for no student."""
-    draw, folds = np.random.default_rng(seed), min(settings.folds, int(labelled.sum()))
-    part = np.zeros(len(labelled), np.int64)
-    for some in (np.flatnonzero(labelled), np.flatnonzero(~labelled)):  # the same share of P in each fold
-        part[draw.permutation(some)] = np.arange(len(some)) % folds
+    folds = min(settings.folds, int(labelled.sum()), int((~labelled).sum()))
+    part = fold_numbers(labelled, folds, seed)
     base, student = np.zeros(len(rows)), np.zeros(len(rows))
     for number in range(folds):
         out = part == number
@@ -366,10 +357,7 @@ class _Latest:
 
 
 def frozen_choice(data: PUData, name: str, seed: int, watch: Callable[[int], None] | None = None) -> FrozenChoice:
-    """Base and student on the embeddings of the data, which are computed or read; the same question is answered once.
-
-    `watch` is told how many pictures are embedded.
-    """
+    """Base and student on embeddings of the data, computed or read and told to `watch`; asked again, not made again."""
     key = (data.fingerprint(), name, seed)
     found = _Latest.found  # held here: other threads may ask other questions meanwhile
     if _Latest.key != key or found is None:
@@ -379,14 +367,8 @@ def frozen_choice(data: PUData, name: str, seed: int, watch: Callable[[int], Non
         asked, plan = _encoder(name), ViewPlan()
         preprocessing = Preprocessing.fit(data.features)
 
-        def picture(row: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-            """A row as bytes, as `FrozenNetwork` will see it."""
-            if row.dtype != np.uint8:
-                unit = (row.astype(np.float64) - preprocessing.offset) * preprocessing.scale
-                row = (unit * 255).round().clip(0, 255).astype(np.uint8)
-            return np.asarray(row)
-
-        pictures = map(picture, data.features)
+        # As bytes, as `FrozenNetwork` will see them.
+        pictures = (np.asarray(row) if row.dtype == np.uint8 else preprocessing.pixels(row) for row in data.features)
         features = averaged_views(embed(pictures, asked, plan, watch=watch))[data.taught]
         labelled = data.labelled[data.taught]
         fit = fit_frozen(features, labelled, None, seed)

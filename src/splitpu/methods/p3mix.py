@@ -10,17 +10,7 @@ from splitpu.config.schema import P3MixConfig
 from splitpu.engine.rows import RowStore
 from splitpu.engine.stage import Batch, EpochRecord
 from splitpu.losses import prediction_entropy, soft_cross_entropy
-from splitpu.methods.common import (
-    Carrier,
-    MixingWeights,
-    follow,
-    labelled_as_numbers,
-    mixed,
-    positives_first,
-    shuffled,
-    two_pool_stage,
-    viewed,
-)
+from splitpu.methods import common
 from splitpu.methods.context import Context, Teacher
 from splitpu.networks.backbones import Backbone
 from splitpu.views import Views
@@ -34,11 +24,11 @@ class P3MixTask:
     """
 
     def __init__(
-        self, network: Backbone, context: Context, mixing: MixingWeights, rows: RowStore, config: P3MixConfig
+        self, network: Backbone, context: Context, mixing: common.MixingWeights, rows: RowStore, config: P3MixConfig
     ) -> None:
-        labels = labelled_as_numbers(context)
+        labels = common.labelled_as_numbers(context)
         self.teacher = copy.deepcopy(network).requires_grad_(False)
-        self.module = Carrier(
+        self.module = common.Carrier(
             {"network": network, "teacher": self.teacher},
             averaged=torch.zeros((), device=labels.device),  # steps
             labels=labels,
@@ -50,25 +40,25 @@ class P3MixTask:
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
         """One forward for all rows, each mixed with its partner, and one of the teacher for the rows as they are."""
         augment = self.config.augment
-        joined, count = positives_first(batch)
+        joined, count = common.positives_first(batch)
         # The partner of a doubtful row is a border positive, that of another any row of the batch.
         rows, pool = joined.rows, self.module.state("pool")
         drawn = pool[torch.randint(len(pool), rows.shape, device=rows.device, generator=generator)]
-        anyone = rows[shuffled(len(rows), rows.device, generator)]
+        anyone = rows[common.shuffled(len(rows), rows.device, generator)]
         partners = torch.where(self.module.state("doubtful")[rows], drawn, anyone)
         labels = self.module.state("labels")
         # The row itself always has the larger part.
         weight = self.mixing.draw(len(joined.rows))
         weight = torch.maximum(weight, 1 - weight)
-        inputs = viewed(joined.raw, views, generator, augment=augment)
-        others = viewed(self.rows.gather(partners), views, generator, augment=augment)
+        inputs = common.viewed(joined.raw, views, generator, augment=augment)
+        others = common.viewed(self.rows.gather(partners), views, generator, augment=augment)
         with torch.no_grad():  # the teacher follows the network, and sees rows that are not mixed
             steps = self.module.state("averaged")
-            follow(self.teacher, self.network, steps, self.config.teacher_average)
+            common.follow(self.teacher, self.network, steps, self.config.teacher_average)
             steps.add_(1)
             self.teacher(inputs)
-        target = mixed(labels[joined.rows], labels[partners], weight)
-        logit = self.network(mixed(inputs, others, weight)).logit.float()
+        target = common.mixed(labels[joined.rows], labels[partners], weight)
+        logit = self.network(common.mixed(inputs, others, weight)).logit.float()
         terms = {
             "positive": soft_cross_entropy(logit[:count], target[:count]),
             "unlabelled": soft_cross_entropy(logit[count:], target[count:]),
@@ -82,9 +72,9 @@ def train_p3mix(context: Context) -> Teacher:
     """Train the network, looking at its teacher's predictions after every epoch; the teacher is the model."""
     config, device = context.config.p3mix, context.engine.hardware.device
     network = context.fresh_network("p3mix")
-    mixing = MixingWeights(config.mix_concentration, device)
+    mixing = common.MixingWeights(config.mix_concentration, device)
     task = P3MixTask(network, context, mixing, context.engine.rows, config)
-    positives, known = context.rows(context.data.positives), labelled_as_numbers(context)
+    positives, known = context.rows(context.data.positives), common.labelled_as_numbers(context)
 
     def look_again(record: EpochRecord, memory: dict[str, Tensor]) -> bool:
         probability = torch.sigmoid(context.logits_of(task.teacher))
@@ -102,6 +92,8 @@ def train_p3mix(context: Context) -> Teacher:
         return False
 
     unlabelled = context.data.unlabelled
-    stage = two_pool_stage(context, "p3mix", task, "p3mix", config, population=unlabelled, after_epoch=look_again)
+    stage = common.two_pool_stage(
+        context, "p3mix", task, "p3mix", config, population=unlabelled, after_epoch=look_again
+    )
     context.engine.run(stage)
     return context.as_teacher(task.teacher, stage.key)

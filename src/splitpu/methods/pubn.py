@@ -30,10 +30,6 @@ def pubn_risk(
     `prior * E_P l(z, +1)`, and `prior * E_P[1{score > border} (1 - score) / score * l(z, -1)]
     + E_U[1{score <= border} (1 - score) l(z, -1)]`: below the border negatives are seen among the population, above it
     their share is made up for by labelled positives of the same score.
-
-    >>> risks = pubn_risk(torch.zeros(1), torch.zeros(1), torch.tensor([0.5]), torch.tensor([0.0]), 0.5, 0.2)
-    >>> [round(float(risk), 4) for risk in risks]
-    [0.3466, 1.0397]
     """
     weight = (positive_score > border) * (1 - positive_score) / positive_score.clamp_min(_SMALLEST_SCORE)
     above = prior * (weight * logistic_loss(positive_logit, -1)).mean()
@@ -48,7 +44,6 @@ class PUbNTask:
         self.module, self.scores, self.border, self.prior, self.config = network, scores, border, prior, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """One forward for both groups."""
         joined, count = positives_first(batch)
         logit = self.module(viewed(joined.raw, views, generator, augment=self.config.augment)).logit.float()
         score = self.scores[joined.rows]

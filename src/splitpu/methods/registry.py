@@ -37,7 +37,6 @@ class Method:
         return self.run(context).base
 
     def run(self, context: "Context") -> "MethodResult":
-        """Run the whole method."""
         from splitpu.methods.split import MethodResult
 
         found: Teacher | MethodResult = self._function()(context)
@@ -227,11 +226,7 @@ def register(method: Method) -> None:
 
 
 def find_method(name: str) -> Method:
-    """The method of that name.
-
-    >>> find_method("vpu").needs_prior
-    False
-    """
+    """The method of that name."""
     if name in METHODS:
         return METHODS[name]
     raise unknown_name("method", name, METHODS)
@@ -248,11 +243,7 @@ def uses_learners(config: Config) -> bool:
 
 
 def sections_in_use(config: Config) -> tuple[str, ...]:
-    """The keys and sections of the configuration that decide about a run's outcome; the others are never read.
-
-    >>> sections_in_use(Config(method="vpu"))
-    ('method', 'threshold', 'vpu', 'selection', 'views')
-    """
+    """The keys and sections of the configuration that decide about a run's outcome; the others are never read."""
     warmed = () if config.warmup.name == "none" else ("warmup",)
     several = () if config.members == 1 else ("members",)
     drawn = () if config.initialisation == "torch" else ("initialisation",)

@@ -23,9 +23,6 @@ def partly_trusted_risk(positive_logit: Tensor, population_logit: Tensor, truste
     """Return what to minimise: nnPU over the untrusted rows and cross-entropy over the trusted, each by its share.
 
     `trusted` holds the label of a trusted row and -1 for the others.
-
-    >>> partly_trusted_risk(torch.zeros(1), torch.zeros(2), torch.tensor([1.0, -1.0]), prior=0.5)
-    tensor(0.5966)
     """
     is_trusted = (trusted >= 0).float()
     share = is_trusted.mean()
@@ -35,12 +32,7 @@ def partly_trusted_risk(positive_logit: Tensor, population_logit: Tensor, truste
 
 
 def gated_agreement(logit: Tensor, other: Tensor, loss: Tensor, limit: float) -> Tensor:
-    """Return the mean squared difference of two students' probabilities while it is below `limit` of the loss.
-
-    >>> loss, far, near = torch.tensor(1.0), torch.tensor([9.0]), torch.tensor([0.1])
-    >>> [bool(gated_agreement(logit, -logit, loss, 0.1) > 0) for logit in (far, near)]
-    [False, True]
-    """
+    """Return the mean squared difference of two students' probabilities while it is below `limit` of the loss."""
     difference = functional.mse_loss(torch.sigmoid(logit), torch.sigmoid(other.detach()))
     return difference * (difference < limit * loss).detach()
 
@@ -133,11 +125,7 @@ def trusted_share(config: SelfPUConfig, epoch: int, epochs: int) -> float | None
 
 
 def following_weight(config: SelfPUConfig, epoch: int, epochs: int) -> float:
-    """How much of `teacher_weight` counts after this epoch. It rises slowly, as teachers are no better at first.
-
-    >>> [round(following_weight(SelfPUConfig(), epoch, 200), 2) for epoch in (49, 50, 75, 100, 200)]
-    [0.0, 0.01, 0.29, 1.0, 1.0]
-    """
+    """How much of `teacher_weight` counts after this epoch. It rises slowly, as teachers are no better at first."""
     since = epoch - config.teacher_from * epochs
     if since < 0:
         return 0.0

@@ -75,7 +75,6 @@ class SplitTask:
         self.module, self.labels, self.config = network, labels, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """Cross-entropy against the teacher's labels."""
         rows, raw = batch["rows"]
         inputs = viewed(raw, views, generator, augment=self.config.augment)
         logit = self.module(inputs).logit

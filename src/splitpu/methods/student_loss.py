@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
+from splitpu import losses
 from splitpu.config.schema import StudentConfig
 from splitpu.engine.rows import joined
 from splitpu.engine.stage import Batch
@@ -16,14 +17,7 @@ from splitpu.kernels.loss_terms import (
     label_terms,
     low_level_term,
 )
-from splitpu.losses import (
-    feature_consistency,
-    generalised_jensen_shannon,
-    low_level_consistency,
-    nnpu_risk,
-    prediction_consistency,
-    soft_cross_entropy,
-)
+from splitpu.methods.common import two_layers
 from splitpu.methods.context import Teacher
 from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.views import Views
@@ -114,23 +108,23 @@ class StudentTask:
         def easy_loss() -> Tensor:
             labels = self.labels[batch["easy"].rows]
             if config.easy_loss == "js":
-                return generalised_jensen_shannon(logits["easy"], labels, config.rho)
-            return soft_cross_entropy(logits["easy"], labels)
+                return losses.generalised_jensen_shannon(logits["easy"], labels, config.rho)
+            return losses.soft_cross_entropy(logits["easy"], labels)
 
         def agreement() -> Tensor:
             """How many easy samples the student already decides as their label says."""
             return ((logits["easy"] > 0) == (self.labels[batch["easy"].rows] > 0.5)).float().mean()
 
         known = logits["positives"]
-        terms = term("positive", lambda: soft_cross_entropy(known, torch.ones_like(known)))
+        terms = term("positive", lambda: losses.soft_cross_entropy(known, torch.ones_like(known)))
         if "easy" in batch:
             terms |= term("easy", easy_loss) | term("agreement", agreement)
         if consistent and kind == "nnpu":
-            risk = nnpu_risk(known, logits["consistent"], self.prior)
+            risk = losses.nnpu_risk(known, logits["consistent"], self.prior)
             terms |= {"nnpu_objective": risk.objective, "nnpu": risk.value}
         if consistent and kind in ("self", "dual"):
             views = logits["consistent"], logits["strong"]
-            terms |= term("prediction", lambda: prediction_consistency(*views, confidence=config.confidence))
+            terms |= term("prediction", lambda: losses.prediction_consistency(*views, confidence=config.confidence))
         return terms
 
     def _feature_terms(self, outputs: Outputs, seen: Tensor, count: int) -> dict[str, Tensor]:
@@ -146,13 +140,15 @@ class StudentTask:
                 own = self.network.low_gradient_is_own and isinstance(outputs, Outputs)
                 fused = low_level_term(outputs.low, low, own_gradient=own)
             if fused is None:
-                fused = low_level_consistency(last_rows(outputs.low, len(low)), low, norm=norm)
+                fused = losses.low_level_consistency(last_rows(outputs.low, len(low)), low, norm=norm)
             terms["low"] = fused
         if kind in ("self", "dual"):
             high = outputs.high[-2 * count :]
             predicted = self.predictor(high)
             fused = feature_term(predicted, high) if fused_consistency_applies(self.module, predicted, high) else None
-            terms["feature"] = feature_consistency(*predicted.chunk(2), *high.chunk(2)) if fused is None else fused
+            terms["feature"] = (
+                losses.feature_consistency(*predicted.chunk(2), *high.chunk(2)) if fused is None else fused
+            )
         return terms
 
     def _label_shares(self, batch: Mapping[str, Batch]) -> dict[str, float]:
@@ -166,12 +162,7 @@ class StudentTask:
 
 def feature_predictor(size: int) -> nn.Module:
     """The head that maps one view's feature to the other's."""
-    return nn.Sequential(
-        nn.Linear(size, _PREDICTOR_WIDTH, bias=False),
-        nn.BatchNorm1d(_PREDICTOR_WIDTH),
-        nn.ReLU(),
-        nn.Linear(_PREDICTOR_WIDTH, size),
-    )
+    return two_layers(size, _PREDICTOR_WIDTH, size)
 
 
 def easy_rows_agree(config: StudentConfig) -> bool:

@@ -19,6 +19,7 @@ from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.errors import SplitPUWarning
+from splitpu.evaluation.metrics import among_unlabelled
 from splitpu.learners.auto import Candidate, Choice, choose, joined
 from splitpu.learners.crossfit import auc_of, fold_numbers, out_of_fold
 from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork, PerceptronNetwork
@@ -117,12 +118,10 @@ class FittedNetwork:
     out_of_bag: Floats | None = None
 
     def scores(self, rows: Any) -> Floats:
-        """Logits, one per row."""
         logits: Floats = self.perceptron(torch.from_numpy(np.asarray(rows, dtype=np.float64))).numpy()
         return logits
 
     def network(self) -> LearnerNetwork:
-        """The network itself."""
         return self.perceptron
 
 
@@ -197,7 +196,10 @@ def _teacher(
 def split_rows(context: Context, rows: Rows, out_of_fold: Floats) -> SplitResult:
     """Which unlabelled rows an early-stopped boosting takes up first, as the student's own split does."""
     data, tau = context.data, context.config.split.tau
-    share = None if context.prior is None else _among_unlabelled(data, context.prior)
+    share = None
+    if context.prior is not None:
+        meant = among_unlabelled(context.prior, len(data.positives), len(data.unlabelled), data.scenario)
+        share = float(np.clip(meant, 1e-6, 1 - 1e-6))
     posterior = posteriors(out_of_fold, rows.labelled, share)
     found = split(rows.features, rows.labelled, posterior, tau, seed=sklearn_seed(context.engine.seed))
     unlabelled = ~rows.labelled
@@ -214,12 +216,3 @@ def split_rows(context: Context, rows: Rows, out_of_fold: Floats) -> SplitResult
         reached=found.agreement > tau,
         key="",
     )
-
-
-def _among_unlabelled(data: PUData, prior: float) -> float:
-    """The share of positives among the unlabelled rows that a prior of the population means."""
-    if data.scenario == "case-control":
-        return prior
-    rows = len(data.population)
-    share = (prior * rows - len(data.positives)) / max(1, len(data.unlabelled))
-    return float(np.clip(share, 1e-6, 1 - 1e-6))

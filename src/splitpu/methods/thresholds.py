@@ -16,11 +16,7 @@ _ROUNDING = 2e-6  # relative: by how much, at most, batches of different sizes m
 
 
 def matched_threshold(logits: Tensor, prior: float) -> float:
-    """The logit that a share `prior` of the population sample lies above; nearly so where equal logits are in the way.
-
-    >>> matched_threshold(torch.tensor([-2.0, -1.0, 1.0, 2.0]), 0.25)
-    1.5
-    """
+    """The logit that a share `prior` of the population lies above; nearly so where equal logits are in the way."""
     ordered = _descending(logits)
     return _cut(ordered, round(prior * len(ordered)))
 
@@ -57,9 +53,6 @@ def second_opinion(prior: float, interval: tuple[float, float], own_share: float
     """Half way from an estimated prior to the share that a model calls positive by itself, within the 95 % interval.
 
     That share hardly depends on the prior that the model was trained with, so the two err in different directions.
-
-    >>> second_opinion(0.25, (0.125, 0.375), 0.5)
-    0.3125
     """
     low, high = interval
     return (prior + min(max(own_share, low), high)) / 2

@@ -16,11 +16,7 @@ from splitpu.views import Views
 
 
 def variational_loss(positive_logit: Tensor, population_logit: Tensor) -> Tensor:
-    """Return `log mean_X Phi - mean_P log Phi` for `Phi = sigmoid(logit)`: least where Phi is P(positive | x) / c.
-
-    >>> variational_loss(torch.zeros(2), torch.zeros(3))
-    tensor(0.)
-    """
+    """Return `log mean_X Phi - mean_P log Phi` for `Phi = sigmoid(logit)`: least where Phi is P(positive | x) / c."""
     log_mean = torch.logsumexp(functional.logsigmoid(population_logit), 0) - math.log(len(population_logit))
     return log_mean - functional.logsigmoid(positive_logit).mean()
 
@@ -29,9 +25,6 @@ def mixing_penalty(mixed_logit: Tensor, population_logit: Tensor, weight: Tensor
     """Return how far the prediction on `g * x + (1 - g) * p` is from `g * Phi(x) + (1 - g)`, in squared logarithms.
 
     Both sides are moved, as in the publication's formula: mixtures and what is asked of them approach each other.
-
-    >>> mixing_penalty(torch.tensor([100.0]), torch.tensor([-5.0]), torch.tensor([0.0]))
-    tensor(0.)
     """
     # From logarithms: where g and 1 - Phi both round to one, the sum would be zero, and its gradient not a number.
     log_target = torch.logaddexp(torch.log(weight) + functional.logsigmoid(population_logit), torch.log1p(-weight))
@@ -45,7 +38,6 @@ class VPUTask:
         self.module, self.mixing, self.config = network, mixing, config
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """One forward for positives, population and their mixtures."""
         joined, count = positives_first(batch)
         inputs = viewed(joined.raw, views, generator, augment=self.config.augment)
         positives, population = inputs[:count], inputs[count:]

@@ -12,6 +12,7 @@ from torch.nn import functional
 from splitpu.config.schema import ViewsConfig, WarmupConfig
 from splitpu.engine.stage import Batch, Pool, Stage
 from splitpu.losses import nt_xent
+from splitpu.methods.common import two_layers
 from splitpu.methods.context import Context, WarmStart
 from splitpu.networks.backbones import Backbone
 from splitpu.views import Views
@@ -47,13 +48,14 @@ def warmed_up(context: Context) -> Context:
         return context
     network = context.fresh_network(STAGE)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    views = warmup_views(context)
+    views, width = warmup_views(context), network.feature_dim
     engine, rows = context.engine, context.data.taught
     stage = Stage(
         name=STAGE,
         task=ContrastiveTask(
             network,
-            context.fresh_head(lambda: projection_head(network.feature_dim, config.projection), STAGE),
+            # Views are compared by its output. It is thrown away: the features before it say more about a row.
+            context.fresh_head(lambda: two_layers(width, width, config.projection), STAGE),
             Views(context.preprocessing, views, engine.hardware.device, kernels=engine.hardware.kernels),
             config,
         ),
@@ -76,13 +78,6 @@ def warmed_up(context: Context) -> Context:
         if not torch.equal(tensor, before[name])
     }
     return dataclasses.replace(context, warm_start=WarmStart(stage.key, moved))
-
-
-def projection_head(features: int, size: int) -> nn.Module:
-    """The head by whose output views are compared. It is thrown away: the features before it say more about a row."""
-    return nn.Sequential(
-        nn.Linear(features, features, bias=False), nn.BatchNorm1d(features), nn.ReLU(), nn.Linear(features, size)
-    )
 
 
 def warmup_views(context: Context) -> ViewsConfig:

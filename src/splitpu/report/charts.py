@@ -43,11 +43,7 @@ def finite(values: Iterable[float | None]) -> list[float]:
 
 
 def span_of(values: Iterable[float | None]) -> tuple[float, float]:
-    """Find the range of some values, opened up a little where they are all the same.
-
-    >>> span_of([1.0, None, 3.0]), span_of([2.0]), span_of([])
-    ((1.0, 3.0), (1.8, 2.2), (0.0, 1.0))
-    """
+    """Find the range of some values, opened up a little where they are all the same."""
     drawable = finite(values)
     low, high = min(drawable, default=0.0), max(drawable, default=0.0)
     size = max(abs(low), abs(high))
@@ -193,9 +189,6 @@ def line_chart(
 ) -> Markup:
     """Draw lines over epochs, or over numbers that need not be `whole`, with a level to be reached and a moment of
     stopping where they are given.
-
-    >>> print(line_chart([Series("a", [1, 2], [0.5, 0.4])], Labels("a falls", "epoch", "loss"))[:4])
-    <svg
     """
     xs = [x for line in series for x in line.x] + ([stop.at] if stop else [])
     ys = [y for line in series for y in line.y] + ([level.at] if level else [])
@@ -386,11 +379,7 @@ _COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # channels -> greyscale, RGB, RGBA as the PN
 
 
 def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Turn uint8 pixels of shape (H, W, 1), (H, W, 3) or (H, W, 4) into the bytes of a PNG file.
-
-    >>> encode_png(np.zeros((2, 2, 3), dtype=np.uint8))[1:4]
-    b'PNG'
-    """
+    """Turn uint8 pixels of shape (H, W, 1), (H, W, 3) or (H, W, 4) into the bytes of a PNG file."""
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in _COLOUR_TYPES or 0 in pixels.shape:
         raise InputError(
             f"The pixels have shape {pixels.shape} and type {pixels.dtype}, which a PNG cannot hold; "

@@ -8,17 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from splitpu.report.charts import (
-    Labels,
-    Mark,
-    Series,
-    finite,
-    histogram,
-    line_chart,
-    png_address,
-    share_bar,
-    stacked_bar,
-)
+from splitpu.report import charts
 from splitpu.report.contents import MISSING, NO_BREAK, ReportData, RoundReport, Sample, count, decimal, percent, shorten
 from splitpu.types import Floats
 
@@ -76,10 +66,7 @@ def change(report: ReportData) -> dict[str, str] | None:
 
 
 def figure_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Set the models side by side, with the columns of all rows in the order of first sight.
-
-    The best of a column is compared as it is written, so that rows that read the same are all in bold.
-    """
+    """Set the models side by side, with the columns of all rows in the order of first sight."""
     columns = list(dict.fromkeys(key for row in rows for key in row if key != "model"))
     best: dict[str, str] = {}
     for column in _MORE_IS_BETTER.intersection(columns):
@@ -106,12 +93,14 @@ def reliability(bins: Sequence[Mapping[str, float]]) -> dict[str, Any] | None:
         return None
     promised = [bin_["promised"] for bin_ in bins]
     error = sum(bin_["share"] * abs(bin_["promised"] - bin_["estimated"]) for bin_ in bins)
-    chart = line_chart(
+    chart = charts.line_chart(
         [
-            Series("estimated from P, U and the prior", promised, [bin_["estimated"] for bin_ in bins]),
-            Series("as promised", [0.0, 1.0], [0.0, 1.0]),
+            charts.Series("estimated from P, U and the prior", promised, [bin_["estimated"] for bin_ in bins]),
+            charts.Series("as promised", [0.0, 1.0], [0.0, 1.0]),
         ],
-        Labels("Share of positives against the probability that the model gives", "probability", "share of positives"),
+        charts.Labels(
+            "Share of positives against the probability that the model gives", "probability", "share of positives"
+        ),
         whole=False,
     )
     return {"points": 100 * error, "chart": chart}
@@ -146,24 +135,24 @@ def split(report: RoundReport) -> dict[str, Any]:
     """How one round was split, and when its temporary network was stopped."""
     sizes = f"{count(report.easy)} easy and {count(report.hard)} hard of {count(report.easy + report.hard)}"
     parts = [("easy", report.easy), ("hard", report.hard)]
-    bar = stacked_bar(parts, description=f"{sizes} unlabelled samples".capitalize())
+    bar = charts.stacked_bar(parts, description=f"{sizes} unlabelled samples".capitalize())
     values, stopped, curve = report.agreement, report.stopped_epoch, None
     if len(values) > 1:  # a single point is no curve
         at_stop = values[stopped - 1] if 1 <= stopped <= len(values) else math.nan
         # Where tau is not reached, training goes on after the best epoch.
         place, mark = ("network was stopped", "stopped") if report.reached else ("split was taken", "split taken")
-        curve = line_chart(
-            [Series("agreement", range(1, len(values) + 1), values)],
-            Labels(
+        curve = charts.line_chart(
+            [charts.Series("agreement", range(1, len(values) + 1), values)],
+            charts.Labels(
                 f"Agreement with the teacher over {count(len(values), 'epoch')}, {decimal(at_stop)} at epoch {stopped},"
                 f" where the {place}; tau is {decimal(report.tau)}.",
                 "epoch of the temporary network",
                 "agreement with the teacher",
             ),
-            level=Mark(report.tau, f"τ = {decimal(report.tau)}"),
-            stop=Mark(stopped, f"{mark} at epoch {stopped}"),
+            level=charts.Mark(report.tau, f"τ = {decimal(report.tau)}"),
+            stop=charts.Mark(stopped, f"{mark} at epoch {stopped}"),
         )
-    return {"round": report, "best": max(finite(values), default=math.nan), "bar": bar, "curve": curve}
+    return {"round": report, "best": max(charts.finite(values), default=math.nan), "bar": bar, "curve": curve}
 
 
 def curves(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -202,13 +191,13 @@ def _panel(title: str, term: str, stages: Mapping[str, Lines]) -> str:
         ordered = sorted(epochs)
         values = [_number(_terms(epochs[epoch]).get(term)) for epoch in ordered]
         if any(value is not None for value in values):
-            lines.append(Series(name, ordered, values))
-            path = [decimal(value) for value in finite(values)]
+            lines.append(charts.Series(name, ordered, values))
+            path = [decimal(value) for value in charts.finite(values)]
             course = f"from {path[0]} to {path[-1]} in {count(len(ordered), 'epoch')}" if path else "has no values"
             ends.append(f"{name} {course}")
     label = _TERMS.get(term, term)
-    labels = Labels(f"{title}, {label}: {'; '.join(ends)}.", "epoch", label)
-    return line_chart(lines, labels, width=_PANEL_WIDTH, height=110)
+    labels = charts.Labels(f"{title}, {label}: {'; '.join(ends)}.", "epoch", label)
+    return charts.line_chart(lines, labels, width=_PANEL_WIDTH, height=110)
 
 
 def _schedule(label: str, lines: Lines) -> str:
@@ -255,9 +244,9 @@ def spread(report: ReportData) -> dict[str, Any] | None:
     )
     description = f"Histogram of the probabilities on the unlabelled. {summary}"
     plain, logarithmic = (
-        histogram(
+        charts.histogram(
             known,
-            Labels(description, "probability of being positive", f"samples{' (logarithmic)' * is_logarithmic}"),
+            charts.Labels(description, "probability of being positive", f"samples{' (logarithmic)' * is_logarithmic}"),
             marks=_marks(report, known),
             split_at=report.threshold,
             logarithmic=is_logarithmic,
@@ -265,7 +254,7 @@ def spread(report: ReportData) -> dict[str, Any] | None:
         for is_logarithmic in (False, True)
     )
     return {
-        "bar": share_bar(share, expected, description=summary),
+        "bar": charts.share_bar(share, expected, description=summary),
         "plain": plain,
         "logarithmic": logarithmic,
         "lost": report.probabilities.size - known.size,
@@ -277,17 +266,17 @@ def _known(report: ReportData) -> Floats:
     return flat[np.isfinite(flat)]
 
 
-def _marks(report: ReportData, known: Floats) -> list[Mark]:
+def _marks(report: ReportData, known: Floats) -> list[charts.Mark]:
     """Mark the threshold and, where it lies elsewhere, the cut that calls as many positive as the prior expects."""
     threshold, expected = report.threshold, report.expected_positive_share
     words = f"threshold {decimal(threshold)}"
     if not 0 <= expected <= 1:
-        return [Mark(threshold, words)]
+        return [charts.Mark(threshold, words)]
     cut = float(np.quantile(known, 1 - expected))
     if abs(cut - threshold) < _SAME_PLACE:  # two marks would cover each other
         met = percent(called_positive(report)) == percent(expected)
-        return [Mark(threshold, f"{words}, where the prior is met" if met else words)]
-    return [Mark(threshold, words), Mark(cut, f"prior met at {decimal(cut)}")]
+        return [charts.Mark(threshold, f"{words}, where the prior is met" if met else words)]
+    return [charts.Mark(threshold, words), charts.Mark(cut, f"prior met at {decimal(cut)}")]
 
 
 def picture(sample: Sample) -> dict[str, Any]:
@@ -295,4 +284,8 @@ def picture(sample: Sample) -> dict[str, Any]:
     pixels = np.atleast_3d(np.asarray(sample.pixels))
     first_channel = pixels.shape[2] not in (1, 3, 4)
     shown = pixels[:, :, :1] if first_channel else pixels
-    return {"address": png_address(shown), "small": max(shown.shape[:2]) < _SMALL_SIDE, "first_channel": first_channel}
+    return {
+        "address": charts.png_address(shown),
+        "small": max(shown.shape[:2]) < _SMALL_SIDE,
+        "first_channel": first_channel,
+    }

@@ -117,11 +117,7 @@ class Experiment:
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Every recipe by name.
-
-    >>> recipes()["paper"].backbone
-    'cnn13'
-    """
+    """Every recipe by name."""
     found = _read("recipes.toml")
     lists = {name: {key: tuple(one.get(key, ())) for key in ("chosen_in", "earlier_in")} for name, one in found.items()}
     return {name: Recipe(name=name, **(content | lists[name])) for name, content in found.items()}
@@ -129,11 +125,7 @@ def recipes() -> dict[str, Recipe]:
 
 @cache
 def experiments() -> dict[str, Experiment]:
-    """Every table and figure by name, in the order of the page.
-
-    >>> list(experiments())[:2]
-    ['main', 'medical']
-    """
+    """Every table and figure by name, in the order of the page."""
     folder = files("splitpu.reproduce") / "tables"
     found = {path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml")}
     ordered = [name for name in ORDER if name in found] + sorted(found - set(ORDER))
@@ -141,11 +133,7 @@ def experiments() -> dict[str, Experiment]:
 
 
 def chosen_experiments(names: str) -> list[Experiment]:
-    """The experiments a user named: one, several with commas, or `all`.
-
-    >>> [experiment.name for experiment in chosen_experiments("tau,rho")]
-    ['tau', 'rho']
-    """
+    """The experiments a user named: one, several with commas, or `all`."""
     if not names:
         raise InputError("name an experiment, such as main, or all of them with all; splitpu reproduce list names them")
     known, wanted = experiments(), parse_words(names, "the name of an experiment", "main or main,rho")

@@ -138,10 +138,7 @@ def run_units(
     stop: Callable[[], bool] = lambda: False,
     tell: Note = say,
 ) -> Session:
-    """Run what is not done yet until all is done or time is up. An interrupted unit goes on from its checkpoints.
-
-    As many units at once as the workplace has room for; those that need the same stage train it once.
-    """
+    """Run what is not done yet until all is done or time is up. An interrupted unit goes on from its checkpoints."""
     grid = Grid(
         [UnitRun(number, unit, workplace) for number, unit in enumerate(units)],
         _StoredResults(store),

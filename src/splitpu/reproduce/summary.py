@@ -61,10 +61,7 @@ class Cell:
         return f"{self.mean - theirs:+.2f}" if self.mean is not None and theirs is not None else MISSING
 
     def over(self, other: "Cell") -> str:
-        """Its figures less the other's, seed by seed, as mean and standard error: what they share is left out of both.
-
-        A dash for the other itself, and where they have no seed in common.
-        """
+        """Its figures less the other's, seed by seed, as mean and standard error; a dash where no seed is common."""
         gains = paired_gains(self.by_seed, other.by_seed)
         return MISSING if self is other else signed(mean(gains), standard_error(gains, ENOUGH_GAINS))
 
@@ -103,13 +100,7 @@ class Cell:
 
 
 def reading(line: Line, value: str) -> float | None:
-    """Read one figure from a result line.
-
-    >>> reading({"accuracy": 91.5, "base_accuracy": 90.5, "rounds": [{"accuracy": 91.0}]}, "gain")
-    1.0
-    >>> reading({"base_accuracy": 90.5, "rounds": [{"accuracy": 91.0}]}, "rounds.1")
-    91.0
-    """
+    """Read one figure from a result line."""
     if value.startswith("rounds."):
         return _after_round(line, value, "accuracy", line["base_accuracy"])
     return float(line["accuracy"] - line["base_accuracy"] if value == "gain" else line[value])

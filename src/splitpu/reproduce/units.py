@@ -61,13 +61,7 @@ class Work:
 
 
 def guessed_seconds(config: Config, network: str, rows: int, positives: int) -> float:
-    """Seconds of training that the configuration asks for on `rows` rows.
-
-    >>> round(guessed_seconds(Config(method="nnpu"), "cnn13", 50_000, 1000))
-    16
-    >>> round(guessed_seconds(Config(method="nnpu", members=3), "cnn13", 50_000, 1000))
-    47
-    """
+    """Seconds of training that the configuration asks for on `rows` rows."""
     return sum(work.seconds(network) for work in _works(config, rows, positives))
 
 
@@ -273,13 +267,7 @@ def work_key(line: Mapping[str, Any], hash_of_config: str) -> str:
 
 
 def what_is_computed(config: Config) -> tuple[str, ...]:
-    """The sections a result depends on: not how the arithmetic is done, nor what its method never reads.
-
-    The method itself has a place of its own in a result line.
-
-    >>> what_is_computed(Config())
-    ('rounds', 'threshold', 'base', 'split', 'student', 'selection', 'views')
-    """
+    """The sections a result depends on: not how the arithmetic is done, nor what its method never reads."""
     return tuple(section for section in sections_in_use(config) if section != "method")
 
 

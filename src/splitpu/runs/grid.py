@@ -176,10 +176,7 @@ class Session(Generic[AUnit]):
     interrupted: Interrupted | None = None  # what the first unit said that was asked to stop
 
     def results(self) -> list[Any]:
-        """All that were made, in the order of the units, or an error that names those that failed.
-
-        One that was asked to stop did not fail.
-        """
+        """All that were made, in the order of the units, or an error that names those that failed."""
         if self.left:
             raise self.interrupted or Interrupted(f"stopped before {self.units[self.left[0]].name}.")
         if self.failed:

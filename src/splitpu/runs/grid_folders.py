@@ -33,10 +33,7 @@ Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
 
 
 class SeedsFolder:
-    """`seeds.json` names the seeds and how many may run at once; `seed<number>/` are their runs.
-
-    `summary.json` comes when all are finished.
-    """
+    """`seeds.json` names the seeds and how many may run at once; `seed<number>/` are their runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -106,10 +103,7 @@ class SeedsFolder:
 
 
 def summary_of(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Every figure of every model, the final one last: its values by seed, their mean and their standard deviation.
-
-    Learners are called by what they are for, as every seed may have others.
-    """
+    """Every figure of every model, the final one last: its values by seed, their mean and their standard deviation."""
     by_model: dict[str, dict[str, dict[str, float | None]]] = {}  # model -> figure -> seed -> value
 
     def keep(name: str, seed: int, model: Mapping[str, Any]) -> None:

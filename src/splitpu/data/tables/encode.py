@@ -9,35 +9,10 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
+from splitpu.data import sources
 from splitpu.data.features import column_names, is_missing
 from splitpu.data.pudata import HeldOut, PUData, binary_truth, labelled_mask
-from splitpu.data.sources import (
-    FOLDER_OPTIONS,
-    EvaluationRows,
-    LoadedData,
-    LoadOptions,
-    NewRows,
-    RowForm,
-    Source,
-    SourceWords,
-)
-from splitpu.data.tables import checks
-from splitpu.data.tables.read import (
-    LARGEST,
-    SUFFIXES,
-    TRUTH_WORDS,
-    Column,
-    Columns,
-    ListColumn,
-    Table,
-    as_written,
-    is_nested,
-    origin,
-    plain_cell,
-    read_table,
-    text,
-    truth_as_numbers,
-)
+from splitpu.data.tables import checks, read
 from splitpu.errors import InputError, ModelFileError
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.files import ends_in
@@ -53,7 +28,7 @@ class LabelColumn:
     name: str
     positive: str | None = None
 
-    def labelled(self, table: Table) -> tuple[Mask, tuple[Any, Any]]:
+    def labelled(self, table: read.Table) -> tuple[Mask, tuple[Any, Any]]:
         """Which rows are labelled positive, and what the others and these are called; an empty cell is no label."""
         labels, of_table = self._labels(table), f"column {self.name!r} of {table.where}"
         if all(label is None for label in labels):
@@ -67,7 +42,7 @@ class LabelColumn:
         mask, others = self._positive_rows(labels, of_table)
         return labelled_mask(mask, name=self.name), (others[0] if len(others) == 1 else 0, self.positive)
 
-    def truth(self, table: Table) -> Mask:
+    def truth(self, table: read.Table) -> Mask:
         """Which rows are positive, in a table that says it of all of them."""
         labels, of_table = self._labels(table), f"column {self.name!r} of {table.where}"
         if any(label is None for label in labels):
@@ -76,12 +51,12 @@ class LabelColumn:
             return binary_truth(self._numbers(labels, of_table), self.name)
         return self._positive_rows(labels, of_table)[0]
 
-    def _labels(self, table: Table) -> list[Any]:
+    def _labels(self, table: read.Table) -> list[Any]:
         if self.name not in table.columns:
             raise InputError(
                 f"{table.lacking(self.name)}: name with --label the column that says which rows are labelled."
             )
-        if any(map(is_nested, table.columns[self.name])):
+        if any(map(read.is_nested, table.columns[self.name])):
             raise InputError(
                 f"column {self.name!r} of {table.where} holds lists or structures, which are no labels: name another "
                 "with --label."
@@ -96,7 +71,7 @@ class LabelColumn:
         """
         as_numbers = self.positive in ("0", "1")  # True and False, which only Parquet holds as such, also go by these
         words = [
-            None if label is None else text(int(label) if as_numbers and isinstance(label, bool) else label)
+            None if label is None else read.text(int(label) if as_numbers and isinstance(label, bool) else label)
             for label in labels
         ]
         held = {word for word in words if word is not None}
@@ -108,12 +83,12 @@ class LabelColumn:
         return np.array([word == self.positive for word in words], dtype=np.bool_), sorted(held - {self.positive})
 
     def _numbers(self, labels: list[Any], of_table: str) -> Array:
-        said = [None if label is None else TRUTH_WORDS.get(text(label).lower(), label) for label in labels]
+        said = [None if label is None else read.TRUTH_WORDS.get(read.text(label).lower(), label) for label in labels]
         nothing = (
             -1 if any(checks.is_number(label) and float(label) == -1 for label in said if label is not None) else 0
         )
         plain = [nothing if label is None else label for label in said]
-        others = sorted({text(label) for label in plain if not checks.is_number(label)})
+        others = sorted({read.text(label) for label in plain if not checks.is_number(label)})
         numbers = {float(label) for label in plain if checks.is_number(label)}
         if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
             others = [f"{one:g}" for one in sorted(numbers)]
@@ -135,55 +110,55 @@ FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coin
 class TableRecipe:
     """What the model file remembers of a table."""
 
-    columns: tuple[Column | ListColumn, ...]
+    columns: tuple[read.Column | read.ListColumn, ...]
     names: str | None = None  # the column that holds the names of the rows
 
     @classmethod
     def fit(
-        cls, table: Columns, names: str | None = None, notes: Sequence[str] = ()
+        cls, table: read.Columns, names: str | None = None, notes: Sequence[str] = ()
     ) -> tuple["TableRecipe", list[str]]:
         """Decide for every column from the training rows; also gives notes about columns that are not used.
 
         These follow the `notes` that there are already. `names` is the column of the rows' names, not among them;
         without it, one that looks like it is taken.
         """
-        columns: list[Column | ListColumn] = []
+        columns: list[read.Column | read.ListColumn] = []
         notes = list(notes)
         for name, cells in table.items():
-            if any(map(is_nested, cells)):
-                lists, about = ListColumn.fit(name, cells)
+            if any(map(read.is_nested, cells)):
+                lists, about = read.ListColumn.fit(name, cells)
                 columns += [lists] if lists else []
                 notes.append(about)
                 continue
-            values = truth_as_numbers(cells)
+            values = read.truth_as_numbers(cells)
             known = [value for value in values if value is not None]
             numbers = sum(checks.is_number(value) for value in known)
             if not known:
                 notes.append(f"column {name!r} is empty and is not used.")
             elif numbers == len(known):
-                finite = np.array([float(value) for value in known if abs(float(value)) <= LARGEST] or [0.0])
+                finite = np.array([float(value) for value in known if abs(float(value)) <= read.LARGEST] or [0.0])
                 fill = float(np.median(finite))
-                columns.append(Column(name, None, fill, len(known) < len(values), origin(finite, fill)))
+                columns.append(read.Column(name, None, fill, len(known) < len(values), read.origin(finite, fill)))
                 notes += checks.if_it_numbers_the_rows(name, known, len(values)) + checks.if_thousands_are_parted(
                     name, known
                 )
-            elif 2 * numbers <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(values) == len(set(map(text, known))):
+            elif 2 * numbers <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(values) == len(set(map(read.text, known))):
                 notes.append(f"column {name!r} has a different text in every row: taken as names, not as a feature.")
-                notes += checks.if_numbers_are_dressed_up(name, Counter(map(text, known)))
+                notes += checks.if_numbers_are_dressed_up(name, Counter(map(read.text, known)))
                 notes += checks.if_lists_are_written_out(name, known)
                 names = names or name
             else:
-                counted = Counter(text(value) for value in known)
+                counted = Counter(read.text(value) for value in known)
                 frequent = sorted(counted, key=lambda value: (-counted[value], value))[: checks.MOST_CATEGORIES]
                 notes += checks.if_categories_are_odd(name, counted, numbers)
-                columns.append(Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
+                columns.append(read.Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
         if not columns:
             message = "the table has no column that can be used as a feature: add numbers or categories."
             raise InputError(" ".join([message, *notes]))
         return cls(tuple(columns), names), notes
 
     @classmethod
-    def of(cls, model: RowForm, path: str | Path) -> "TableRecipe":
+    def of(cls, model: sources.RowForm, path: str | Path) -> "TableRecipe":
         """How the columns of a table become the numbers that the model was trained on."""
         if (model.inputs or {}).get("kind") != "table":
             raise InputError(
@@ -196,7 +171,6 @@ class TableRecipe:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """What the numbers of a row are called."""
         return tuple(name for column in self.columns for name in column.feature_names)
 
     @property
@@ -204,17 +178,17 @@ class TableRecipe:
         """Which column every number of a row comes from."""
         return [column.name for column in self.columns for _ in column.feature_names]
 
-    def encode(self, table: Table) -> Array:
+    def encode(self, table: read.Table) -> Array:
         """The rows of any table with these columns; others in it are ignored."""
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing, repr)}.")
         return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
 
-    def notes_on(self, table: Table) -> list[str]:
+    def notes_on(self, table: read.Table) -> list[str]:
         """What was left out, and every column of which the model knows few values, so that it decides without it."""
         notes = list(table.notes)
-        for column in (one for one in self.columns if isinstance(one, Column)):
+        for column in (one for one in self.columns if isinstance(one, read.Column)):
             values = table.columns[column.name]
             if column.categories is None:
                 notes += checks.if_thousands_are_parted(column.name, values)
@@ -228,10 +202,9 @@ class TableRecipe:
                 )
         return notes
 
-    def names_of(self, table: Table) -> tuple[str, ...] | None:
-        """The names of the rows, where the table has them."""
+    def names_of(self, table: read.Table) -> tuple[str, ...] | None:
         values = table.columns.get(self.names) if self.names else None
-        return None if values is None else tuple("" if value is None else as_written(value) for value in values)
+        return None if values is None else tuple("" if value is None else read.as_written(value) for value in values)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and texts, ready for JSON."""
@@ -243,10 +216,10 @@ class TableRecipe:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "TableRecipe":
-        """The inverse of `to_dict`."""
         try:
             columns = tuple(
-                (ListColumn if isinstance(one["fill"], list) else Column).from_dict(one) for one in stored["columns"]
+                (read.ListColumn if isinstance(one["fill"], list) else read.Column).from_dict(one)
+                for one in stored["columns"]
             )
             return cls(columns, None if stored["names"] is None else composed(str(stored["names"])))
         except (KeyError, TypeError, ValueError) as error:
@@ -268,7 +241,7 @@ class TableData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSource(Source):
+class TableSource(sources.Source):
     """Which file, and which of its columns says what is labelled."""
 
     path: str
@@ -288,12 +261,11 @@ class TableSource(Source):
         object.__setattr__(self, "ignore", tuple(map(composed, self.ignore)))
 
     @classmethod
-    def parse(cls, words: SourceWords, model: RowForm | None) -> "TableSource | None":
-        """A table as DATA."""
+    def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "TableSource | None":
         data = words.data
-        if data is None or not ends_in(data, *SUFFIXES):
+        if data is None or not ends_in(data, *read.SUFFIXES):
             return None
-        words.refuse(FOLDER_OPTIONS, "for folders of images or patients.")
+        words.refuse(sources.FOLDER_OPTIONS, "for folders of images or patients.")
         words.refuse_labelled(f"in {data} the column that --label names")
         if not Path(data).exists():
             raise InputError(f"{data} does not exist: check the path.")
@@ -311,7 +283,7 @@ class TableSource(Source):
             test=None if words.test is None else str(Path(words.test[0]).resolve()),
         )
 
-    def completed(self, words: SourceWords) -> SourceWords:
+    def completed(self, words: sources.SourceWords) -> sources.SourceWords:
         """The label column of the training, where none is named."""
         if words.label is not None:
             return words
@@ -321,14 +293,14 @@ class TableSource(Source):
     def paths(self) -> tuple[str, ...]:
         return (self.path,) if self.test is None else (self.path, self.test)
 
-    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
+    def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
         """All rows, by the model's recipe: tables read anew may be understood in another way by now."""
         found = read_table_data(self, None if model is None else TableRecipe.of(model, self.where))
         data = PUData.from_arrays(found.features, found.labelled, scenario=self.scenario, names=found.names)
         held_out = None
         if found.test_features is not None and found.test_truth is not None:
             held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
-        return LoadedData(
+        return sources.LoadedData(
             data=data,
             held_out=held_out,
             description=f"{self.path}, column {self.label!r} says which rows are labelled",
@@ -339,18 +311,16 @@ class TableSource(Source):
         ).with_leakage_warning()
 
     @classmethod
-    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
-        """The rows of a table with the model's columns."""
-        if not ends_in(path, *SUFFIXES):
+    def read_new(
+        cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
+    ) -> sources.NewRows | None:
+        if not ends_in(path, *read.SUFFIXES):
             return None
-        recipe, table = TableRecipe.of(model, path), read_table(path)
-        return NewRows(recipe.encode(table), recipe.names_of(table), warnings=tuple(recipe.notes_on(table)))
+        recipe, table = TableRecipe.of(model, path), read.read_table(path)
+        return sources.NewRows(recipe.encode(table), recipe.names_of(table), warnings=tuple(recipe.notes_on(table)))
 
-    def evaluation_rows(self, loaded: LoadedData, *, trained_on: bool) -> EvaluationRows:
-        """As for every kind; of other rows than those of the training it is said how they were read.
-
-        Nothing in a table tells 0 for 'nobody knows' from 0 for 'negative'.
-        """
+    def evaluation_rows(self, loaded: sources.LoadedData, *, trained_on: bool) -> sources.EvaluationRows:
+        """As for every kind; of other rows than those of the training it is said how they were read."""
         rows = super().evaluation_rows(loaded, trained_on=trained_on)
         known, others = len(loaded.data.positives), len(loaded.data.unlabelled)
         sentence = (
@@ -360,21 +330,23 @@ class TableSource(Source):
         return rows if trained_on else replace(rows, warnings=(sentence, *rows.warnings))
 
     @classmethod
-    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
+    def read_truth(
+        cls, words: sources.SourceWords, model: sources.RowForm, watch: Watch | None
+    ) -> sources.EvaluationRows | None:
         """One table in --test, whose label column is the truth."""
-        if words.test is None or len(words.test) != 1 or not ends_in(words.test[0], *SUFFIXES):
+        if words.test is None or len(words.test) != 1 or not ends_in(words.test[0], *read.SUFFIXES):
             return None
         (path,) = words.test
         if words.label is None:
             raise InputError(f"{path} is a table: name the column that holds the truth with --label.")
         columns = cls(path=path, label=words.label, positive=words.positive_label)
         features, truth, notes = read_table_test(path, columns, TableRecipe.of(model, path))
-        return EvaluationRows(where=path, tested=HeldOut.from_arrays(features, truth), warnings=tuple(notes))
+        return sources.EvaluationRows(where=path, tested=HeldOut.from_arrays(features, truth), warnings=tuple(notes))
 
 
 def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> TableData:
     """Read the file, learn what its columns are unless a recipe says so, and encode it."""
-    table = read_table(Path(source.path))
+    table = read.read_table(Path(source.path))
     labelled, classes = LabelColumn(source.label, source.positive).labelled(table)
     if recipe is None:
         recipe, notes = TableRecipe.fit(_features_of(table, source), source.names, table.notes)
@@ -393,12 +365,12 @@ def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> T
 
 def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tuple[Array, Mask, list[str]]:
     """The rows of a table whose label column is the truth, which of them are positive, and notes about its columns."""
-    test = read_table(Path(path))
+    test = read.read_table(Path(path))
     features = recipe.encode(test)
     return features, LabelColumn(source.label, source.positive).truth(test), recipe.notes_on(test)
 
 
-def _features_of(table: Table, source: TableSource) -> Columns:
+def _features_of(table: read.Table, source: TableSource) -> read.Columns:
     """The columns that may be features: all but those that the user gave another meaning, or none."""
     for option, names in (("--names", (source.names,)), ("--ignore", source.ignore)):
         for name in names:
@@ -406,7 +378,7 @@ def _features_of(table: Table, source: TableSource) -> Columns:
                 raise InputError(f"{table.lacking(name)}: check {option}.")
             if name == source.label:
                 raise InputError(f"column {name!r} is named by both --label and {option}: leave out one of them.")
-    if source.names is not None and any(map(is_nested, table.columns[source.names])):
+    if source.names is not None and any(map(read.is_nested, table.columns[source.names])):
         raise InputError(
             f"column {source.names!r} of {table.where} holds lists or structures, not names: check --names."
         )
@@ -430,10 +402,10 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
                 f"converted first ({listed(turned, repr)}): give X as a data frame with the columns of that table"
             )
         return X
-    columns: Columns = {}
+    columns: read.Columns = {}
     for name in (column.name for column in recipe.columns if column.name in found):
         values = np.asarray(X[found[name]])
         if values.dtype.kind in "mM":  # how the file wrote them is not known any more
             raise InputError(f"column {name!r} of X holds times: give them as they were written in the table")
-        columns[name] = [None if is_missing(value) else plain_cell(value) for value in values.tolist()]
-    return recipe.encode(Table(columns, "X"))
+        columns[name] = [None if is_missing(value) else read.plain_cell(value) for value in values.tolist()]
+    return recipe.encode(read.Table(columns, "X"))

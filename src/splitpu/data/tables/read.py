@@ -4,7 +4,7 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -83,6 +83,13 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
     import pyarrow.parquet as parquet
 
     parquet.write_table(pyarrow.table(columns), str(path))
+
+
+def write_csv(file: TextIO, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
+    """Write heading and lines."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(lines)
 
 
 def _read_csv(path: Path) -> Table:
@@ -264,7 +271,6 @@ class Column:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Column":
-        """As `TableRecipe.to_dict` has it."""
         categories = stored["categories"]
         return cls(
             composed(str(stored["name"])),
@@ -378,7 +384,6 @@ class ListColumn:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "ListColumn":
-        """As `TableRecipe.to_dict` has it."""
         return cls(str(stored["name"]), tuple(map(finite, stored["fill"])), bool(stored["flag_missing"]))
 
 

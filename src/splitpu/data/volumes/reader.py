@@ -7,19 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from splitpu.data.images import scan
 from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.images.decode import BadImage, Header, Headers, Remark, require_reader_of, usual_size
-from splitpu.data.images.scan import (
-    Accounted,
-    Entry,
-    FoundRows,
-    RowFile,
-    Skipped,
-    contents,
-    entry,
-    given_folders,
-    readable_name,
-)
 from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom
 from splitpu.data.volumes.nifti import load_nifti, read_nifti
 from splitpu.data.volumes.spec import (
@@ -50,18 +40,17 @@ class PatientFiles:
     paths: tuple[str, ...]
 
     def inside(self, part: int) -> str:
-        """The path of a file in the patient's folder."""
         return os.path.relpath(self.paths[part], self.root).replace(os.sep, "/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient(RowFile):
+class Patient(scan.RowFile):
     """One row: a folder, or a single NIfTI file."""
 
     size: int = 0
     modified: int = 0
     number: int  # which one it is in its given folder, counted from 1 in the order of the names
-    parts: tuple[Entry, ...]
+    parts: tuple[scan.Entry, ...]
     is_named: bool = False  # whether its own name says who the patient is
 
     @property
@@ -73,7 +62,6 @@ class Patient(RowFile):
 
     @property
     def source(self) -> PatientFiles:
-        """The paths of its files."""
         return PatientFiles(self.path, tuple(part.path for part in self.parts))
 
     @property
@@ -87,14 +75,14 @@ class Patient(RowFile):
             return self.name
         if part in hidden or -1 in hidden:  # folders inside may repeat what the patient's own is called
             return f"{self.name}/file {part + 1} of {len(self.parts)}"
-        return readable_name(f"{self.name}/{self.source.inside(part)}", 0)
+        return scan.readable_name(f"{self.name}/{self.source.inside(part)}", 0)
 
 
-def find_patients(folders: Sequence[str | Path]) -> FoundRows:
+def find_patients(folders: Sequence[str | Path]) -> scan.FoundRows:
     """What lies directly in the given folders: folders with files, however deep inside, and NIfTI files."""
-    roots, common, closed = given_folders(folders)
+    roots, common, closed = scan.given_folders(folders)
     found: list[Patient] = []
-    skipped: list[Skipped] = []
+    skipped: list[scan.Skipped] = []
     for folder, root in enumerate(roots):
         number = 0
         for name in sorted(os.listdir(root)):
@@ -103,26 +91,23 @@ def find_patients(folders: Sequence[str | Path]) -> FoundRows:
                 continue
             if os.path.exists(path) and not os.path.isdir(path) and not is_nifti(path):  # links may lead nowhere
                 why = "is no patient's folder and no NIfTI file"
-                skipped.append(Skipped(readable_name(path, common), why, False, len(found), folder))
+                skipped.append(scan.Skipped(scan.readable_name(path, common), why, False, len(found), folder))
                 continue
             number += 1
-            entries = list(entry(path, closed, lambda _: ""))
+            entries = list(scan.entry(path, closed, lambda _: ""))
             if entries:  # broken links among them: their names may say who the patient is, so the reader reports them
                 found.append(Patient(path, common, folder, number=number, parts=tuple(entries)))
             else:
                 why = "is a patient without slices: the folder holds no file"
-                skipped.append(Skipped(readable_name(path, common), why, after=len(found), folder=folder))
-    return FoundRows(found, skipped)
+                skipped.append(scan.Skipped(scan.readable_name(path, common), why, after=len(found), folder=folder))
+    return scan.FoundRows(found, skipped)
 
 
 def holds_volumes(folders: Sequence[str | Path]) -> bool:
-    """Whether these are folders of patients rather than of pictures.
-
-    DICOM files that lie directly in one of them are refused: nobody could tell which of them belong together.
-    """
-    roots, _, closed = given_folders(folders)
+    """Whether these are folders of patients rather than of pictures."""
+    roots, _, closed = scan.given_folders(folders)
     for root in roots:
-        for looked_at, one in enumerate(contents(root, set(closed), lambda _: "")):
+        for looked_at, one in enumerate(scan.contents(root, set(closed), lambda _: "")):
             if looked_at == _LOOKED_AT:
                 break
             if one.why:
@@ -230,8 +215,8 @@ class VolumeReader:
         return as_bytes([found[one] for one in kept if one in found], spec), remarks
 
     def account(
-        self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
-    ) -> Accounted:
+        self, files: Sequence[scan.RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
+    ) -> scan.Accounted:
         """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings."""
         named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
         named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
@@ -239,12 +224,12 @@ class VolumeReader:
         called = [replace(one, is_named=position in named) for position, one in enumerate(patients)]
         chosen: list[str] = []
         with_gaps: list[str] = []
-        skipped: list[Skipped] = []
+        skipped: list[scan.Skipped] = []
         for position, some in sorted(remarks.items()):
             patient, hidden = called[position], {one.part for one in some if one.kind == IDENTIFYING}
             for one in some:
                 if one.kind in (SKIPPED, UNUSED):
-                    skipped.append(Skipped(patient.part_name(one.part, hidden), one.text, one.kind == SKIPPED))
+                    skipped.append(scan.Skipped(patient.part_name(one.part, hidden), one.text, one.kind == SKIPPED))
                 elif one.kind == OTHERS:
                     chosen.append(f"{patient.name} also has {one.text}")
                 elif one.kind == MISSING:
@@ -267,7 +252,7 @@ class VolumeReader:
                 f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by "
                 f"their place in the order of the folders instead ({listed(renamed, separator='; ')})."
             )
-        return Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
+        return scan.Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
 
 
 def _have(patients: Sequence[str]) -> str:

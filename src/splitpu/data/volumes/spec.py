@@ -31,7 +31,6 @@ class VolumeSpec:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Of one volume: slices, height, width, one channel."""
         return self.slices, self.height, self.width, 1
 
 
