@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test lint package clean
+.PHONY: install demo test faults lint package clean
 
 install: $(STAMP)
 
@@ -28,6 +28,11 @@ test: lint
 # Wheel and sdist, and the wheel tried alone in an empty environment.
 package:
 	PYTHON=$(PYTHON) .ci/package
+
+# Kills, damaged and hostile files, power losses: about twenty minutes on two cores. Other seeds try other ones.
+SEED ?= 0
+faults: install
+	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/campaign.py --seed $(SEED)
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -57,5 +57,14 @@ class SomeRunsFailed(SplitPUError):
         self.failed, self.finished = failed, finished
 
 
+NO_MEMORY = "there is not enough memory for this: free some, or give fewer or smaller rows; a run that was begun stays."
+
+
+def about_memory(error: BaseException) -> bool:
+    """Whether memory ran out. A GPU's has an error of its own; that of a CPU is known by its words."""
+    known = ("DefaultCPUAllocator", "can't start new thread", "std::bad_alloc", "Unable to allocate")
+    return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or any(word in str(error) for word in known)
+
+
 class SplitPUWarning(UserWarning):
     """Base of every warning this package gives."""

@@ -1,7 +1,7 @@
 """A trained model as it is shipped and asked: networks, preprocessing, threshold, what the labels mean. No pickle."""
 
 import json
-import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from splitpu.config.parse import config_from_dict, config_to_dict
 from splitpu.config.schema import Config, Scenario
 from splitpu.data.features import Channels, canonical_features, rows_in_words
 from splitpu.data.preprocessing import Preprocessing
-from splitpu.data.tables.encode import rows_for_table_model
+from splitpu.data.tables.encode import TableRecipe, rows_for_table_model
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError, ModelFileError
@@ -31,12 +31,14 @@ from splitpu.networks.backbones import Backbone, Ensemble, member_count
 from splitpu.networks.build import build_network, network_names
 from splitpu.types import Array, Floats
 from splitpu.utils.files import replacing, write_through
+from splitpu.utils.reading import MOST_TEXT, Guarded, checked, json_loads, sealed
 from splitpu.utils.torch_state import TORCH_STATE_LOCK, usual_torch
 from splitpu.views import Views
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
 AGAIN = "copy the run folder again, or train a new run"
+_Label = str | int | float | bool | None
 _TRIES, _LOOK_AGAIN = 5, 0.05  # for a model that is being replaced; seconds
 Scores = Floats
 _Tensors = dict[str, torch.Tensor]
@@ -75,7 +77,10 @@ class Model:
         views = Views(self.preprocessing, self.config.views, hardware.device)
         network = scorer.network.to(hardware.device)
         decision = predict_logits(network, features, views, hardware) - scorer.threshold
-        return decision if which == "base" or self.calibration is None else self.calibration.decision(decision)
+        if which != "base" and self.calibration is not None:
+            decision = self.calibration.decision(decision)
+        _refuse_no_numbers(decision)
+        return decision
 
     def decision_function(self, X: Any, *, device: str = "auto") -> Floats:
         """How clearly each row is positive: a logit, above zero = positive. Takes rows as users have them."""
@@ -137,7 +142,7 @@ class Model:
         with replacing(folder / DESCRIPTION) as description_file, replacing(folder / WEIGHTS) as weights_file:
             save_file(tensors, weights_file)
             described = {**description, "weights": sha256(weights_file.read_bytes()).hexdigest()}
-            description_file.write_text(json.dumps(described, indent=2), encoding="utf-8")
+            description_file.write_text(json.dumps(sealed(described), indent=2), encoding="utf-8")
             write_through(description_file)  # before the weights are moved into place
 
     @classmethod
@@ -146,23 +151,28 @@ class Model:
         """Read a model back. `own` makes the user's own network, when it is not one of ours."""
         folder = Path(folder)
         description, tensors = _read_both(folder)
-        try:
+        described = Guarded(folder / DESCRIPTION, AGAIN, ModelFileError)
+        with described.understood():
             preprocessing = Preprocessing.from_dict(description["preprocessing"])
-            name = str(description["network"])
-            thresholds = {part: float(description["threshold"][part]) for part in ("final", "base")}
-            if not all(map(math.isfinite, thresholds.values())):
-                raise ValueError("a threshold is no number")
-            config = config_from_dict(description["config"])
-            first, second = description["classes"]
-            prior, inputs = description["prior"], description["inputs"]
+            name = checked(description["network"], str, "network")
+            found = checked(description["threshold"], dict[str, float], "threshold")
+            thresholds = {part: float(found[part]) for part in ("final", "base")}
+            config = config_from_dict(checked(description["config"], dict[str, Any], "config"))
+            first, second = checked(description["classes"], tuple[_Label, _Label], "classes")
+            prior = checked(description["prior"], float | None, "prior")
+            inputs = checked(description["inputs"], dict[str, Any] | None, "inputs")
+            if inputs is not None and inputs.get("kind") == "table":
+                TableRecipe.from_dict(inputs)  # says what is wrong with it
+            elif inputs is not None:
+                checked(inputs.get("series"), str | None, "series")
+                checked(inputs.get("depth"), int | None, "depth")
             stored = description["calibration"]
             calibration = None if stored is None else PUCalibrator.from_dict(stored)
-            scenario = description["scenario"]
-        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-            message = f"{folder / DESCRIPTION} has a missing or damaged part ({error}); {AGAIN}."
-            raise ModelFileError(message) from error
+            scenario = checked(description["scenario"], Scenario, "scenario")
+            if name == LEARNER:
+                checked(description["learners"], dict[str, Any], "learners")
         # Not in the block above: what goes wrong in the user's own network is no fault of the file.
-        has_spec = "frozen" in description or (name == LEARNER and "learners" in description)
+        has_spec = "frozen" in description or name == LEARNER
 
         def network_of(part: str) -> nn.Module:
             if has_spec:
@@ -187,19 +197,37 @@ def _filled(
             return build_network(name, preprocessing.shape)
         raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
 
+    members = member_count(list(weights))
+    trouble = (
+        f"network {name!r}; {AGAIN}" if own is None else "the network that was given: pass the one it was trained with"
+    )
+    misfit = ModelFileError(f"{folder / WEIGHTS} does not fit {trouble}.")
+    if own is None and name in network_names() and not _has_room_for(weights, build, members):
+        raise misfit
     # The weights drawn here are replaced; the user's generator stays put.
     with TORCH_STATE_LOCK, torch.random.fork_rng(devices=[]):
-        members = member_count(list(weights))
         network = Ensemble([build() for _ in range(members)]) if members else build()
     if preprocessing.kind != "vectors":  # as in training, so that the same arithmetic gives the same digits
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
-        given = "the network that was given: pass the one it was trained with"
-        trouble = f"network {name!r}; {AGAIN}" if own is None else given
-        raise ModelFileError(f"{folder / WEIGHTS} does not fit {trouble}.") from error
+        raise misfit from error
     return network
+
+
+def _has_room_for(weights: _Tensors, build: Callable[[], Backbone], members: int) -> bool:
+    """Whether these are the shapes of the network: asked where nothing is allocated, whatever a file claims."""
+    try:
+        with torch.device("meta"):
+            wanted = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
+    except (RuntimeError, TypeError, OverflowError):  # sizes that no network could have
+        return False
+    if members and len(weights) != members * len(wanted):
+        return False
+    prefixes = [f"members.{at}." for at in range(members)] if members else [""]
+    all_wanted = {f"{prefix}{name}": shape for prefix in prefixes for name, shape in wanted.items()}
+    return all_wanted == {name: tuple(tensor.shape) for name, tensor in weights.items()}
 
 
 def _rebuilt(
@@ -218,18 +246,17 @@ def _rebuilt(
 
 
 def _read_description(path: Path) -> dict[str, Any]:
+    guarded = Guarded(path, AGAIN, ModelFileError)
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        found = guarded.json()
     except FileNotFoundError:
         message = f"{path.parent} holds no finished model ({path.name} is missing); train one with 'splitpu fit'."
         raise ModelFileError(message) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelFileError(f"{path} cannot be read ({error}); {AGAIN}.") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        found = description.get("format") if isinstance(description, dict) else None
-        message = f"{path} has model format {found!r}, this version of splitpu reads {FORMAT}; train the model again."
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        version = str(found.get("format"))[:40] if isinstance(found, dict) else None
+        message = f"{path} has model format {version}, this version of splitpu reads {FORMAT}; train the model again."
         raise ModelFileError(message)
-    return description
+    return guarded.unsealed(found)
 
 
 def _read_both(folder: Path) -> tuple[dict[str, Any], _Tensors]:
@@ -239,13 +266,13 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], _Tensors]:
     for _ in range(_TRIES):
         description = _read_description(folder / DESCRIPTION)
         try:
-            content = path.read_bytes()
+            content = _whole(Guarded(path, AGAIN, ModelFileError))
             if description.get("weights") == sha256(content).hexdigest():
                 return description, load(content)
         except FileNotFoundError:
             raise ModelFileError(f"{path} is missing; {AGAIN}.") from None
-        except OSError as error:
-            raise ModelFileError(f"{path} cannot be read ({error}): check it and its permissions.") from None
+        except ModelFileError:
+            raise
         except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the latter for kinds that torch lacks
             raise ModelFileError(f"{path} is damaged or cut short ({error}); {AGAIN}.") from None
         time.sleep(_LOOK_AGAIN)
@@ -253,6 +280,31 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], _Tensors]:
         f"{path} is not what {DESCRIPTION} beside it was written with: it is damaged or cut short, or one of the two "
         f"belongs to another model; {AGAIN}."
     )
+
+
+def _whole(guarded: Guarded) -> bytes:
+    """The bytes of a safetensors file; one that is not as long as its header says is refused before it is read."""
+    with guarded.understood(), guarded.opened() as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > MOST_TEXT:
+            guarded.refuse("its header is damaged")
+        header = checked(json_loads(file.read(length)), dict[str, dict[str, Any]])
+        ends = [checked(one["data_offsets"], tuple[int, int])[1] for name, one in header.items() if name[0] != "_"]
+        if os.fstat(file.fileno()).st_size != 8 + length + max(ends, default=0):
+            guarded.refuse("it is cut short or damaged")
+        file.seek(0)
+        return file.read()
+
+
+def _refuse_no_numbers(decision: Floats) -> None:
+    """What is no number is above no threshold, and would pass for a clear negative."""
+    bad = np.flatnonzero(~np.isfinite(decision))
+    if not len(bad):
+        return
+    advice = "their values are too far from those the model was trained on: look at these rows"
+    if len(bad) == len(decision):
+        advice = "the model may be damaged, or all rows are too far from those it was trained on: train it again"
+    raise InputError(f"the model's decision for {rows_in_words(bad, len(decision))} is not a finite number; {advice}")
 
 
 class Predictor:
@@ -283,16 +335,6 @@ class Predictor:
         hardware = Hardware.choose(self._device, self._model.config.engine, whatever_else_runs=True)
         with usual_torch():
             decision = self._model.decision(features, hardware, which=self._which)
-        # What is no number is above no threshold, and would pass for a clear negative.
-        bad = np.flatnonzero(~np.isfinite(decision))
-        if len(bad):
-            advice = "their values are too far from those the model was trained on: look at these rows"
-            if len(bad) == len(decision):
-                advice = (
-                    "the model may be damaged, or all rows are too far from those it was trained on: train it again"
-                )
-            named = rows_in_words(bad, len(decision))
-            raise InputError(f"the model's decision for {named} is not a finite number; {advice}")
         return self._sign * decision
 
     def predict(self, X: Any) -> Array:

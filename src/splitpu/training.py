@@ -38,8 +38,9 @@ from splitpu.networks.build import NetworkChoice, network_recipe
 from splitpu.networks.encoders import is_encoder
 from splitpu.networks.pretrained import PretrainedWeights
 from splitpu.types import Floats
-from splitpu.utils.arrays import checked_seed
+from splitpu.utils.arrays import checked_seed, leave_random_alone
 from splitpu.utils.files import disk_errors_in_words
+from splitpu.utils.reading import sealed
 from splitpu.utils.torch_state import usual_torch
 from splitpu.utils.warnings import UNRELIABLE
 from splitpu.views import Views
@@ -159,6 +160,7 @@ def train(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Trai
     'cnn-small'
     """
     check_pudata(data)
+    leave_random_alone()
     spec = spec.checked_for(data)
     context = warmed_up(open_context(data, spec, runtime))
     result = find_method(spec.config.method).run(context)
@@ -299,7 +301,7 @@ class MetricsFile(Observer):
 
     def epoch_done(self, record: EpochRecord) -> None:
         """Append the line and give it to the system at once, so that the file can be followed."""
-        line = json.dumps(finite_or_none(record.to_dict()))
+        line = json.dumps(sealed(finite_or_none(record.to_dict())))
         with disk_errors_in_words(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         self.epochs += 1

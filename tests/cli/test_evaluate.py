@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_tools import TINY, must_do, run_cli, tiny_arrays, write_npz
+from fault_tools import forge
 from image_tools import small_folders, write_pictures
 from PIL import Image
 
@@ -181,11 +182,14 @@ def test_rows_of_the_training_are_not_taken_for_new_ones(place: Path, tmp_path: 
     assert told_of(capsys, place / "arrays-run", "--test", place / "tp.npy", place / "tn.npy") == []
 
 
+def _moved(before: str, after: str, request: dict[str, Any]) -> Any:
+    return json.loads(json.dumps(request).replace(before, after))
+
+
 def test_runs_whose_training_rows_are_gone_can_be_judged(place: Path, tmp_path: Path, capsys: Capture) -> None:
     for name in ("images", "arrays"):
         shutil.copytree(place / f"{name}-run", tmp_path / name)
-        request = (tmp_path / name / "request.json").read_text()
-        (tmp_path / name / "request.json").write_text(request.replace(str(place), str(place / "gone")))
+        forge(tmp_path / name / "request.json", lambda request: _moved(str(place), str(place / "gone"), request))
     assert told_of(capsys, tmp_path / "images", "--test", place / "test-pos", place / "test-neg") == []
     assert told_of(capsys, tmp_path / "arrays", "--test", place / "p.npy", place / "tn.npy") == []
 

@@ -21,6 +21,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid import SideBySide
 from splitpu.runs.grid_folders import SeedsFolder, summary_of
 from splitpu.training import Runtime, Training, TrainSpec
+from splitpu.utils.reading import write_sealed
 from splitpu.utils.warnings import UNRELIABLE
 
 ASKED = ["--prior", "0.5", "--quiet", *TINY]
@@ -230,7 +231,7 @@ def test_the_folder_of_several_seeds_is_not_called_unfinished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "seed3").mkdir()
-    (tmp_path / "seeds.json").write_text('{"seeds": [3]}')
+    write_sealed(tmp_path / "seeds.json", {"seeds": [3], "at_once": None})
     for words in (("predict", tmp_path, "a.npy"), ("info", tmp_path), ("export", tmp_path, "m.onnx")):
         code, _, err = run_cli(capsys, *words)
         assert code == 2 and "several seeds: name one of them" in err and "seed3" in err

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, tiny_arrays, write_npz
+from fault_tools import forge
 
 Capture = pytest.CaptureFixture[str]
 
@@ -68,8 +69,7 @@ def test_runs_that_cut_at_one_half_say_so(tmp_path: Path, capsys: Capture) -> No
 def test_a_doubtful_estimate_has_a_range_all_the_same(tmp_path: Path, capsys: Capture, scenario: str) -> None:
     """An interval may end where nothing is positive or nothing negative, which no training could be given."""
     run = fitted(tmp_path, capsys, "--prior", 0.5, "--scenario", scenario)
-    request = json.loads((run / "request.json").read_text())
-    (run / "request.json").write_text(json.dumps(request | {"prior_estimate": {"interval": [0.0, 1.0]}}))
+    forge(run / "request.json", {"prior_estimate": {"interval": [0.0, 1.0]}})
     code, out, err = run_cli(capsys, "sensitivity", run, "--json")
     assert code == 0, err
     priors = [row["prior"] for row in json.loads(out)["rows"]]

@@ -91,7 +91,7 @@ class TestTypes:
     @pytest.mark.parametrize("value", [True, 1.5, "20", None, [1], math.inf, math.nan])
     def test_int_refuses(self, value: object) -> None:
         message = message_of({"student": {"epochs": value}})
-        assert message == f"student.epochs = {value!r} cannot be used; give a whole number that is at least 1"
+        assert message.startswith(f"student.epochs = {value!r} cannot be used; give a whole number that is at least 1")
 
     @pytest.mark.parametrize("value", [20, 20.0, np.int64(20)])
     def test_int_takes_whole_numbers_and_stores_an_int(self, value: object) -> None:
@@ -148,7 +148,7 @@ class TestRanges:
     def test_out_of_range_names_key_value_and_range(self, key: str, value: float, allowed: str) -> None:
         message = message_of({key: value})
         assert message.startswith(f"{key} = {value!r} cannot be used")
-        assert message.endswith(f"number that is {allowed}")
+        assert f"number that is {allowed}" in message
 
     def test_the_ends_that_mean_something_are_allowed(self) -> None:
         config = config_from_dict({"rounds": 0, "split.tau": 1, "student.alpha": 0})
@@ -265,7 +265,7 @@ class TestToml:
     def test_broken_file_names_file_and_line(self, tmp_path: Path) -> None:
         path = tmp_path / "run.toml"
         path.write_text("rounds = 2\n[student]\nepochs = = 3\n")
-        with pytest.raises(InputError, match=r"run\.toml' is not valid TOML: .*line 3"):
+        with pytest.raises(InputError, match=r"run\.toml cannot be read \(.*line 3, column 10\)\); correct it"):
             read_config(path)
 
     def test_wrong_key_in_a_file_names_the_file(self, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from urllib.error import URLError
 import pytest
 import torch
 from cli_tools import TINY, run_cli
+from fault_tools import forge
 from image_tools import small_folders
 from safetensors.torch import save_file
 from torch import nn
@@ -127,9 +128,7 @@ def test_fit_starts_from_weights(
     assert code == 0 and again["changed_decisions"] == 0  # it starts from the same weights
     (tmp_path / "run" / "result.json").unlink()
     changed = tmp_path / "changed.pth"
-    request = json.loads((tmp_path / "run" / "request.json").read_text())
-    request["weights"]["path"] = str(changed)
-    (tmp_path / "run" / "request.json").write_text(json.dumps(request))
+    forge(tmp_path / "run" / "request.json", lambda request: request["weights"].update(path=str(changed)))
     torch.save({"x": torch.zeros(1)}, changed)
     code, _, err = run_cli(capsys, "resume", tmp_path / "run", "--quiet")
     assert code == 2 and "changed since" in err

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import TINY, run_cli, write_npz
+from fault_tools import forge, vouch
 from image_tools import small_folders
 
 from splitpu.cli import main
@@ -146,16 +147,15 @@ def test_files_that_have_moved_are_named_and_nothing_is_written(place: Path, cap
 
 def test_patients_are_folders_and_those_known_by_number_stay_so(place: Path, capsys: Capture, tmp_path: Path) -> None:
     run = Path(shutil.copytree(place / "run", tmp_path / "run"))
-    request = json.loads((run / "request.json").read_text())
-    for side in ("positives", "unlabelled"):
-        request["source"]["folders"][side] = [str(tmp_path / side)]
-    (run / "request.json").write_text(json.dumps(request))
+    sides = {side: [str(tmp_path / side)] for side in ("positives", "unlabelled")}
+    forge(run / "request.json", lambda request: request["source"]["folders"].update(sides))
     names = [line["name"] for line in lines_of(run / "split.csv")]
     for name in ("split.csv", "scores.csv"):
         text = (run / name).read_text()
         for old in names:
             text = text.replace(f",{old},", f",unlabelled/case{old[-7:-4]},")
         (run / name).write_text(text)
+    vouch(run)
     for patient in (tmp_path / "positives" / "known", *(tmp_path / "unlabelled" / f"case{n:03d}" for n in range(48))):
         patient.mkdir(parents=True)
         (patient / "slice1.dcm").write_bytes(bytes(128) + b"DICM" + patient.name.encode())
@@ -167,6 +167,7 @@ def test_patients_are_folders_and_those_known_by_number_stay_so(place: Path, cap
     chosen = laid_out[0].name[-7:]
     for name in ("split.csv", "scores.csv"):
         (run / name).write_text((run / name).read_text().replace(chosen, "patient-0001"))
+    vouch(run)
     code, _, err = run_cli(capsys, *words)
     assert code == 2 and "unlabelled/patient-0001 is known only by its number" in err
 

@@ -81,8 +81,8 @@ def test_out_of_fold_decisions_that_are_not_those_of_the_run(
     must_refuse(
         capsys, "evaluate", copy, saying=r"out_of_fold\.npy (cannot be read|does not hold two finite).*copy the"
     )
-    (copy / "out_of_fold.npy").unlink()  # as in runs from before it was kept
-    must_refuse(capsys, "evaluate", copy, saying="no figures without known truth")
+    (copy / "out_of_fold.npy").unlink()
+    must_refuse(capsys, "evaluate", copy, saying=r"out_of_fold\.npy cannot be read \(it is missing\); copy the run")
 
 
 def test_a_network_that_saw_all_rows_says_how_to_have_figures(tmp_path: Path, capsys: Capture) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
+from fault_tools import forge
 
 from splitpu.data.array_files import NpzSource
 from splitpu.data.pudata import PUData
@@ -199,12 +200,11 @@ def test_a_model_file_cut_short(copied: Path, capsys: Capture) -> None:
     weights = copied / "model.safetensors"
     for length in (0, 5, 1000, weights.stat().st_size - 1):
         weights.write_bytes(weights.read_bytes()[:length])
-        must_refuse(capsys, "evaluate", copied, saying=r"model\.safetensors is not what .* damaged or cut short")
+        must_refuse(capsys, "evaluate", copied, saying=r"model\.safetensors cannot be read \(.*; copy the run")
 
 
 def test_a_model_of_another_version(copied: Path, capsys: Capture) -> None:
-    description = json.loads((copied / "model.json").read_text())
-    (copied / "model.json").write_text(json.dumps(description | {"format": 99}))
+    forge(copied / "model.json", {"format": 99})
     must_refuse(capsys, "evaluate", copied, saying="format 99")
 
 
@@ -215,7 +215,7 @@ def test_a_description_cut_short(copied: Path, capsys: Capture) -> None:
 
 def test_a_missing_model(copied: Path, capsys: Capture) -> None:
     (copied / "model.json").unlink()
-    must_refuse(capsys, "evaluate", copied, saying="no finished model")
+    must_refuse(capsys, "evaluate", copied, saying=r"model\.json cannot be read \(it is missing\)")
     (copied / "model.safetensors").unlink()
     saying = r"finished run without model\.json and model\.safetensors: copy the run folder again"
     must_refuse(capsys, "resume", copied, saying=saying)

@@ -19,6 +19,7 @@ from splitpu.runs.grid_folders import SeedsFolder
 from splitpu.runs.request import Request, load_request
 from splitpu.training import MetricsFile, Runtime
 from splitpu.utils.files import disk_errors_in_words, replacing, write_text
+from splitpu.utils.reading import write_sealed
 
 
 def a_request(**changes: object) -> Request:
@@ -35,15 +36,17 @@ def a_request(**changes: object) -> Request:
     return Request(**(fields | changes))  # type: ignore[arg-type]
 
 
-def test_a_request_comes_back_the_same() -> None:
+def test_a_request_comes_back_the_same(tmp_path: Path) -> None:
     request = a_request(source=NamedSource(name="digits", positives=50, draw_seed=3, scenario="case-control"))
-    assert Request.from_json(request.to_json(), Path("request.json")) == request
+    write_sealed(tmp_path / "request.json", request.to_dict())
+    assert Request.read(tmp_path / "request.json") == request
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", '{"source": {"what": 1}}', "[]"])
-def test_a_damaged_request_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="cannot be understood"):
-        Request.from_json(text, Path("request.json"))
+def test_a_damaged_request_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text(text)
+    with pytest.raises(InputError, match="cannot be read"):
+        Request.read(tmp_path / "request.json")
 
 
 def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

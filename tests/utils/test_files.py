@@ -63,7 +63,7 @@ def test_a_killed_draft_is_cleared_away_and_one_that_is_being_made_is_not(tmp_pa
             (draft / "part").touch()
             assert drafts_of(done) == alive | {draft.name}
         assert [path.name for path in done.iterdir()] == ["part"]
-    assert drafts_of(other)  # which is somebody else's
+    assert not drafts_of(other)  # whoever comes next clears it away
 
 
 def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from splitpu.errors import InputError
 from splitpu.prior.estimate import prior_in_words
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, belongs_to_a_run
 from splitpu.utils.files import ends_in, in_a_command, replacing
+from splitpu.utils.reading import Guarded
+from splitpu.utils.text import printable
 from splitpu.utils.warnings import worth_repeating
 
 _WHOLE_NUMBERS = 12  # characters; longer cells are words, which may be broken
@@ -55,7 +57,7 @@ def note_line(text: str) -> str:
     >>> note_line("the prior was not given:\\n  give prior=0.3")
     'note: the prior was not given: give --prior 0.3'
     """
-    return f"note: {as_options(' '.join(text.split()))}"
+    return f"note: {printable(as_options(' '.join(text.split())))}"
 
 
 def title_of(figure: str) -> str:
@@ -97,7 +99,7 @@ def _cell(column: str, value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{100 * value:.1f} %" if column in _PERCENTAGES else f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
 
 
 def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int]:
@@ -146,7 +148,7 @@ def print_facts(facts: Mapping[str, object]) -> None:
     """Print names and values in two columns; plain text, so that long paths are neither cut nor broken."""
     width = max(len(name) for name in facts)
     for name, value in facts.items():
-        print(f"{name:<{width}}  {value}")
+        print(f"{name:<{width}}  {printable(str(value))}")
 
 
 def notes_in_report(warnings: Sequence[object]) -> dict[str, str]:
@@ -163,6 +165,11 @@ def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> Non
     if json:
         print_json({"run": str(folder.path), "report": str(folder.report), **result})
         return
+    with Guarded(folder.result).understood():
+        _show_figures(folder, result)
+
+
+def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
     from splitpu.evaluation.ranking import in_telling_order
 
     rows = [{**model, **(model["test"] or {})} for model in result["models"]]

@@ -17,9 +17,10 @@ from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, Unu
 
 from splitpu.cli import let_go_of_output, reader_has_gone
 from splitpu.cli.options import as_options
-from splitpu.errors import DiskFull, InputError, Interrupted, SplitPUError
+from splitpu.errors import NO_MEMORY, DiskFull, InputError, Interrupted, SplitPUError, about_memory
 from splitpu.utils.files import in_a_command, means_no_room
 from splitpu.utils.signals import started_together
+from splitpu.utils.text import printable
 
 _ours: list[bool] = []  # not empty once this process is known to be there for one command
 
@@ -71,10 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         return _complain(_in_words(error))
     except RunStopped as stopped:
-        print(stopped, file=sys.stderr)
+        print(printable(str(stopped)), file=sys.stderr)
         return stopped.code
     except SplitPUError as error:
         return _complain(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not about_memory(error):
+            raise
+        return _complain(NO_MEMORY)
     except (BrokenPipeError, SystemExit) as left:
         if not isinstance(left, BrokenPipeError) and not isinstance(left.__context__, BrokenPipeError):
             raise  # rich leaves with a code of its own where the pipe is broken
@@ -164,7 +169,7 @@ def _make_output_safe() -> None:
 
 
 def _complain(sentence: str) -> int:
-    print(f"splitpu: {as_options(' '.join(sentence.split()))}", file=sys.stderr)
+    print(f"splitpu: {printable(as_options(' '.join(sentence.split())))}", file=sys.stderr)
     return WRONG_INPUT
 
 

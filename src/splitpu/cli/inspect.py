@@ -314,4 +314,5 @@ def _state(name: str) -> str:
         return f"read from {path}" if path is not None else f"needs {LOCAL_SETS[name].file} in $SPLITPU_DATA"
     if name not in _DOWNLOADED:
         return "comes with scikit-learn"
-    return "in the cache" if load_cached(_DOWNLOADED[name], cache_folder()) is not None else "not downloaded"
+    found = load_cached(_DOWNLOADED[name], cache_folder(), checked=False)
+    return "not downloaded" if found is None else "in the cache"

@@ -13,6 +13,7 @@ from rich.text import Text
 from splitpu.cli.display import note_line
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.types import Watch
+from splitpu.utils.text import printable
 
 _LINES_A_STAGE = 10
 _SECONDS_BETWEEN_COUNTS = 10.0
@@ -32,7 +33,7 @@ class ProgressDisplay(Observer):
             self._print(note_line(text))
 
     def _print(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         """Say what is being done; only to those who watch."""
@@ -142,7 +143,7 @@ class BarDisplay(ProgressDisplay):
         self._live.stop()
 
     def _print(self, line: str) -> None:
-        self._live.console.print(line, markup=False, soft_wrap=True)
+        self._live.console.print(printable(line), markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         self._print(text)

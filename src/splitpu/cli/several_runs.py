@@ -6,7 +6,7 @@ import json
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from splitpu.runs.request import check_unchanged
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network
 from splitpu.training import Runtime, check_method, check_needs
-from splitpu.utils.files import in_a_command
+from splitpu.utils.files import in_a_command, remove_leftovers
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.statistics import by_chance
 from splitpu.utils.text import listed, parse_numbers, parse_words
@@ -87,7 +87,9 @@ def resume_seeds(several: grid_folders.SeedsFolder, *, quiet: bool, json: bool) 
     seeds = several.seeds()
     unfinished = [seed for seed in seeds if not several.run(seed).finished]
     for seed in set(seeds) - set(unfinished):
-        several.run(seed).check_model()
+        several.run(seed).settle()
+    with suppress(InputError), RunFolder(several.path).locked():  # whoever else holds it does this, too
+        remove_leftovers(several.path)
     loaded: dict[int, LoadedData] = {}
     if unfinished:
         requests = {seed: several.run(seed).request() for seed in unfinished}
@@ -479,6 +481,8 @@ class _MethodRun(RunUnit):
             if not self.folder.request_file.exists():
                 begin_run(self.folder.path, self.new, self.loaded)
             super().run(observer, note)
+        else:
+            self.folder.settle()
         return grid_folders.line_of(self.folder, self.loaded)
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -402,11 +402,9 @@ def run_resume(run: str, *, quiet: bool, json: bool) -> int:
     request = folder.request()
     if folder.finished:
         world.tell("")
-        folder.check_model()
+        folder.settle()
         if not quiet:
             display.say(f"{folder.path} is finished already; there is nothing to resume.")
-        with suppress(InputError), folder.locked():  # whoever else holds it does this, too
-            folder.tidy(keep_checkpoints=request.keep_checkpoints)
         show_result(folder, folder.read_result(), json=json)
         return 0
     with named_if_interrupted(folder.path):

@@ -7,7 +7,6 @@ import difflib
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from numbers import Integral, Real
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, Config, Range
 from splitpu.errors import InputError
+from splitpu.utils.reading import Guarded, toml_loads
 
 
 def _walk(section: type[Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -240,18 +240,11 @@ def _number(value: Any, *, whole: bool) -> float | int | None:
 def read_config(path: str | Path, base: Config | None = None) -> Config:
     """Read a TOML file of settings and lay them over `base`; every error names the file."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")  # some editors put a byte-order mark first
+        settings = Guarded(Path(path), "correct it there").toml()
     except FileNotFoundError:
         raise InputError(f"configuration file '{path}' does not exist; check the path") from None
-    except UnicodeDecodeError:
-        raise InputError(f"configuration file '{path}' is not text in UTF-8; save it as UTF-8") from None
-    except OSError as error:
-        raise InputError(f"configuration file '{path}' cannot be read ({error.strerror}); check the path") from error
-    try:
-        settings = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        # tomllib ends its message with "(at line 3, column 8)".
-        raise InputError(f"configuration file '{path}' is not valid TOML: {error}; correct it there") from error
+    except InputError as error:
+        raise InputError(f"configuration file {error}") from None
     try:
         return config_from_dict(settings, base)
     except InputError as error:
@@ -297,8 +290,8 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
 def _parse_value(text: str) -> Any:
     """Read text as a TOML value, else as a number that TOML is too strict for (`.5`), else as a bare word."""
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        parsed = toml_loads(f"value = {text}")
+    except (ValueError, RecursionError):
         parsed = {}
     if list(parsed) == ["value"]:  # a line break in the text could have smuggled in other keys
         return parsed["value"]

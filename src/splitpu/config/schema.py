@@ -26,12 +26,13 @@ class Range:
         low = f"{'at least' if self.low_included else 'above'} {self.low:g}"
         if self.high == math.inf:
             return low
-        return f"{low} and {'at most' if self.high_included else 'below'} {self.high:g}"
+        return f"{low} and {'at most' if self.high_included else 'below'} {self.high:.15g}"
 
 
-Count = Annotated[int, Range(low=1)]
-CountOrNone = Annotated[int, Range(low=0)]
-TwoOrMore = Annotated[int, Range(low=2)]  # as batch normalisation needs of rows
+# Numbers far above anything of use are a slip, or meant to fill the memory or never to end.
+Count = Annotated[int, Range(low=1, high=1_000_000)]
+CountOrNone = Annotated[int, Range(low=0, high=1_000_000)]
+TwoOrMore = Annotated[int, Range(low=2, high=1_000_000)]  # as batch normalisation needs of rows
 Weight = Annotated[float, Range(low=0)]
 Positive = Annotated[float, Range(low=0, low_included=False)]
 Share = Annotated[float, Range(low=0, high=1)]
@@ -162,8 +163,8 @@ class PUUPLConfig(PassesConfig):
     """PUUPL: an ensemble trained anew every round, with labels where it was certain."""
 
     epochs: Count = 50  # a round
-    rounds: Count = 4  # the first without labels of its own
-    members: TwoOrMore = 2  # one network alone is never at odds with itself
+    rounds: Annotated[int, Range(low=1, high=1000)] = 4  # the first without labels of its own
+    members: Annotated[int, Range(low=2, high=100)] = 2  # one network alone is never at odds with itself
     per_round: TwoOrMore = 1000  # most rows labelled in one round, half of them of each class
     certain: Weight = 0.05  # mutual information (nats) below which a row may get a label
     doubtful: Weight = 0.35  # and above which it loses it
@@ -329,7 +330,7 @@ class EngineConfig:
     capture: Literal["auto", "off"] = "auto"  # auto: the whole step as one CUDA graph
     kernels: Literal["auto", "off"] = "auto"  # auto: on a GPU, layers in kernels of our own where they are faster
     residence: Literal["auto", "device", "host"] = "auto"  # where the training rows are kept
-    threads: CountOrNone = 0  # CPU threads; 0 = choose
+    threads: Annotated[int, Range(low=0, high=512)] = 0  # CPU threads; 0 = choose
     # Parts in which a step's rows go through the network, to save device memory; 0 = one, and more when it runs out. A
     # network that mixes rows, as batch norm does, keeps its batch whole; its activations wait in host memory instead.
     pieces: CountOrNone = 0
@@ -343,10 +344,10 @@ class Config:
     method: str = "split-pu"  # one of METHOD_NAMES
     # What Split-PU's base and student are: networks, or learners for tables, chosen out of fold ("auto") or by name.
     learner: LearnerName = "network"
-    rounds: CountOrNone = 2  # 0 = the base model alone
+    rounds: Annotated[int, Range(low=0, high=1000)] = 2  # 0 = the base model alone
     # Networks that are trained alike from other random weights and speak as one: of Split-PU every student and, unless
     # another method trains it, the base; of the methods that read the base section their one model.
-    members: Count = 1
+    members: Annotated[int, Range(low=1, high=100)] = 1
     # Where the decision is cut: where the predicted positive rate on the population sample meets the prior, if there is
     # one (nearly meets it, in a gap of the logits, if the prior is an estimate), or where the method itself says, which
     # is at 1/2 for nearly all.

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.arrays import row_slices
 from splitpu.utils.files import ends_in, move_into_place
+from splitpu.utils.reading import Guarded, most_unpacked, read_marked, too_much_unpacked, write_marked
 from splitpu.utils.text import listed, row_name
 
 NEEDED = ("X", "s")
@@ -110,9 +110,9 @@ def _open_npz(path: Path) -> Any:
         if not zipfile.is_zipfile(path):
             raise InputError(f"{path} is not a .npz file, or is cut short: save it again with np.savez")
         return np.load(path, allow_pickle=False)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except Exception as error:  # a damaged directory of an archive may raise anything at all
         raise InputError(f"{path} cannot be read as a .npz file ({error}): save it again with np.savez") from error
 
 
@@ -145,7 +145,12 @@ def _read_array(archive: Any, name: str, path: Path) -> Any:
 
 def _read_one(archive: Any, name: str, path: Path) -> Array:
     try:
+        packed = archive.zip.NameToInfo.get(f"{name}.npy") or archive.zip.getinfo(name)
+        if packed.file_size > most_unpacked(packed.compress_size):
+            raise InputError(f"the array {name!r} in {path} {too_much_unpacked(packed.file_size)}.")
         array: Any = archive[name]
+    except InputError:
+        raise
     except MemoryError as error:
         raise InputError(  # what is packed cannot be left on the disk
             f"{path} cannot be held in memory ({error}): save its rows as .npy files, which may be larger, and give "
@@ -155,7 +160,7 @@ def _read_one(archive: Any, name: str, path: Path) -> Array:
         raise InputError(
             f"the array {name!r} in {path} holds Python objects or is damaged: save it as an array of plain numbers"
         ) from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError) as error:
+    except Exception as error:  # damaged bytes may make the unpacking raise anything at all
         raise InputError(f"the array {name!r} in {path} is damaged ({error}): save the file again") from error
     if not isinstance(array, np.ndarray):  # numpy hands back the bytes of members that are no arrays
         raise InputError(f"the entry {name!r} in {path} is not an array: save the file again with np.savez")
@@ -166,9 +171,10 @@ def _read_npy(path: Path) -> Array:
     _must_be_file(path)
     try:
         array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, EOFError, ValueError, TypeError) as error:
+    except Exception as error:  # a header is a line of Python, and a damaged one may raise anything at all
+        reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{path} cannot be read as a .npy file of numbers ({error}): save it again with np.save"
+            f"{path} cannot be read as a .npy file of numbers ({reason}): save it again with np.save"
         ) from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path} is not a .npy file: save it with np.save, or name it .npz")
@@ -415,7 +421,14 @@ def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
         digest.update(words.encode(errors="surrogateescape"))
     store = cache_folder() / "arrays"
     target = store / f"{digest.hexdigest()}.npy"
-    if not target.exists():
+    mark = target.with_suffix(".sha256")
+
+    def is_whole() -> bool:
+        with suppress(OSError, InputError):
+            return read_marked(mark) == Guarded(target).checksum().encode()
+        return False
+
+    if not is_whole():
         shape = (sum(map(len, parts)), *parts[0].shape[1:])
         header = {"descr": np.lib.format.dtype_to_descr(parts[0].dtype), "fortran_order": False, "shape": shape}
         with working_folder(store) as work, cache_errors_in_words(store):
@@ -426,6 +439,7 @@ def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
                     for some in row_slices(part):
                         file.write(np.ascontiguousarray(part[some]).data)
                 os.fsync(file.fileno())
-            move_into_place(ready, target, target.exists)
+            write_marked(mark, Guarded(ready).checksum().encode())
+            move_into_place(ready, target, is_whole)
     joined: Array = np.load(target, mmap_mode="r", allow_pickle=False)
     return joined

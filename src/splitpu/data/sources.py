@@ -1,6 +1,7 @@
 """Where rows come from: one class per kind of input. The commands know no kinds: they ask those in `KINDS`."""
 
 import dataclasses
+import hashlib
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -102,6 +103,12 @@ class LoadedData:
     duplicates: tuple[tuple[str, str], ...] = ()  # names of equal pictures on two sides
     warnings: tuple[str, ...] = ()  # about the data, to be told with the result
     made_from: str = ""  # what images were before they were brought into one form
+
+    def form(self) -> str:
+        """A checksum of all that is known besides the training rows: names, columns, classes and the test rows."""
+        data, tested = self.data, self.held_out
+        known = (data.names, self.classes, self.feature_names, self.inputs, tested and tested.fingerprint())
+        return hashlib.sha256(repr(known).encode(errors="surrogateescape")).hexdigest()
 
     def in_words(self) -> str:
         """How much there is of what, in one line."""

@@ -1,5 +1,6 @@
 """Stages on disk: one safetensors file a stage, replaced whole every so many epochs."""
 
+import hashlib
 import json
 import threading
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from splitpu.engine.optimiser import Optimiser, WeightAverage
 from splitpu.engine.stage import EpochRecord, Stage
 from splitpu.utils.files import replacing
+from splitpu.utils.reading import open_regular
 
 
 @dataclass
@@ -55,15 +57,20 @@ class CheckpointStore:
     def load(self, stage: Stage) -> StageState | None:
         """The stage as it was left; None, so that it is trained again, if there is no file or it cannot be read."""
         path = self._path(stage)
-        if path is None or not path.exists():
+        if path is None:
             return None
         try:
+            open_regular(path).close()
             with safe_open(path, framework="pt") as file:
-                meta = json.loads(file.metadata()["splitpu"])
+                told = file.metadata()
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+            if told["sha256"] != _checksum(tensors, told["splitpu"]):
+                return None
+            meta = json.loads(told["splitpu"])
             history = [EpochRecord(**line) for line in meta["history"]]
-            return StageState(meta["epoch"], meta["finished"], history, tensors)
-        except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError):
+            whole = meta["key"] == stage.key and meta["epoch"] == len(history)
+            return StageState(meta["epoch"], meta["finished"], history, tensors) if whole else None
+        except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
             return None
 
     def save(self, stage: Stage, state: StageState) -> None:
@@ -72,6 +79,7 @@ class CheckpointStore:
         if path is None or not self._writes:
             return
         meta = {
+            "key": stage.key,
             "epoch": state.epoch,
             "finished": state.finished,
             "history": [record.to_dict() for record in state.history],
@@ -79,11 +87,11 @@ class CheckpointStore:
         }
         # Copies in host memory that later steps do not change.
         tensors = {key: t.detach().to("cpu", copy=True).contiguous() for key, t in state.tensors.items()}
-        stored = {"splitpu": json.dumps(meta, default=str)}
+        stored = json.dumps(meta, default=str)
 
         def write() -> None:
             with replacing(path) as temporary:
-                save_file(tensors, temporary, metadata=stored)
+                save_file(tensors, temporary, metadata={"splitpu": stored, "sha256": _checksum(tensors, stored)})
 
         self.flush()
         self._pending = self._writer.submit(write)
@@ -98,6 +106,15 @@ class CheckpointStore:
 
     def _path(self, stage: Stage) -> Path | None:
         return None if self.folder is None else self.folder / f"{stage.name}-{stage.key}.safetensors"
+
+
+def _checksum(tensors: Mapping[str, Tensor], meta: str) -> str:
+    """Of all that a file says: one flipped bit would else be trained on, and nobody would know."""
+    digest = hashlib.sha256(meta.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

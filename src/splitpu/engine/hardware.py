@@ -106,7 +106,7 @@ class Hardware:
             if not _LIMITS:
                 _LIMITS.append(torch.get_num_threads())
             _LIMITS.append(self.threads)
-            torch.set_num_threads(self.threads)
+            _use_threads(self.threads)
         try:
             yield
         finally:
@@ -114,7 +114,7 @@ class Hardware:
                 _LIMITS.reverse()
                 _LIMITS.remove(self.threads)  # the latest of this number
                 _LIMITS.reverse()
-                torch.set_num_threads(_LIMITS[-1])
+                _use_threads(_LIMITS[-1])
                 if len(_LIMITS) == 1:
                     _LIMITS.clear()
 
@@ -134,6 +134,27 @@ class Hardware:
         if self.device.type == "cuda":
             return f"{torch.cuda.get_device_name(self.device)}{times}"
         return f"{platform.machine()} CPU, {self.threads} thread{'s' if self.threads > 1 else ''}{times}"
+
+
+_THREADS_WERE_USED: list[bool] = []  # not empty once this process had more than one, which a fork leaves behind
+_FORKED: list[bool] = []
+
+
+def _use_threads(number: int) -> None:
+    if number > 1:
+        _THREADS_WERE_USED[:] = [True]
+    torch.set_num_threads(1 if _FORKED else number)
+
+
+def _after_fork() -> None:
+    """A copy of a process has none of its threads, and OpenMP would wait for them for ever: it works with one."""
+    if _THREADS_WERE_USED or torch.get_num_threads() > 1:
+        _FORKED.append(True)
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def check_device(name: str) -> torch.device:
@@ -162,8 +183,9 @@ def _cpu_has_bf16() -> bool:
 
 def _sensible_threads(whatever_else_runs: bool = False) -> int:
     """All cores, or all idle ones: a thread that shares its core with another program makes every step wait for it."""
-    if "OMP_NUM_THREADS" in os.environ:
-        return torch.get_num_threads()
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if told.isdecimal() and int(told):  # not what torch has now, which the caller may have changed for other work
+        return min(int(told), _MOST_THREADS)
     return max(1, min(_cores() - (0 if whatever_else_runs else _busy_cores()), _MOST_THREADS))
 
 

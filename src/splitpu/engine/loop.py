@@ -19,7 +19,7 @@ from splitpu.engine.parallel_runs import runs_at_once
 from splitpu.engine.rows import RowStore, all_stream, read_batches
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.step import Step
-from splitpu.errors import InputError, Interrupted, SplitPUWarning
+from splitpu.errors import InputError, Interrupted, SplitPUWarning, about_memory
 from splitpu.kernels.dispatch import allow_kernels, any_kernel_runs_on, give_up_kernels
 from splitpu.utils.torch_state import derive_seed
 from splitpu.views import Views
@@ -103,10 +103,9 @@ class Engine:
                 with self.hardware.for_training(), shared_work(stage.task.module, self.hardware.world):
                     outcome = self._train(stage, saved)
             except (RuntimeError, MemoryError) as error:
-                # A GPU's memory has an error of its own; that of a CPU is known by its words.
-                if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error):
-                    raise InputError(_out_of_memory(stage, self.hardware)) from error
-                raise
+                if not about_memory(error):
+                    raise
+                raise InputError(_out_of_memory(stage, self.hardware)) from error
             finally:
                 self._ahead = None  # a stage that ended early leaves one behind, which would stay in memory
                 self.store.flush()

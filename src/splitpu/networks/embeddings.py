@@ -6,11 +6,11 @@ among others, today and when a saved model is asked, and averages over views com
 
 import hashlib
 import json
+import math
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from splitpu.data.public.download import cache_errors_in_words, cache_folder
 from splitpu.errors import InputError
 from splitpu.networks.encoders import Encoder
 from splitpu.types import Bytes, Vectors
-from splitpu.utils.files import replacing
+from splitpu.utils.reading import read_marked, write_marked
 from splitpu.views import Views
 
 FORMAT = 1  # raise it whenever embeddings of the same picture change
@@ -162,17 +162,16 @@ def _chunks(images: Bytes | Iterable[Bytes]) -> Iterator[list[Bytes]]:
 
 def _read(path: Path, shape: tuple[int, int, int]) -> Vectors | None:
     """What is known of a chunk; None if nothing is, or the file is damaged."""
-    with suppress(OSError, ValueError, EOFError):
-        found = np.load(path, allow_pickle=False)
-        if found.shape == shape and found.dtype == np.float32:
-            return np.asarray(found, np.float32)
-    return None
+    known = read_marked(path)
+    if known is None or len(known) != 4 * math.prod(shape):
+        return None
+    return np.frombuffer(known, np.float32).reshape(shape).copy()
 
 
 def _computed(chunk: Sequence[Bytes], path: Path, encoder: Encoder, plan: ViewPlan) -> Vectors:
     found = embed_chunk(chunk, encoder, plan)
-    with cache_errors_in_words(path.parent), replacing(path) as temporary, temporary.open("wb") as file:
-        np.save(file, found)
+    with cache_errors_in_words(path.parent):
+        write_marked(path, np.ascontiguousarray(found, np.float32).tobytes())
     return found
 
 

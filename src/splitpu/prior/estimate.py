@@ -25,7 +25,7 @@ from splitpu.prior.scores import (
     too_few_rows,
 )
 from splitpu.types import Floats
-from splitpu.utils.arrays import checked_seed
+from splitpu.utils.arrays import checked_seed, leave_random_alone
 from splitpu.utils.warnings import warn_where_called
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ def estimate_prior(
     if scores not in get_args(ScoreKind):
         raise InputError(f"scores={scores!r} is unknown: choose one of {', '.join(get_args(ScoreKind))}")
     check_pudata(data)
+    leave_random_alone()
     ordered = _by_order(data, seed) if method == scores == "auto" and data.kind == "vectors" else None
     if ordered is not None and not every:
         return ordered

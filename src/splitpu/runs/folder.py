@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import splitpu
-from splitpu.config.parse import config_to_toml, read_config
+from splitpu.config.parse import config_to_dict, config_to_toml, read_config
 from splitpu.config.schema import Config
 from splitpu.errors import DiskError, InputError
 from splitpu.runs.request import Request
@@ -34,16 +34,33 @@ from splitpu.utils.files import (
     remove_leftovers,
     write_text,
 )
+from splitpu.utils.reading import MOST_LINE, Guarded, checked, digest_of, json_loads, write_sealed
 
 RUNS = Path("runs")
 SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
 MODEL_FILES = ("model.json", "model.safetensors")
 COMPARISON = "comparison.json"  # in a folder that holds the runs of several methods
+_BELONGS = "# of the run in this folder: "
+_RESULT: dict[str, Any] = {  # what is asked of `result.json` by whoever reads it
+    **dict.fromkeys(("rows", "labelled", "unlabelled", "test_rows"), int),
+    **dict.fromkeys(("method", "network", "final", "scenario", "prior_source"), str),
+    **dict.fromkeys(("warnings",), list[str]),
+    "models": [{"model": str, "threshold": float, "positive_rate_unlabelled": float, "test": dict[str, Any] | None}],
+    "rounds": [{"round": int, "easy": int, "hard": int, "agreement": float | None, "noise": dict[str, Any] | None}],
+    "prior": float | None,
+    "seconds_total": float,
+    "files": dict[str, str],
+}
 KEEPING_ROWS = "--set selection.held_out=0.2 --set selection.criterion=none"
 NOT_JUDGED = (
     "no figures without known truth: the model was trained on all labelled rows, which would flatter it. Train with "
     f"{KEEPING_ROWS} to have rows kept out for them, or give rows whose truth is known with --test"
 )
+
+
+def _bond(request: Request, config: Config) -> str:
+    """By which `config.toml` is known to be that of the request beside it, and to be whole."""
+    return digest_of(json.loads(json.dumps([config_to_dict(config), request.settled()])))
 
 
 class RunFolder:
@@ -98,6 +115,8 @@ class RunFolder:
             raise InputError(
                 f"{folder.path} holds an unfinished run; finish it with: splitpu resume {in_a_command(folder.path)}"
             )
+        if folder.finished:  # Python saves models without a run
+            folder.check_files(*MODEL_FILES[:1])
         return folder
 
     @classmethod
@@ -125,8 +144,9 @@ class RunFolder:
         parent_is_new = not path.parent.exists()
         try:
             with disk_errors_in_words(path), full_disk_named_as(path), drafted(path) as draft:
-                write_text(cls(draft).config_file, config_to_toml(config))
-                write_text(cls(draft).request_file, request.to_json())
+                belongs = f"{_BELONGS}{_bond(request, config)}\n"
+                write_text(cls(draft).config_file, config_to_toml(config) + belongs)
+                write_sealed(cls(draft).request_file, request.to_dict())
         except OSError as error:
             reason = f"cannot be made into a run folder ({error.strerror})"
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
@@ -160,42 +180,69 @@ class RunFolder:
     def request(self) -> Request:
         """What was asked for."""
         try:
-            return Request.from_json(self.request_file.read_text(encoding="utf-8"), self.request_file)
+            found = Request.read(self.request_file)
+            if self.finished:
+                self.check_files(self.request_file.name)
+            return found
         except FileNotFoundError:
             inside = sorted(self.path.glob(f"*/{self.request_file.name}"))
             advice = f"; name one of the runs in it, such as {inside[0].parent}" if inside else ""
             raise InputError(f"{self.path} is not a run folder: it has no {self.request_file.name}{advice}.") from None
 
     def config(self) -> Config:
-        """The configuration of the run, down to the number of threads."""
-        return read_config(self.config_file)
+        """The configuration of the run, down to the number of threads; refused where it is not what the run began with.
+
+        The prior is settled later, and other settings would make a run of two halves that do not match.
+        """
+        config = read_config(self.config_file)
+        guarded = Guarded(self.config_file)
+        if guarded.text().splitlines()[-1:] != [_BELONGS + _bond(self.request(), config)]:
+            guarded.refuse(f"it is not what the run in {self.path} began with: it is damaged or was changed")
+        return config
 
     def read_result(self) -> dict[str, Any]:
         """The content of `result.json`."""
         try:
-            stored: dict[str, Any] = json.loads(self.result.read_text(encoding="utf-8"))
+            stored = Guarded(self.result, "copy the run folder again").sealed()
         except FileNotFoundError:
             message = f"{self.path} holds no finished run; continue it with: splitpu resume {in_a_command(self.path)}"
             raise InputError(message) from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"{self.result} cannot be read ({error}); copy the run folder again.") from error
+        with Guarded(self.result, "copy the run folder again").understood():
+            checked(stored, _RESULT)
         return stored
+
+    def check_files(self, *names: str) -> None:
+        """Refuse files of a finished run that are not those it wrote: `result.json` knows their checksums."""
+        written = self.read_result()["files"]
+        for guarded in (Guarded(self.path / name) for name in names):
+            try:
+                found = guarded.checksum()
+            except FileNotFoundError:
+                guarded.refuse("it is missing")
+            if written.get(guarded.path.name) != found:
+                guarded.refuse("it is not what the run wrote: it is cut short, damaged or was changed")
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a last line that a killed process left unfinished does not count."""
-        lines: list[dict[str, Any]] = []
-        text = self.metrics.read_text(encoding="utf-8", errors="replace") if self.metrics.exists() else ""
-        for line in text.splitlines():
+        guarded, lines = Guarded(self.metrics, "continue the run, which writes it again"), list[dict[str, Any]]()
+        try:
+            text = guarded.text(MOST_LINE)
+        except FileNotFoundError:
+            return lines
+        for number, line in enumerate(text.splitlines(), start=1):
             try:
-                lines.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
+                lines.append(guarded.unsealed(json_loads(line)))
+            except ValueError as error:
+                if number == text.count("\n") + 1:
+                    break
+                guarded.refuse(f"line {number} is damaged: {error}")
         return lines
 
     def read_out_of_fold(self, rows: int) -> Floats | None:
         """What `Training.out_of_fold` was, if the run has it; refused where it cannot be that of so many rows."""
-        if not self.out_of_fold.exists():
+        if self.out_of_fold.name not in self.read_result()["files"]:
             return None
+        self.check_files(self.out_of_fold.name)
         try:  # mapped, because a header may promise more than a file or a memory holds
             found = np.array(np.load(self.out_of_fold, mmap_mode="r", allow_pickle=False))
         except (OSError, ValueError, EOFError) as error:
@@ -215,6 +262,7 @@ class RunFolder:
                 f"{self.path} holds a finished run without {' and '.join(missing)}: copy the run folder again, or "
                 "train a new run."
             )
+        self.check_files(MODEL_FILES[0])
         from splitpu.model import Model  # not above: most of what is done with a folder does without torch
 
         Model.load(self.path)
@@ -232,15 +280,28 @@ class RunFolder:
                 raise InputError(f"another process is working on {self.path}; wait for it or stop it.") from None
             yield
 
+    def must_be_there(self) -> None:
+        """Refuse to go on with a run whose folder somebody has taken away: what is written then is no run."""
+        if not self.request_file.exists():
+            self.discard()
+            raise InputError(f"{self.path} was removed while the run was at work, so nothing is left: start it again.")
+
     def keep_prior(self, request: Request) -> None:
         """Write down the prior that was estimated, whose networks are no longer needed; for whoever has it `locked`."""
-        write_text(self.request_file, request.to_json())
+        write_sealed(self.request_file, request.to_dict())
         self.tidy(keep_checkpoints=request.keep_checkpoints)
 
     def sweep(self) -> None:
         """Clear away what killed processes left half written."""
         remove_leftovers(self.path)
         remove_leftovers(self.checkpoints)
+
+    def settle(self) -> None:
+        """Refuse a finished run that is damaged, and remove what a process left there that was killed at its end."""
+        keep = self.request().keep_checkpoints
+        self.check_model()
+        with suppress(InputError), self.locked():  # whoever else holds it does this, too
+            self.tidy(keep_checkpoints=keep)
 
     def tidy(self, *, keep_checkpoints: bool) -> None:
         """Remove what a run no longer needs that has come so far; for whoever has it `locked`."""

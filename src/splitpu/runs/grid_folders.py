@@ -5,7 +5,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +23,15 @@ from splitpu.prior.estimate import ResolvedPrior
 from splitpu.report.render import render_seeds
 from splitpu.runs.folder import COMPARISON, SEEDS_LIST, RunFolder, remove_if_empty
 from splitpu.runs.results import estimates_of
-from splitpu.utils.files import disk_errors_in_words, drafted, full_disk_named_as, remove_leftovers, write_text
+from splitpu.utils.files import (
+    disk_errors_in_words,
+    drafted,
+    full_disk_named_as,
+    make_folder,
+    remove_leftovers,
+    write_text,
+)
+from splitpu.utils.reading import Guarded, checked, sealed, write_sealed
 from splitpu.utils.statistics import mean, paired_difference, spread_of
 
 FIGURES = ("accuracy", "f1", "roc_auc", "average_precision", "positive_rate_unlabelled")
@@ -49,7 +57,7 @@ class SeedsFolder:
                 draft = cls(place)
                 for seed in seeds:
                     begin(draft.run(seed).path, seed)
-                write_text(draft.list_file, json.dumps({"seeds": list(seeds), "at_once": at_once}))
+                write_sealed(draft.list_file, {"seeds": list(seeds), "at_once": at_once})
         except OSError as error:
             reason = f"{path} cannot be made into a folder of runs ({error.strerror}); choose another --out."
             raise InputError(reason) from error
@@ -68,14 +76,18 @@ class SeedsFolder:
         return self._listed()[1]
 
     def _listed(self) -> tuple[list[int], int | None]:
-        try:
-            listed = json.loads(self.list_file.read_text(encoding="utf-8"))
-            most = listed.get("at_once")  # as suits the device, where nobody said
-            return [int(seed) for seed in listed["seeds"]], None if most is None else int(most)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(
-                f"{self.list_file} cannot be read ({error}); resume the runs next to it one by one."
-            ) from error
+        guarded = Guarded(self.list_file, "resume the runs next to it one by one")
+        with guarded.understood():
+            try:
+                listed = guarded.sealed()
+            except FileNotFoundError:
+                guarded.refuse("it is missing")
+            seeds = checked(listed["seeds"], list[int], "seeds")
+            unknown = {path.name for path in self.path.glob("seed*/")} - {self.run(seed).path.name for seed in seeds}
+            if unknown or not seeds:
+                guarded.refuse(f"it does not name {min(unknown, default='any run')}: it belongs to other runs")
+            # None, as suits the device, where nobody said how many at once.
+            return seeds, checked(listed["at_once"], int | None, "at_once")
 
     def discard_if_empty(self) -> None:
         """Leave nothing of runs that all turned out to be impossible before anything was trained."""
@@ -91,8 +103,9 @@ class SeedsFolder:
         results = {seed: self.run(seed).read_result() for seed in seeds}
         content = summary_of(results)
         text = json.dumps(content, indent=2)
-        if self.page.exists() and self.summary.exists() and self.summary.read_text(encoding="utf-8") == text:
-            return content
+        with suppress(InputError, FileNotFoundError):
+            if self.page.exists() and Guarded(self.summary).text() == text:
+                return content
         write_text(self.summary, text)
         first = results[seeds[0]]
         title = f"{self.path.name}: {first['labelled']:,} labelled positives, {len(seeds)} seeds"
@@ -233,7 +246,7 @@ class ComparisonFolder:
     def save(self) -> None:
         """Write what the runs share; from then on the folder is a comparison."""
         shared = {"asked": self.asked, "threads": self._threads, "priors": self._priors}
-        write_text(self.shared_file, json.dumps(shared, indent=2))
+        write_sealed(self.shared_file, shared)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -241,7 +254,7 @@ class ComparisonFolder:
         self._refuse_other_things()
         new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with disk_errors_in_words(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         try:
             with RunFolder(self.path).locked():
                 remove_leftovers(self.path)
@@ -256,18 +269,15 @@ class ComparisonFolder:
         """The lines of all finished runs, by method and seed."""
         if not self.lines_file.exists():
             return {}
-        try:
-            found = [json.loads(text) for text in self.lines_file.read_text(encoding="utf-8").splitlines()]
-            return {(line["method"], line["seed"]): line for line in found}
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(
-                f"{self.lines_file} cannot be read ({error}); remove it, and run the same command to write it again."
-            ) from error
+        guarded = Guarded(self.lines_file, "remove it, and run the same command to write it again")
+        with guarded.understood():
+            lines = [guarded.unsealed(line) for _, line in guarded.lines()]
+            return {(checked(line["method"], str), checked(line["seed"], int)): line for line in lines}
 
     def add(self, line: Line) -> None:
         """Write the line of a finished run: the whole file anew, so that there is never half a line."""
         lines = self.lines() | {(line["method"], line["seed"]): line}
-        write_text(self.lines_file, "".join(f"{json.dumps(finite_or_none(one))}\n" for one in lines.values()))
+        write_text(self.lines_file, "".join(f"{json.dumps(sealed(finite_or_none(one)))}\n" for one in lines.values()))
 
     def _refuse_other_things(self) -> None:
         """A comparison may be there, or what a process has written that has only begun one, or was killed at once."""
@@ -279,12 +289,13 @@ class ComparisonFolder:
         RunFolder.free_path(self.path, "")
 
     def _read_shared(self) -> None:
-        try:
-            shared = json.loads(self.shared_file.read_text(encoding="utf-8"))
-            before, self._threads, self._priors = shared["asked"], shared["threads"], shared["priors"]
+        guarded = Guarded(self.shared_file, "choose another --out")
+        with guarded.understood():
+            shared = guarded.sealed()
+            self._threads = checked(shared["threads"], int | None, "threads")
+            self._priors = checked(shared["priors"], dict[str, dict[str, Any] | None], "priors")
+            before = checked(shared["asked"], dict[str, Any], "asked")
             different = [name for name in self.asked if before.get(name) != self.asked[name]]
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"{self.shared_file} cannot be read ({error}); choose another --out.") from error
         if different:
             raise InputError(
                 f"{self.path} holds a comparison with another {' and another '.join(different)}, whose figures are not "

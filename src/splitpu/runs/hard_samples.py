@@ -1,6 +1,5 @@
 """The hard samples of a finished run, read back from its folder: which they are, and which to look at first."""
 
-import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,8 @@ import numpy as np
 from splitpu.errors import InputError
 from splitpu.evaluation.metrics import most_doubtful
 from splitpu.runs.folder import RunFolder
+from splitpu.utils.reading import Guarded
+from splitpu.utils.text import from_cell
 
 Lines = list[dict[str, str]]
 
@@ -38,14 +39,15 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
         )
     if not result["rounds"]:
         raise InputError(f"{folder.path} has no rounds, so no sample was found hard: train with --rounds 1 or more.")
-    every = _read(folder.split)
+    folder.check_files(folder.split.name, folder.scores.name)
+    every = Guarded(folder.split).rows()
     _must_have_all(folder.split, every, result["rounds"])
     last, hard_in = list[dict[str, str]](), dict[str, list[str]]()
     for line in (line for line in every if line["set"] == "hard"):
         hard_in.setdefault(line["index"], []).append(line["round"])
         if line["round"] == str(result["rounds"][-1]["round"]):
             last.append(line)
-    by_index = {line["index"]: line for line in _read(folder.scores)}
+    by_index = {line["index"]: line for line in Guarded(folder.scores).rows()}
     try:
         scores = [by_index[line["index"]] for line in last]
         # The final model's, be it the last student or, where that was not taken, its teacher.
@@ -56,7 +58,7 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
         return [
             HardSample(
                 index=int(last[at]["index"]),
-                name=last[at]["name"],
+                name=from_cell(last[at]["name"]),
                 probability=float(said[at]),
                 decision=int(decisions[at]) if decisions[at].removeprefix("-").isdigit() else decisions[at],
                 teacher_probability=float(teacher[at]),
@@ -97,11 +99,3 @@ def _must_have_all(path: Path, lines: Lines, rounds: Sequence[Mapping[str, Any]]
                 f"{path} does not have all its lines or has other ones ({sum(found):,} of {wanted:,} in round "
                 f"{number}): it may be cut short; copy the run folder again."
             )
-
-
-def _read(path: Path) -> Lines:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read ({error}); copy the run folder again.") from error

@@ -1,16 +1,16 @@
 """What was asked for, in the form that a run folder keeps: enough to ask for the same again."""
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from splitpu.data.public.download import Progress
 from splitpu.data.sources import LoadedData, RowForm, Source, check_still_there, source_from_dict
 from splitpu.errors import InputError
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.types import Watch
+from splitpu.utils.reading import Guarded, checked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class Request:
     seed: int
     device: str  # as chosen, not "auto": a checkpoint is only good for the kind of device it was made on
     precision: Literal["fp32", "bf16"]  # as chosen, too
+    form: str = ""  # a checksum of the data's columns, names and classes, and of the test rows
     keep_checkpoints: bool = False
     prior_source: str = "given"  # in words, or that it is to be estimated
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
@@ -51,18 +52,26 @@ class Request:
         low, high = self.prior_estimate["interval"]
         return float(low), float(high)
 
-    def to_json(self) -> str:
-        """The text of `request.json`."""
-        return json.dumps({**dataclasses.asdict(self), "source": self.source.to_dict()}, indent=2)
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `request.json`."""
+        return {**dataclasses.asdict(self), "source": self.source.to_dict()}
+
+    def settled(self) -> dict[str, Any]:
+        """What never changes of it, by which the configuration beside it is known to belong to it."""
+        later = ("prior", "prior_source", "prior_estimate", "doubts")
+        return {name: value for name, value in self.to_dict().items() if name not in later}
 
     @classmethod
-    def from_json(cls, text: str, path: Path) -> "Request":
-        """Read `request.json` back; `path` is for the error message."""
-        try:
-            stored: dict[str, Any] = json.loads(text)
-            return cls(**{**stored, "source": source_from_dict(stored["source"])})
-        except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"{path} cannot be understood ({error}); start a new run with 'splitpu fit'.") from error
+    def read(cls, path: Path) -> "Request":
+        """Read `request.json` back."""
+        guarded = Guarded(path, "copy the run folder again, or start a new run with 'splitpu fit'")
+        stored = guarded.sealed()
+        with guarded.understood():
+            for name, kind in get_type_hints(cls).items():
+                checked(stored[name], dict[str, Any] if name == "source" else kind, name)
+            request = cls(**{**stored, "source": source_from_dict(stored["source"])})
+            checked(request.prior_interval, tuple[float, float] | None, "prior_estimate")
+            return request
 
 
 def load_request(
@@ -71,12 +80,14 @@ def load_request(
     """The data of a run that goes on, or of the run that `model` comes from."""
     check_still_there(request.source.paths)
     loaded = request.source.load(model, own_rows=True, progress=progress, watch=watch)
-    check_unchanged(loaded, request)
+    check_unchanged(loaded, request, form=model is None)
     return loaded
 
 
-def check_unchanged(loaded: LoadedData, request: Request) -> None:
-    """Refuse data that are not those that the run began with."""
-    if loaded.data.fingerprint() != request.fingerprint:
+def check_unchanged(loaded: LoadedData, request: Request, *, form: bool = True) -> None:
+    """Refuse data that are not those that the run began with; those in the form of a model may be described anew."""
+    same = loaded.data.fingerprint() == request.fingerprint
+    if not same or (form and request.form not in ("", loaded.form())):
         where = request.source.title if request.source.draws_labels else request.source.where
-        raise InputError(f"the training data in {where} changed since the run began; restore them or start a new run.")
+        what = "names, columns, classes or test rows of the data" if same else "training data"
+        raise InputError(f"the {what} in {where} changed since the run began; restore them or start a new run.")

@@ -1,6 +1,5 @@
 """A whole run: begin or continue it, train, and leave a complete folder behind."""
 
-import json
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.report.render import write_report
 from splitpu.runs import results
-from splitpu.runs.folder import RunFolder
+from splitpu.runs.folder import MODEL_FILES, RunFolder
 from splitpu.runs.report_data import report_data
 from splitpu.runs.request import Request
 from splitpu.training import (
@@ -32,7 +31,7 @@ from splitpu.training import (
     train,
     warn_if_worthless,
 )
-from splitpu.utils.files import write_text
+from splitpu.utils.reading import Guarded, write_sealed
 from splitpu.utils.warnings import Note, collected_warnings
 
 
@@ -63,6 +62,7 @@ def begin_run(path: Path, new: NewRun, loaded: LoadedData) -> tuple[RunFolder, R
     request = Request(
         source=new.source,
         fingerprint=loaded.data.fingerprint(),
+        form=loaded.form(),
         prior=prior.value,
         preset=new.preset,
         backbone=new.backbone,
@@ -116,9 +116,11 @@ def carry_out(
             if metrics.epochs == 0 and not folder.checkpoints.exists():
                 folder.discard()
             raise
+        folder.must_be_there()
         warn_if_worthless(training, loaded.data)
         result = _write_everything(folder, training, loaded, request, given)
         folder.tidy(keep_checkpoints=request.keep_checkpoints)
+        folder.must_be_there()
     return result
 
 
@@ -177,5 +179,7 @@ def _write_everything(
     results.write_split(folder.split, training, loaded.data)
     write_report(folder.report, report_data(training, loaded, request, figures, judged, given))
     result = results.result_of(training, loaded, request, figures, judged, given)
-    write_text(folder.result, json.dumps(result, indent=2))
+    written = (folder.request_file, folder.scores, folder.split, folder.out_of_fold, folder.path / MODEL_FILES[0])
+    result["files"] = {path.name: Guarded(path).checksum() for path in written if path.exists()}
+    write_sealed(folder.result, result)
     return result

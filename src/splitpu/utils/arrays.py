@@ -7,8 +7,11 @@ Seeds: one rule for all of them, and as scikit-learn wants them. Those it takes 
 What is given to judge a model by, refused or warned of where it cannot be what it is taken for.
 """
 
+import importlib
 import mmap
 import operator
+import random
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -56,6 +59,14 @@ def readable_tensor(given: Any) -> Any:
         return given
     plain = given.detach().cpu()
     return plain.float() if str(plain.dtype) == "torch.bfloat16" else plain
+
+
+def leave_random_alone() -> None:
+    """Import rich, as scikit-learn will: it draws from Python's own generator then, which is the caller's."""
+    if "rich.style" not in sys.modules:
+        before = random.getstate()
+        importlib.import_module("rich.style")
+        random.setstate(before)
 
 
 _SEEDS: int = 2**32  # as many as scikit-learn knows

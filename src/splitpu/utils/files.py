@@ -7,6 +7,7 @@ those of `filelock`, which is loaded when one is taken: most of what is done wit
 import errno
 import glob
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -34,25 +35,76 @@ def replacing(path: Path) -> Iterator[Path]:
         raise InputError(f"{path} is a device or a pipe, which cannot be replaced by a file: give the name of a file.")
     path = path.resolve() if path.is_symlink() else path  # what a link points to is meant, not the link
     with disk_errors_in_words(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        _sweep_drafts(path)
         # Not `mkstemp`, whose files nobody but their owner may read.
-        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+        temporary = path.parent / f".{path.name}.{_host()}{os.getpid():x}-{secrets.token_hex(4)}.tmp"
         try:
+            _WRITING.add(temporary)
             temporary.touch(exist_ok=False)
             readable_by = temporary.stat().st_mode
             yield temporary
             temporary.chmod(readable_by)  # safetensors puts a file of its own in its place, for the owner only
             write_through(temporary)
             temporary.replace(path)
+            sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+        finally:
+            _WRITING.discard(temporary)
+
+
+_WRITING: set[Path] = set()  # by this process, at this moment
+
+
+def _sweep_drafts(path: Path) -> None:
+    """Clear away what killed processes left of this file; those of other hosts after a day."""
+    for found in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        if (told := re.fullmatch(r"([0-9a-f]{8})(?:([0-9a-f]+)-[0-9a-f]{8})?", found.name.split(".")[-2])) is None:
+            continue
+        with suppress(OSError):
+            ours = told[2] is not None and told[1] == _host()
+            gone = ours and found not in _WRITING and not _is_alive(int(told[2], 16))
+            if gone or time.time() - found.lstat().st_mtime > _ONE_DAY:
+                found.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    """Whether it is another process that runs: this one knows what it writes itself."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def write_through(path: Path) -> None:
     """Have what was written to a file on disk, or learn that there is no room for it."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk: a file that was moved there is else lost if the power fails."""
+    with suppress(OSError):  # some systems know no such thing
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Have a folder, and those above it, on disk."""
+    new = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in new:
+        sync_folder(one.parent)
 
 
 def ends_in(path: str | Path, *endings: str) -> bool:
@@ -171,6 +223,7 @@ def held_alone(lock_file: Path) -> Iterator[None]:
     finally:
         with suppress(PermissionError):  # Windows removes no open file; there filelock does it
             lock_file.unlink(missing_ok=True)
+            sync_folder(lock_file.parent)
         lock.release()
 
 
@@ -225,7 +278,9 @@ def drafted(folder: Path) -> Iterator[Path]:
         yield draft
         if folder.is_dir():
             folder.rmdir()  # an empty one; Windows moves nothing onto it
+        sync_folder(draft)
         os.rename(draft, folder)
+        sync_folder(folder.parent)
 
 
 _ONE_DAY = 24 * 3600
@@ -235,9 +290,9 @@ _ONE_DAY = 24 * 3600
 def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
     """A hidden folder beside what is to be written, so that a move is enough to finish; removed whatever happens.
 
-    What killed processes left behind under the same name is cleared away first.
+    What killed processes left behind there is cleared away first.
     """
-    _clear_away(parent, name)
+    _clear_away(parent)
     with ExitStack() as held:
         made = _new_folder(parent, name, held)
         try:
@@ -255,23 +310,25 @@ def move_into_place(ready: Path, target: Path, is_whole: Callable[[], bool]) -> 
         os.replace(target, ready.parent / "damaged")
     if not target.exists():
         os.replace(ready, target)
+        sync_folder(target.parent)
 
 
 def _new_folder(parent: Path, name: str, held: ExitStack) -> Path:
     while True:
         made = parent / f".{name}.{_host()}{secrets.token_hex(4)}.tmp"
-        made.mkdir(parents=True)
+        make_folder(parent)
+        made.mkdir()
         # Who clears away may come between these two lines, and takes it for one that was left behind.
         if held.enter_context(in_use(made)) is not False and made.exists():
             return made
 
 
-def _clear_away(parent: Path, name: str) -> None:
-    """Remove the folders whose process is gone, or, where that cannot be known, with which nothing happened for a day.
+def _clear_away(parent: Path) -> None:
+    """Remove drafts whose process is gone, or, where that cannot be known, with which nothing happened for a day.
 
     The latter are those of other hosts, whose locks are not seen on every network drive.
     """
-    for found in parent.glob(f".{glob.escape(name)}.{'[0-9a-f]' * 16}.tmp"):
+    for found in parent.glob(f".*.{'[0-9a-f]' * 16}.tmp"):
         with suppress(OSError), in_use(found) as alone:
             is_ours = found.name.split(".")[-2].startswith(_host())
             is_old = time.time() - found.lstat().st_mtime > _ONE_DAY

@@ -9,6 +9,7 @@ What rows are called, as text.
 Lines of progress.
 """
 
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -80,3 +81,46 @@ def row_name(name: object) -> str:
 def say(text: str) -> None:
     """Progress goes to standard error, at once."""
     print(text, file=sys.stderr, flush=True)
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def printable(text: str) -> str:
+    r"""A text as it can be shown: what would move a cursor, change colours or part lines is spelt out.
+
+    >>> print(printable("a\x1b[31m\r\nb\u202e"))
+    a\x1b[31m\r\nb\u202e
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == " " else repr(one)[1:-1] for one in text)
+
+
+def cell(value: Any) -> Any:
+    """A value for a CSV file: of a text nothing parts lines, and nothing is a formula that a spreadsheet would run.
+
+    >>> [cell(value) for value in ("=cmd()", "-5", "a.png", 0.5, "'=x")]
+    ["'=cmd()", '-5', 'a.png', 0.5, "''=x"]
+    """
+    if not isinstance(value, str):
+        return value
+    shown = printable(value)
+    return f"'{shown}" if _FORMULA.match(shown) and not _is_number(shown) else shown
+
+
+def from_cell(text: str) -> str:
+    """What `cell` was given, but for what it had to spell out.
+
+    >>> [from_cell(cell(name)) for name in ("=cmd()", "-5", "'=x", "'x")]
+    ['=cmd()', '-5', "'=x", "'x"]
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -25,6 +25,9 @@ def usual_torch() -> Iterator[None]:
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):  # autocast is chosen by the run, whatever it is called inside of
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
         if torch.get_default_device().type != "cpu":  # not always: every call in such a block takes longer
             stack.enter_context(torch.device("cpu"))
         stack.enter_context(float32_by_default())

@@ -4,7 +4,6 @@ Sets lie under the checksum of contents and form, without names; a list of paths
 Those of files that have changed stay, as a run under way may still read them."""
 
 import hashlib
-import json
 import math
 import multiprocessing
 import os
@@ -28,7 +27,9 @@ from splitpu.data.volumes.reader import VolumeReader
 from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
 from splitpu.types import Array, Watch
-from splitpu.utils.files import move_into_place, write_text
+from splitpu.utils.arrays import row_slices
+from splitpu.utils.files import move_into_place
+from splitpu.utils.reading import Guarded, read_marked, write_marked, write_sealed
 
 MOST_PROCESSES = 16
 CHECKSUM_BYTES = 16  # of the pixels of an image
@@ -76,7 +77,7 @@ def _decode_row(row: int, source: Any, *, reader: Reader, spec: Any, pixels: str
     with open(pixels, "rb+") as file:
         file.seek(row * len(content))
         file.write(content)
-    return Outcome(hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).digest(), tuple(remarks))
+    return Outcome(_checksum(content), tuple(remarks))
 
 
 def _worked(task: Task, *, work: Callable[[int, Any], Result]) -> list[Result | str]:
@@ -140,7 +141,7 @@ def _begin_process() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-FORMAT = 4  # raise it whenever decoding changes
+FORMAT = 5  # raise it whenever decoding changes
 PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
 _COPIED_AT_ONCE = 1 << 23  # bytes
 
@@ -172,10 +173,8 @@ def decoded_images(
     for file in files:
         stamps.update(file.stamp.encode(errors="surrogateescape"))
     glance = store / "glances" / stamps.hexdigest()
-    try:
-        known = _loaded(reader, store, glance.read_text(encoding="utf-8").strip())
-    except (OSError, ValueError):
-        known = None
+    seen = read_marked(glance)
+    known = None if seen is None else _loaded(reader, store, seen.decode())
     if known is None:
         reader.require()
         headers = read_headers(reader, [file.source for file in files], watch)
@@ -186,7 +185,7 @@ def decoded_images(
         if _loaded(reader, store, key) is None:
             _decode_into_store(reader, store, key, files, headers, form, strict, watch)
         with cache_errors_in_words(store):
-            write_text(glance, key)
+            write_marked(glance, key.encode())
         known = _loaded(reader, store, key)
     if known is None:
         raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
@@ -233,7 +232,7 @@ def _decode_into_store(
         extremes = [sides.min(axis=0).tolist(), sides.max(axis=0).tolist()]
         described = {"format": FORMAT, "spec": asdict(spec), "rows": len(good), "sides": extremes}
         description = {**described, "reasons": reasons, "remarks": remarks}
-        (ready / DESCRIPTION).write_text(json.dumps(description), encoding="utf-8")
+        write_sealed(ready / DESCRIPTION, description)
         move_into_place(ready, store / key, lambda: _loaded(reader, store, key) is not None)
 
 
@@ -241,13 +240,14 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
     """The set under that key, or None if it is not there whole."""
     folder = store / key
     try:
-        stored: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        stored = Guarded(folder / DESCRIPTION).sealed()
         spec = reader.stored_spec(**stored["spec"])
         smallest, largest = (tuple(sides) for sides in stored["sides"])
         reasons = {int(position): str(why) for position, why in stored["reasons"].items()}
         remarks = {int(position): tuple(Remark(*one) for one in some) for position, some in stored["remarks"].items()}
         shape = (int(stored["rows"]), *spec.shape)
-        checksums = np.fromfile(folder / CHECKSUMS, f"S{CHECKSUM_BYTES}")
+        sums = Guarded(folder / CHECKSUMS).raw()
+        checksums = np.frombuffer(sums, f"S{CHECKSUM_BYTES}")
         if len(checksums) != shape[0] or (folder / PIXELS).stat().st_size != _bytes(shape[0], spec):
             return None
         # Read-only: pages of the file that were read can then be given back, and rows be read past the map.
@@ -256,7 +256,14 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+    found = (_checksum(pixels[row].tobytes()) for rows in row_slices(pixels) for row in range(rows.start, rows.stop))
+    if sums != b"".join(found):  # overwritten or damaged: the files are decoded again
+        return None
     return DecodedImages(pixels, spec, checksums, reasons, (smallest, largest), remarks)
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).digest()
 
 
 def _bytes(rows: int, spec: RowSpec) -> int:

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import math
 import os
 import stat
 import warnings
@@ -17,6 +18,7 @@ import numpy as np
 from splitpu.config.presets import SMALL
 from splitpu.errors import MissingExtraError
 from splitpu.types import Array
+from splitpu.utils.reading import most_unpacked, too_much_unpacked
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
@@ -26,6 +28,8 @@ _SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 _GREY = ("1", "L", "LA", "La", *_SIXTEEN_BIT)
 _WITH_ALPHA = ("RGBA", "LA", "PA", "La", "RGBa")
 _BYTE_TO_SIXTEEN_BIT = 257  # 255 * 257 = 65535
+_LONGEST_SIDE = 65_535  # what JPEG can have
+_MOST_BYTES_A_PIXEL = 8  # four channels of 16 bits
 _ORIENTATION = 0x0112  # the EXIF tag
 # What it asks for from 2 on, in the words of pillow.
 _TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
@@ -183,7 +187,17 @@ def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         refuse_irregular(path)
         with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
+            _refuse_too_large(image, os.fstat(file.fileno()).st_size)
             yield file, image
+
+
+def _refuse_too_large(image: Any, packed: int) -> None:
+    """Before anything is decoded: a file of a few kilobytes may claim pixels that fill the memory."""
+    if max(image.size) > _LONGEST_SIDE:
+        raise BadImage(f"claims a side of more than {_LONGEST_SIDE:,} pixels: make it smaller")
+    needed = math.prod(image.size) * _MOST_BYTES_A_PIXEL
+    if needed > most_unpacked(packed):
+        raise BadImage(too_much_unpacked(needed))
 
 
 def _reason(error: Exception) -> str:

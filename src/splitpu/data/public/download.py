@@ -19,6 +19,7 @@ from splitpu.errors import DiskFull, InputError
 from splitpu.types import Array
 from splitpu.utils.arrays import row_slices
 from splitpu.utils.files import disk_errors_in_words, move_into_place, temporary_folder
+from splitpu.utils.reading import open_regular
 
 Progress = Callable[[str], None]
 Arrays = Mapping[str, Array]
@@ -45,7 +46,20 @@ class Way:
 
 def cache_folder(chosen: str | Path | None = None) -> Path:
     """The folder for downloads: the chosen one, else $SPLITPU_CACHE, else ~/.cache/splitpu."""
-    return Path(chosen or os.environ.get("SPLITPU_CACHE") or Path.home() / ".cache" / "splitpu").expanduser()
+    given = chosen or os.environ.get("SPLITPU_CACHE")
+    return Path(given).expanduser() if given else _home() / ".cache" / "splitpu"
+
+
+def _home() -> Path:
+    """The user's own folder; an empty HOME would have everything written to the root of the disk."""
+    if os.environ.get("HOME") == "" and hasattr(os, "getuid"):
+        import pwd
+
+        try:
+            return Path(pwd.getpwuid(os.getuid()).pw_dir)
+        except KeyError:
+            raise InputError("HOME is empty, so there is no place for the cache: set SPLITPU_CACHE.") from None
+    return Path.home()
 
 
 def data_folders(cache: Path) -> list[Path]:
@@ -94,11 +108,16 @@ def obtain(
     raise InputError(f"{pinned.title} could not be obtained ({'; '.join(reasons)}): {advice}")
 
 
-def load_cached(pinned: PinnedSet, cache: Path) -> Arrays | None:
-    """The cached arrays, or None if they are not there whole."""
+def load_cached(pinned: PinnedSet, cache: Path, *, checked: bool = True) -> Arrays | None:
+    """The cached arrays, or None if they are not there whole; whoever only wants to know of them does not check."""
     try:
-        found = {name: np.load(cache / pinned.name / f"{name}.npy", mmap_mode="r") for name in pinned.sums}
-    except (OSError, ValueError, EOFError):
+        places = {name: cache / pinned.name / f"{name}.npy" for name in pinned.sums}
+        for place in places.values():
+            open_regular(place).close()
+        found = {name: np.load(place, mmap_mode="r", allow_pickle=False) for name, place in places.items()}
+        if checked:
+            check_sums(pinned, found, "the cache")
+    except (OSError, ValueError, EOFError, ArithmeticError, TypeError):
         return None
     return {name: array if array.ndim > 1 else np.array(array) for name, array in found.items()}
 

@@ -19,7 +19,8 @@ from splitpu.data.tables.checks import ignoring, is_number
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array
 from splitpu.utils.files import ends_in
-from splitpu.utils.text import composed, listed
+from splitpu.utils.reading import Guarded, TooLong, as_text, most_unpacked, short_lines, too_much_unpacked
+from splitpu.utils.text import cell, composed, listed
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
@@ -89,15 +90,15 @@ def write_csv(file: TextIO, columns: Sequence[str], lines: Iterable[Sequence[obj
     """Write heading and lines."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(lines)
+    writer.writerows([cell(value) for value in line] for line in lines)
 
 
 def _read_csv(path: Path) -> Table:
     empty = 0  # rows of nothing at the end, which spreadsheets keep where something was once written
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with Guarded(path, "save it again as CSV").opened() as raw, as_text(raw) as file:
             delimiter = _delimiter(file)
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            reader = csv.reader(short_lines(file), delimiter=delimiter, strict=True)
             heading = _checked_heading(next(reader, []), path)
             columns: list[list[Any]] = [[] for _ in heading]
             for line in reader:
@@ -114,7 +115,7 @@ def _read_csv(path: Path) -> Table:
                 empty = empty + 1 if is_empty else 0
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file in UTF-8 ({error.reason}): save it as CSV in UTF-8.") from error
-    except csv.Error as error:
+    except (csv.Error, TooLong) as error:
         raise InputError(f"{path} cannot be read as a CSV table ({error}): save it again.") from error
     columns = [column[: len(column) - empty] for column in columns]
     if delimiter != ",":
@@ -130,7 +131,7 @@ def _delimiter(file: TextIO) -> str:
         file.seek(0)
         heading, fitting = 0, 0
         with suppress(csv.Error):  # said where the table is read
-            for record in islice(csv.reader(file, delimiter=delimiter, strict=True), 1 + _RECORDS_TO_TRY):
+            for record in islice(csv.reader(short_lines(file), delimiter=delimiter, strict=True), 1 + _RECORDS_TO_TRY):
                 heading = heading or len(record)
                 fitting += len(record) == heading
         return (fitting - 1 if heading > 1 else 0), heading  # what parts nothing fits every record
@@ -163,7 +164,7 @@ def _checked_heading(cells: list[str], path: Path) -> list[str]:
             "writes row numbers under an empty name, which to_csv(..., index=False) leaves out; spreadsheets keep "
             "columns that seem empty until they are deleted)."
         )
-    twice = sorted({name for name in heading if heading.count(name) > 1})
+    twice = sorted(name for name, times in Counter(heading).items() if times > 1)
     if twice:
         raise InputError(f"{path} has more than one column {twice[0]!r}: give every column its own name.")
     return heading
@@ -174,18 +175,44 @@ def _read_parquet(path: Path) -> Table:
     import pyarrow.parquet as parquet
 
     try:
-        table = parquet.ParquetFile(str(path)).read()
+        file = parquet.ParquetFile(str(path))
+        _refuse_too_many(file.metadata, path)
+        table = file.read()
         heading = _checked_heading(list(table.column_names), path)
         # Lists as arrays, as a Python object for every number of an embedding would take ten times the memory.
         columns = [
-            list(column.to_numpy()) if pyarrow.types.is_nested(column.type) else column.to_pylist()
-            for column in table.columns
+            list(column.to_numpy()) if pyarrow.types.is_nested(column.type) else _plain_values(name, column, path)
+            for name, column in zip(heading, table.columns, strict=True)
         ]
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
     cells = [[plain_cell(value) for value in column] for column in columns]
     return Table(dict(zip(heading, cells, strict=True)), str(path))
+
+
+_BYTES_A_CELL = 40  # as a Python object
+_TIMES_PACKED = 64  # a column that says little takes a byte a cell, or less
+
+
+def _refuse_too_many(metadata: Any, path: Path) -> None:
+    """A file that repeats one value a billion times is small until it is read."""
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    cells = sum(group.column(at).num_values for group in groups for at in range(metadata.num_columns))
+    needed = _BYTES_A_CELL * max(cells, metadata.num_rows * metadata.num_columns)
+    if needed > most_unpacked(path.stat().st_size, _TIMES_PACKED):
+        raise InputError(f"{path} {too_much_unpacked(needed)}.")
+
+
+def _plain_values(name: str, column: Any, path: Path) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError, ArithmeticError) as error:
+        raise InputError(
+            f"column {name!r} of {path} holds dates or times that cannot be taken ({error}): save it as numbers or "
+            "text, or leave the column out of the file."
+        ) from error
+    return values
 
 
 def plain_cell(value: Any) -> Any:

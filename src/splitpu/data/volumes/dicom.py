@@ -3,19 +3,24 @@
 import hashlib
 import math
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from splitpu.data.images.decode import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.isolated import DECODER
 from splitpu.data.volumes.spec import Slice, SliceValues, Vector, all_finite
+from splitpu.utils.reading import most_unpacked, too_much_unpacked
 
 MOST_VALUES = 2**29  # in a file; more is a mistake or meant to do harm
+MOST_IN_A_FRAME = 2**27  # each of which takes dozens of bytes while it is being read
+_DEFLATED = b"1.2.840.10008.1.2.1.99"  # the transfer syntax of files that are compressed as a whole
+_AT_ONCE = 1 << 20  # bytes
 _STARTS_WITHOUT_PREAMBLE = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")  # groups 2 and 8, either byte order
 _WHO = ("PatientName", "PatientID", "OtherPatientIDs", "OtherPatientNames", "PatientBirthName")
 
@@ -124,7 +129,7 @@ def _frames(stored: Any) -> int:
     values = int(stored.Rows) * int(stored.Columns) * frames * int(stored.get("SamplesPerPixel", 1) or 1)
     if values < 1:
         raise BadImage("has an image of no size")
-    if values > MOST_VALUES:
+    if values > MOST_VALUES or values // frames > MOST_IN_A_FRAME:
         raise BadImage(f"claims more than {MOST_VALUES / 1e6:.0f} million values: make it smaller")
     return frames
 
@@ -197,10 +202,29 @@ def _opened(path: str) -> Iterator[Any]:
                 if beginning[128:] != b"DICM" and beginning[:2] not in _STARTS_WITHOUT_PREAMBLE:
                     known = os.path.splitext(path)[1].lower() in ("", ".dcm", ".dicom", ".ima")
                     raise (BadImage if known else NotASlice)("is not a DICOM file")
+                _refuse_bomb(file)
                 file.seek(0)
                 yield file
     finally:
         settings.reading_validation_mode = before
+
+
+def _refuse_bomb(file: BinaryIO) -> None:
+    """Unpack a file that is compressed as a whole without keeping it: pydicom would take it into memory at once."""
+    file.seek(132)
+    beginning = file.read(_AT_ONCE)
+    if _DEFLATED not in beginning:
+        return
+    if beginning[:4] != b"\x02\x00\x00\x00":
+        raise BadImage("is compressed, but does not say where its compressed part begins")
+    file.seek(144 + int.from_bytes(beginning[8:12], "little"))
+    unpacked, most, stream = 0, most_unpacked(os.fstat(file.fileno()).st_size), zlib.decompressobj(-zlib.MAX_WBITS)
+    packed = file.read(_AT_ONCE)
+    while packed and not stream.eof:
+        unpacked += len(stream.decompress(packed, _AT_ONCE))
+        if unpacked > most:
+            raise BadImage(too_much_unpacked(unpacked))
+        packed = stream.unconsumed_tail or file.read(_AT_ONCE)
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """One NIfTI file -> its slices."""
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import numpy as np
 from splitpu.data.images.decode import BadImage, reasons_in_words, refuse_irregular
 from splitpu.data.volumes.dicom import MOST_VALUES
 from splitpu.data.volumes.spec import Slice, SliceValues, all_finite
+from splitpu.utils.reading import most_unpacked, too_much_unpacked
 
 _THICKER = 1.5  # an axis whose voxels are this much longer than all others is the one that was sliced
 
@@ -55,8 +57,12 @@ def _upright(path: str) -> Any:
         raise BadImage(f"has {len(shape)} axes, and a volume needs three")
     if int(np.prod(shape, dtype=np.float64)) > MOST_VALUES:
         raise BadImage(f"claims more than {MOST_VALUES / 1e6:.0f} million values: make it smaller")
-    if np.dtype(image.get_data_dtype()).kind not in "biuf":
+    kind = np.dtype(image.get_data_dtype())
+    if kind.kind not in "biuf":
         raise BadImage("has values that are no plain numbers")
+    needed = math.prod(map(int, shape)) * kind.itemsize
+    if needed > most_unpacked(os.path.getsize(path)):
+        raise BadImage(too_much_unpacked(needed))
     if len(shape) > 3:
         image = image.slicer[(slice(None),) * 3 + (slice(0, 1),) * (len(shape) - 3)]
     return library.as_closest_canonical(image)
