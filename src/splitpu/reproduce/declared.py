@@ -118,7 +118,7 @@ class Experiment:
 @cache
 def recipes() -> dict[str, Recipe]:
     """Every recipe by name."""
-    found = _read("recipes.toml")
+    found = read_declared("recipes.toml")
     lists = {name: {key: tuple(one.get(key, ())) for key in ("chosen_in", "earlier_in")} for name, one in found.items()}
     return {name: Recipe(name=name, **(content | lists[name])) for name, content in found.items()}
 
@@ -129,7 +129,7 @@ def experiments() -> dict[str, Experiment]:
     folder = files("splitpu.reproduce") / "tables"
     found = {path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml")}
     ordered = [name for name in ORDER if name in found] + sorted(found - set(ORDER))
-    return {name: _experiment(name, _read(f"tables/{name}.toml")) for name in ordered}
+    return {name: _experiment(name, read_declared(f"tables/{name}.toml")) for name in ordered}
 
 
 def chosen_experiments(names: str) -> list[Experiment]:
@@ -152,7 +152,8 @@ def chosen_recipe(name: str) -> Recipe:
     return recipes()[name]
 
 
-def _read(name: str) -> dict[str, Any]:
+def read_declared(name: str) -> dict[str, Any]:
+    """A TOML file of this package."""
     return tomllib.loads((files("splitpu.reproduce") / name).read_text(encoding="utf-8"))
 
 
@@ -179,7 +180,8 @@ def _experiment(name: str, content: dict[str, Any]) -> Experiment:
         converted["rows"] = tuple(rows)
     converted["published"] = tuple(_row(row) for row in content.get("published", ()))
     # A table that looks closer at another one treats the data in the same way.
-    sets = _read(f"tables/{content.pop('sets_of')}.toml")["sets"] if "sets_of" in content else content.get("sets", {})
+    like = content.pop("sets_of", "")
+    sets = read_declared(f"tables/{like}.toml")["sets"] if like else content.get("sets", {})
     converted["sets"] = {data: Treatment(**how) for data, how in sets.items()}
     return Experiment(name=name, **(content | converted))
 

@@ -12,6 +12,7 @@ from typing import Any
 from splitpu.report.charts import Labels, Mark, Series, line_chart
 from splitpu.report.contents import MISSING
 from splitpu.report.render import render_page
+from splitpu.reproduce.claims import claims_blocks
 from splitpu.reproduce.declared import Experiment, Recipe, experiments, recipes
 from splitpu.reproduce.store import Line, ResultStore
 from splitpu.reproduce.summary import (
@@ -55,7 +56,8 @@ def render(store: ResultStore, folder: Path) -> tuple[Path, Path]:
     """Write both pages, each in one move; give their paths."""
     tables = [Part(name, one.title, _section(one, store)) for name, one in experiments().items()]
     # After the tables, as it counts the lines that these have used.
-    parts, answer = [Part("reading", "How to read this", _introduction(store)), *tables], _headline(store)
+    claimed = Part("claims", "What the paper claims, and what these runs say of it", claims_blocks(store))
+    parts, answer = [Part("reading", "How to read this", _introduction(store)), claimed, *tables], _headline(store)
     sections = [
         "\n\n".join([f"## {part.title} (`{part.anchor}`)", *(as_markdown(block, PAGE) for block in part.blocks)])
         for part in parts

@@ -1,0 +1,211 @@
+"""Each claim of the paper, its effect there and here, and what may be said of it after a paired test.
+
+A claim is judged by differences of the same seed at the same number of positives, so that what a draw of labels does to
+both sides cancels. All claims that a recipe can judge are one family: its p-values are Holm's, by which the chance of
+one false verdict among all of them stays below the level.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from splitpu.report.contents import MISSING
+from splitpu.reproduce.declared import Experiment, experiments, read_declared
+from splitpu.reproduce.store import Line, ResultStore
+from splitpu.reproduce.summary import (
+    ENOUGH_GAINS,
+    NOT_RUN,
+    Block,
+    Grid,
+    Heading,
+    Paragraph,
+    cells,
+    found_lines,
+    signed,
+    sizes_of,
+)
+from splitpu.utils.statistics import mean, standard_error
+
+LEVEL = 0.05
+ABOUT = (
+    "What the paper says, in points of accuracy (noise: in points of its share), and the same here: the mean of "
+    "differences seed by seed and size by size ± its standard error. p is that of a two-sided paired t-test, by "
+    "Holm's method over all claims of the recipe. 'holds': the sign is the paper's and p below 0.05; 'same sign': "
+    "the sign is the paper's, but it may be chance; 'not seen': another sign, which may be chance; "
+    "'contradicted': p below 0.05 against the claim. Where the paper says that there is no difference, it 'holds' "
+    "if the whole 95 % interval lies within half a point of accuracy (two points of noise), has the 'same sign' if "
+    "the mean does, and is 'contradicted' if p is below 0.05 for a larger one. Few seeds can show little either "
+    "way: n says how many."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One sentence of the paper and the differences that judge it."""
+
+    says: str
+    table: str
+    row: str = ""
+    against: str = ""
+    measure: str = ""  # a figure of single runs, in place of two rows
+    expect: Literal["more", "less", "none"] = "more"
+    within: float = 0.5  # points that count as no difference, where none is expected
+
+    @property
+    def in_paper(self) -> float | None:
+        """The effect that the paper's table has, over its sizes; of its figures there are no numbers."""
+        rows = {row.label: row for row in experiments()[self.table].rows}
+        if self.measure or not rows[self.row].paper:
+            return None
+        there, other = rows[self.row].paper, rows[self.against].paper
+        return mean([there[size] - other[size] for size in there if size in other])
+
+
+@cache
+def claims() -> tuple[Claim, ...]:
+    """All claims, in the order of the page."""
+    return tuple(Claim(**one) for one in read_declared("claims.toml")["claims"])
+
+
+def differences(claim: Claim, recipe: str, store: ResultStore) -> list[float]:
+    """What judges the claim: one difference for every seed and size that both sides were run with.
+
+    >>> from pathlib import Path
+    >>> differences(claims()[0], "default", ResultStore(Path("nowhere")))
+    []
+    """
+    experiment = experiments()[claim.table]
+    if recipe not in experiment.recipes:
+        return []
+    if claim.measure:
+        return [MEASURES[claim.measure](line) for line in _lines(experiment, recipe, store)]
+    found = {(cell.row.label, cell.positives): cell.by_seed for cell in cells(experiment, recipe, store)}
+    gains = []
+    for size in sizes_of(experiment, store):
+        own, other = (found.get((label, size), {}) for label in (claim.row, claim.against))
+        gains += [own[seed] - other[seed] for seed in own if seed in other]
+    return gains
+
+
+def _lines(experiment: Experiment, recipe: str, store: ResultStore) -> list[Line]:
+    row = next(row for row in experiment.rows if row.value == "accuracy")
+    return [
+        line for size in sizes_of(experiment, store) for line in found_lines(experiment, recipe, row, size, store)
+    ]
+
+
+def _noise_suspected(line: Line) -> float:
+    """Points of noise among what a detector suspects (SPR: at the last look) over the noise of all it looked at."""
+    series = line["series"]
+    looks = (series[key] for key in ("selected", "selected_noisy"))
+    chosen, noisy = (one[-1] if isinstance(one, list) else one for one in looks)
+    return 100 * float(noisy / chosen - series["noise_easy"])
+
+
+def _noise_among_missed(line: Line) -> float:
+    series = line["series"]
+    pairs = zip(series["noisy_missed"], series["clean_missed"], strict=True)
+    missed = mean([noisy / (noisy + clean) for noisy, clean in pairs if noisy + clean]) or 0.0
+    return 100 * (missed - float(line["rounds"][0]["noise"]["all"]))
+
+
+def _learned_better(line: Line) -> float:
+    pairs = zip(line["series"]["clean"], line["series"]["noisy"], strict=True)
+    return 100 * (mean([clean - noisy for clean, noisy in pairs]) or 0.0)
+
+
+def _noise_in(part: str) -> Callable[[Line], float]:
+    def measured(line: Line) -> float:
+        noise = line["rounds"][0]["noise"]
+        return 100 * float(noise[part] - noise["all"])
+
+    return measured
+
+
+MEASURES: Mapping[str, Callable[[Line], float]] = {
+    "noise_in_hard": _noise_in("hard"),
+    "noise_in_easy": _noise_in("easy"),
+    "noise_suspected": _noise_suspected,
+    "noise_among_missed": _noise_among_missed,
+    "clean_learned_better": _learned_better,
+}
+
+
+def p_value(gains: Sequence[float]) -> float | None:
+    """That of a two-sided paired t-test; None of fewer differences than say anything."""
+    if len(gains) < ENOUGH_GAINS:
+        return None
+    from scipy.stats import ttest_1samp
+
+    return float(ttest_1samp(gains, 0.0).pvalue) if len(set(gains)) > 1 else None
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's step-down adjustment over those that are known.
+
+    >>> holm([0.01, None, 0.04, 0.03])
+    [0.03, None, 0.06, 0.06]
+    """
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    highest = 0.0
+    for rank, (p, place) in enumerate(known):
+        highest = max(highest, min(1.0, p * (len(known) - rank)))
+        adjusted[place] = highest
+    return adjusted
+
+
+def judged(claim: Claim, gains: Sequence[float], p: float | None) -> str:
+    """What may be said of a claim; `p` is the adjusted one.
+
+    >>> judged(claims()[0], [1.1, 1.2, 1.3], 0.001), judged(claims()[0], [-0.2], None), judged(claims()[0], [0.3], None)
+    ('holds', 'not seen', 'same sign')
+    """
+    effect, clear = mean(gains), p is not None and p < LEVEL
+    if effect is None:
+        return NOT_RUN
+    if claim.expect == "none":
+        if clear and abs(effect) > claim.within:
+            return "contradicted"
+        if abs(effect) > claim.within:
+            return "not seen"
+        error = standard_error(gains, ENOUGH_GAINS)
+        sure = error is not None and abs(effect) + _reach(len(gains)) * error <= claim.within
+        return "holds" if sure else "same sign"
+    if (effect > 0) == (claim.expect == "more"):
+        return "holds" if clear else "same sign"
+    return "contradicted" if clear else "not seen"
+
+
+def _reach(number: int) -> float:
+    """Standard errors on either side of a 95 % interval."""
+    from scipy.stats import t
+
+    return float(t.ppf(1 - LEVEL / 2, number - 1))
+
+
+def claims_blocks(store: ResultStore) -> list[Block]:
+    """The page: one table for every recipe that has runs which judge anything."""
+    blocks: list[Block] = [Paragraph(ABOUT)]
+    for recipe in ("default", "paper"):
+        found = [differences(claim, recipe, store) for claim in claims()]
+        adjusted = holm([p_value(gains) for gains in found])
+        rows = [
+            [
+                claim.says,
+                f"`{claim.table}`",
+                signed(claim.in_paper, None),
+                signed(mean(gains), standard_error(gains, ENOUGH_GAINS)),
+                str(len(gains)),
+                MISSING if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}",
+                judged(claim, gains, p),
+            ]
+            for claim, gains, p in zip(claims(), found, adjusted, strict=True)
+            if gains
+        ]
+        lacking = sum(not gains for gains in found)
+        blocks += [Heading(f"Recipe: {recipe}"), Grid(["claim", "table", "paper", "ours", "n", "p", ""], rows, words=2)]
+        if lacking:
+            blocks.append(Paragraph(f"{lacking} of {len(found)} claims have not been run with this recipe."))
+    return blocks
