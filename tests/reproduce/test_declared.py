@@ -1,9 +1,8 @@
-"""Experiments as they are declared, the units they come to, and the two commands that start them.
+"""Experiments as they are declared, the units they come to, and the command that starts them.
 
 Tables of any method: what is run in which order, what is found again, what the pages say, which candidate wins.
 """
 
-import argparse
 import os
 import signal
 import subprocess
@@ -18,17 +17,17 @@ from experiment_tools import NAMES, made_up, units_of
 from method_tools import LEARNERS
 
 from splitpu.cli import main
-from splitpu.cli.app import reproduce
 from splitpu.config.parse import apply_overrides, config_from_dict
 from splitpu.config.schema import Config
 from splitpu.errors import InputError
 from splitpu.methods.registry import METHODS
-from splitpu.reproduce import __main__ as plain
-from splitpu.reproduce import command
+from splitpu.reproduce import runner
 from splitpu.reproduce.declared import chosen_experiments, experiments, recipes
 from splitpu.reproduce.pages import render
+from splitpu.reproduce.runner import Session
 from splitpu.reproduce.store import ResultStore, plan_lines
 from splitpu.reproduce.summary import candidates
+from splitpu.reproduce.unit_runs import Workplace
 from splitpu.reproduce.units import STUDENT, Unit, guessed_seconds, planned_units
 
 # ------------------------------------------------------------------------------------------------------------- declared
@@ -111,26 +110,14 @@ def test_seeds_come_one_after_the_other() -> None:
 # ------------------------------------------------------------------------------------------------------------- commands
 
 
-def test_the_plain_entry_needs_no_command_line_library(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['cyclopts'] = None\n"
-        "import splitpu.reproduce.__main__ as plain\n"
-        "import splitpu.reproduce.unit_runs\n"
-        f"sys.exit(plain.main(['render', '--results', {str(tmp_path)!r}, '--docs', {str(tmp_path)!r}]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "results.html").exists()
-
-
 def test_rendering_needs_no_torch() -> None:
-    code = "import sys, splitpu.reproduce.command, splitpu.reproduce.pages; print('torch' in sys.modules)"
+    code = "import sys, splitpu.cli.app, splitpu.reproduce.pages; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
 def test_a_list_that_is_not_read_to_its_end_is_no_bug() -> None:
     # Nobody reads it at all: `head` might take in a short list before it goes.
-    code = "import sys, splitpu.reproduce.__main__ as plain; sys.exit(plain.main(['list']))"
+    code = "import sys, splitpu.cli; sys.exit(splitpu.cli.main(['reproduce', 'list']))"
     listing = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert listing.stdout is not None and listing.stderr is not None
     listing.stdout.close()
@@ -138,9 +125,9 @@ def test_a_list_that_is_not_read_to_its_end_is_no_bug() -> None:
     assert listing.wait(timeout=60) == 141
 
 
-@pytest.mark.parametrize("run", [main, plain.main])
-def test_both_commands(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_units_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
+        "reproduce",
         "list",
         "rho",
         "tau",
@@ -153,59 +140,37 @@ def test_both_commands(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
         "--results",
         str(tmp_path),
     ]
-    prefix = ["reproduce"] if run is main else []
-    assert run([*prefix, *words]) == 0
+    assert main(words) == 0
     units = capsys.readouterr().out.splitlines()
     assert len(units) == 15 and all(line.startswith("open") for line in units)
-    assert run([*prefix, *words[:1], "rho,tau", *words[3:]]) == 0
+    assert main([*words[:2], "rho,tau", *words[4:]]) == 0
     assert capsys.readouterr().out.splitlines() == units
-    assert run([*prefix, "run", "rho", "--seeds", "one"]) == 2
+    assert main(["reproduce", "run", "rho", "--seeds", "one"]) == 2
     assert "whole numbers" in capsys.readouterr().err
     for command_without_names in ("run", "plan", "choose"):
-        assert run([*prefix, command_without_names]) == 2
+        assert main(["reproduce", command_without_names]) == 2
         assert "name an experiment" in capsys.readouterr().err
 
 
-def test_both_have_the_same_commands_with_the_same_options() -> None:
-    (commands,) = [action for action in plain._parser()._actions if isinstance(action, argparse._SubParsersAction)]
-    assert set(commands.choices) == {name for name in reproduce if not name.startswith("-")}
-    for name, parser in commands.choices.items():
-        there = {action.option_strings[-1] for action in parser._actions if action.option_strings} - {"--help"}
-        arguments = reproduce[name].assemble_argument_collection()
-        assert {option for one in arguments for option in one.names if option.startswith("--")} == there
+def test_the_command_stops_politely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = dict[str, Any]()
 
-
-@pytest.mark.parametrize("words", [["reproduce"], []])
-def test_both_commands_stop_politely(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[Any]()
-
-    def run_units(*order: Any) -> int:
-        *what, stop = order
-        asked.extend(what)
+    def run_units(units: list[Unit], store: ResultStore, workplace: Workplace, *, stop: Any, **how: Any) -> Session:
+        asked.update(how, units=units, store=store, workplace=workplace)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop()
-        return 0
+        return Session()
 
-    monkeypatch.setattr(command, "run", run_units)
-    run = main if words else plain.main
-    rest = [
-        "run",
-        "main",
-        "--seeds",
-        "0,1",
-        "--method",
-        "vpu",
-        "--minutes",
-        "2.5",
-        "--side-by-side",
-        "2",
-        "--commit",
-        "abc",
-    ]
-    assert run([*words, *rest, "--data-dir", "files", "--fill"]) == 143
-    session = command.Session(minutes=2.5, commit="abc", fill=True, side_by_side=2)
-    choice, places = command.UnitChoice(seeds="0,1", method="vpu"), command.DataPlaces(data_dir=Path("files"))
-    assert asked == ["main", choice, places, session, Path("results")]
+    monkeypatch.setattr(runner, "run_units", run_units)
+    chosen = ["--seeds", "0,1", "--method", "vpu", "--minutes", "2.5", "--side-by-side", "2", "--commit", "abc"]
+    places = ["--data-dir", "files", "--results", str(tmp_path)]
+    assert main(["reproduce", "run", "main", *chosen, *places, "--fill"]) == 143
+    assert {(unit.seed, unit.method, unit.experiment.name) for unit in asked["units"]} == {
+        (seed, "vpu", "main") for seed in (0, 1)
+    }
+    assert asked["store"].folder == tmp_path and asked["fill"] and 2 < asked["minutes"] < 2.5
+    workplace = asked["workplace"]
+    assert (workplace.side_by_side, workplace.commit, workplace.data_dir) == (2, "abc", Path("files"))
 
 
 def test_experiments_are_listed_without_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -333,9 +298,9 @@ def test_a_method_can_be_asked_for(capsys: Capture) -> None:
     with pytest.raises(InputError, match="'spr' looks into Split-PU"):
         units_of("spr", methods=["vpu"])
     words = ["list", "competitors", "--method", "vpu,dan", "--seeds", "0", "--labelled", "1000"]
-    assert main(["reproduce", *words]) == plain.main(words) == 0
+    assert main(["reproduce", *words]) == 0
     listed = capsys.readouterr().out.splitlines()
-    assert len(listed) == 4 and listed[:2] == listed[2:] and "/ vpu /" in listed[0]
+    assert len(listed) == 2 and "/ vpu /" in listed[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------- plans
@@ -405,10 +370,9 @@ def test_measured_stages_that_units_share_count_once(tmp_path: Path) -> None:
     assert planned_seconds([one, replace(other, seed=1)], store) == [60.0, 60.0]
 
 
-@pytest.mark.parametrize("run", [main, plain.main])
-def test_without_its_files_a_table_is_not_run(run: Any, tmp_path: Path, capsys: Capture) -> None:
+def test_without_its_files_a_table_is_not_run(tmp_path: Path, capsys: Capture) -> None:
     words = ["run", "competitors-breastmnist", "--data-dir", str(tmp_path), "--results", str(tmp_path / "results")]
-    assert run([*(["reproduce"] if run is main else []), *words, "--cache", str(tmp_path / "stages")]) == 0
+    assert main(["reproduce", *words, "--cache", str(tmp_path / "stages")]) == 0
     said = capsys.readouterr().err
     assert (
         "units are not run: the set 'breastmnist' needs the file medmnist/breastmnist.npz" in said

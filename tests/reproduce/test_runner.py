@@ -239,7 +239,7 @@ def smoke_into(folder: Path) -> tuple[int, str]:
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stderr(said):
         kept = contextlib.nullcontext(str(folder))
-        patched.setattr("splitpu.reproduce.command.tempfile.TemporaryDirectory", lambda **_: kept)
+        patched.setattr("splitpu.cli.experiments.tempfile.TemporaryDirectory", lambda **_: kept)
         code = main(["reproduce", "smoke"])
     return code, said.getvalue()
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, Group
 
+from splitpu.cli import experiments
 from splitpu.cli.entry_point import quick_start
 from splitpu.cli.options import (
     AS_USUAL,
@@ -27,12 +28,6 @@ from splitpu.cli.options import (
     WholeOrNone,
 )
 from splitpu.config.schema import Scenario
-from splitpu.reproduce.command import DOCS, RESULTS, DataPlaces, UnitChoice
-
-ChosenUnits = Annotated[UnitChoice, Parameter(name="*")]
-Places = Annotated[DataPlaces, Parameter(name="*")]
-Results = Annotated[Path, Parameter(help="The folder of the result lines.")]
-ALL_UNITS, USUAL_PLACES = UnitChoice(), DataPlaces()
 
 
 def prior(
@@ -199,92 +194,6 @@ def compare(
     return run_compare(asked, quiet=quiet, as_json=json)
 
 
-def reproduce_list(*names: str, choice: ChosenUnits = ALL_UNITS, results: Results = RESULTS) -> int:
-    """List the experiments and how much of each is done or, with names, their units and whether they are done.
-
-    Args:
-        names: Experiments, such as main, early-stop or rho. If not given: all, without their units.
-    """
-    from splitpu.reproduce.command import list_units
-
-    return list_units(",".join(names), choice, results)
-
-
-def reproduce_run(
-    *names: str,
-    choice: ChosenUnits = ALL_UNITS,
-    places: Places = USUAL_PLACES,
-    results: Results = RESULTS,
-    minutes: float | None = None,
-    fill: Flag = False,
-    cache: Path | None = None,
-    device: Device = "auto",
-    side_by_side: Whole = 1,
-    commit: str | None = None,
-) -> int:
-    """Run the experiments behind tables or figures of the paper.
-
-    An experiment consists of units, each of which gives one line of results. Units that are done are skipped, and an
-    interrupted one is continued. To merge the results of several machines, copy their files together.
-
-    Args:
-        names: Experiments, such as main, early-stop or rho (`splitpu reproduce list` shows all of them), or all.
-        minutes: Stop cleanly before this many minutes are over. The same command continues later.
-        fill: With --minutes: also start units that may not end in time. They are continued later if --cache is still
-            there.
-        cache: The folder of finished stages, which all experiments share.
-        side_by_side: How many units to run at once on one GPU. They share the data there, and stages that several of
-            them need.
-        commit: The commit to record with the results, where the code is not a git checkout.
-    """
-    from splitpu.reproduce.command import Session, run_politely
-
-    session = Session(minutes=minutes, fill=fill, cache=cache, device=device, side_by_side=side_by_side, commit=commit)
-    return run_politely(",".join(names), choice, places, session, results)
-
-
-def reproduce_plan(
-    *names: str, choice: ChosenUnits = ALL_UNITS, places: Places = USUAL_PLACES, results: Results = RESULTS
-) -> int:
-    """Print what `splitpu reproduce run` would run, in which order, and how long each unit may take on a GPU.
-
-    Args:
-        names: Experiments, as for run.
-    """
-    from splitpu.reproduce.command import plan
-
-    return plan(",".join(names), choice, places, results)
-
-
-def reproduce_choose(*names: str, results: Results = RESULTS) -> int:
-    """Say which candidate the criterion of an experiment picks from the results so far.
-
-    Args:
-        names: Experiments that choose between candidates, such as recipe-choice.
-    """
-    from splitpu.reproduce.command import choose
-
-    return choose(",".join(names), results)
-
-
-def reproduce_smoke() -> int:
-    """Run one tiny unit of every experiment and every method on the CPU."""
-    from splitpu.reproduce.command import smoke
-
-    return smoke()
-
-
-def reproduce_render(*, results: Results = RESULTS, docs: Path = DOCS) -> int:
-    """Write RESULTS.md and results.html from the results so far.
-
-    Args:
-        docs: The folder to write to.
-    """
-    from splitpu.reproduce.command import render
-
-    return render(results, docs)
-
-
 def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> int:
     """Try it out: train on the digits that come with scikit-learn. Even digits are positive, 50 of them labelled.
 
@@ -424,7 +333,8 @@ reproduce = App(name="reproduce", help="Run the experiments of the paper, and wr
 COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
     (app, (demo, fit, resume, predict, hard, evaluate, export, prior, sensitivity, methods, compare, info)),
     (datasets, (data_list, data_get)),
-    (reproduce, (reproduce_list, reproduce_run, reproduce_plan, reproduce_choose, reproduce_smoke, reproduce_render)),
+    (reproduce, (experiments.reproduce_list, experiments.reproduce_run, experiments.reproduce_plan)),
+    (reproduce, (experiments.reproduce_choose, experiments.reproduce_smoke, experiments.reproduce_render)),
 ]
 for part, commands in COMMANDS:
     for command in commands:

@@ -273,17 +273,6 @@ def verdict(experiment: Experiment, recipe: str, store: ResultStore) -> str:
     return "; ".join(sentences)
 
 
-def print_choices(experiments: Iterable[Experiment], store: ResultStore) -> int:
-    """Say for every choice that was asked for what its criterion picks."""
-    for experiment in experiments:
-        if experiment.kind != "choice":
-            print(f"{experiment.name}: nothing is chosen there; name a choice, such as recipe-choice")
-            continue
-        for recipe in experiment.recipes:
-            print(f"{experiment.name} / {recipe}: {verdict(experiment, recipe, store) or 'not run'}")
-    return 0
-
-
 # -------------------------------------------------------------------------------------------------- blocks of the page
 
 

@@ -1,0 +1,221 @@
+"""`splitpu reproduce`: run the experiments of the paper, plan and list them, and write the pages of their results.
+
+Nothing heavy is imported before a command needs it, so that help is there at once.
+"""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from splitpu.cli.options import Device, Flag, Whole
+from splitpu.errors import InputError
+from splitpu.utils.signals import StopRequest
+from splitpu.utils.text import parse_numbers, parse_words, say
+
+if TYPE_CHECKING:
+    from splitpu.reproduce.store import ResultStore
+    from splitpu.reproduce.units import Unit
+
+RESULTS, DOCS = Path("results"), Path("docs")
+Results = Annotated[Path, Parameter(help="The folder of the result lines.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class UnitChoice:
+    """Which units of the named experiments; None = all that an experiment declares.
+
+    Args:
+        recipe: Only this recipe: paper, default or record.
+        method: Only this method, or several, separated by commas (see `splitpu methods`), even if the experiment does
+            not declare it; for `teachers`, the students of this method.
+        seeds: Only these seeds, separated by commas, such as 0,1,2.
+        labelled: Only these numbers of labelled positives, separated by commas, such as 500,1000.
+    """
+
+    recipe: str | None = None
+    method: str | None = None
+    seeds: str | None = None
+    labelled: str | None = None
+
+    def units(self, names: str) -> "list[Unit]":
+        """The units of these experiments: one, several with commas, or `all`."""
+        from splitpu.reproduce.declared import chosen_experiments
+        from splitpu.reproduce.units import planned_units
+
+        return planned_units(
+            chosen_experiments(names),
+            recipe=self.recipe,
+            methods=None if self.method is None else parse_words(self.method, "--method", "vpu or vpu,dan"),
+            positives=None if self.labelled is None else parse_numbers(self.labelled, "--labelled"),
+            seeds=None if self.seeds is None else parse_numbers(self.seeds, "--seeds"),
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DataPlaces:
+    """Where the data sets are on this machine.
+
+    Args:
+        datasets: The folder where downloaded data sets are cached.
+        data_dir: The folder of sets that are read from files (busi, adrenal, breastmnist). If not given: $SPLITPU_DATA
+            or the cache.
+    """
+
+    datasets: Path | None = None
+    data_dir: Path | None = None
+
+
+ALL_UNITS, USUAL_PLACES = UnitChoice(), DataPlaces()
+
+
+def reproduce_list(*names: str, choice: UnitChoice = ALL_UNITS, results: Results = RESULTS) -> None:
+    """List the experiments and how much of each is done or, with names, their units and whether they are done.
+
+    Args:
+        names: Experiments, such as main, early-stop or rho. If not given: all, without their units.
+    """
+    from splitpu.reproduce.declared import chosen_experiments
+
+    store = _opened(results)
+    for unit in choice.units(",".join(names)) if names else ():
+        print(f"{'done' if store.find(unit) else 'open'}  {unit}")
+    for experiment in () if names else chosen_experiments("all"):
+        units = choice.units(experiment.name)
+        done = sum(store.find(unit) is not None for unit in units)
+        print(f"{experiment.name:<24} {done:>3} of {len(units):>3} units done  {experiment.title}")
+
+
+def reproduce_run(
+    *names: str,
+    choice: UnitChoice = ALL_UNITS,
+    places: DataPlaces = USUAL_PLACES,
+    results: Results = RESULTS,
+    minutes: float | None = None,
+    fill: Flag = False,
+    cache: Path | None = None,
+    device: Device = "auto",
+    side_by_side: Whole = 1,
+    commit: str | None = None,
+) -> int:
+    """Run the experiments behind tables or figures of the paper.
+
+    An experiment consists of units, each of which gives one line of results. Units that are done are skipped, and an
+    interrupted one is continued. To merge the results of several machines, copy their files together.
+
+    Args:
+        names: Experiments, such as main, early-stop or rho (`splitpu reproduce list` shows all of them), or all.
+        minutes: Stop cleanly before this many minutes are over. The same command continues later.
+        fill: With --minutes: also start units that may not end in time. They are continued later if --cache is still
+            there.
+        cache: The folder of finished stages, which all experiments share.
+        side_by_side: How many units to run at once on one GPU. They share the data there, and stages that several of
+            them need.
+        commit: The commit to record with the results, where the code is not a git checkout.
+    """
+    began = time.monotonic()  # before the imports, which take their time on a machine that has just started
+    if minutes is not None and not minutes > 0:  # what is no number is not above 0 either
+        raise InputError(f"--minutes {minutes:g} leaves no time; give a number above 0")
+    if fill and minutes is None:
+        raise InputError("--fill says what to do with the end of a time: give that, too, with --minutes")
+    if side_by_side < 1:
+        raise InputError(f"--side-by-side {side_by_side} runs nothing; give the number of units to run at once")
+    with StopRequest() as stop:  # Ctrl-C and SIGTERM end it after the step it is in
+        units = _here(",".join(names), choice, places)
+        from splitpu.data.public.download import cache_folder
+        from splitpu.reproduce.runner import run_units
+        from splitpu.reproduce.unit_runs import Workplace
+
+        stages = cache or cache_folder(places.datasets) / "stages"
+        workplace = Workplace(stages, device, places.datasets, places.data_dir, commit, side_by_side=side_by_side)
+        store = _opened(results)
+        store.check_place()
+        left = None if minutes is None else minutes - (time.monotonic() - began) / 60
+        done = run_units(units, store, workplace, minutes=left, fill=fill, stop=stop.wanted, tell=say)
+        return stop.exit_code if stop.wanted() else int(bool(done.failed))
+
+
+def reproduce_plan(
+    *names: str, choice: UnitChoice = ALL_UNITS, places: DataPlaces = USUAL_PLACES, results: Results = RESULTS
+) -> None:
+    """Print what `splitpu reproduce run` would run, in which order, and how long each unit may take on a GPU.
+
+    Args:
+        names: Experiments, as for run.
+    """
+    from splitpu.reproduce.store import plan_lines
+
+    units, store = _here(",".join(names), choice, places), _opened(results)
+    for line in plan_lines([unit for unit in units if store.find(unit) is None], store):
+        print(line)
+
+
+def reproduce_choose(*names: str, results: Results = RESULTS) -> None:
+    """Say which candidate the criterion of an experiment picks from the results so far.
+
+    Args:
+        names: Experiments that choose between candidates, such as recipe-choice.
+    """
+    from splitpu.reproduce.declared import chosen_experiments
+    from splitpu.reproduce.summary import verdict
+
+    experiments, store = chosen_experiments(",".join(names)), _opened(results)
+    for experiment in experiments:
+        if experiment.kind != "choice":
+            print(f"{experiment.name}: nothing is chosen there; name a choice, such as recipe-choice")
+            continue
+        for recipe in experiment.recipes:
+            print(f"{experiment.name} / {recipe}: {verdict(experiment, recipe, store) or 'not run'}")
+
+
+def reproduce_smoke() -> int:
+    """Run one tiny unit of every experiment and every method on the CPU."""
+    from splitpu.reproduce.declared import chosen_experiments
+    from splitpu.reproduce.runner import smoke
+
+    with tempfile.TemporaryDirectory(prefix="splitpu-smoke-") as folder:  # nothing of it is kept
+        return int(bool(smoke(chosen_experiments("all"), Path(folder), "cpu", say).failed))
+
+
+def reproduce_render(*, results: Results = RESULTS, docs: Path = DOCS) -> None:
+    """Write RESULTS.md and results.html from the results so far.
+
+    Args:
+        docs: The folder to write to.
+    """
+    from splitpu.reproduce.pages import render
+    from splitpu.reproduce.store import ResultStore
+
+    for path in render(ResultStore(results), docs):
+        say(f"wrote {path}")
+
+
+def _opened(results: Path) -> "ResultStore":
+    """The results so far; what is wrong with them is told before anything is run again because of it."""
+    from splitpu.reproduce.store import ResultStore
+
+    store = ResultStore(results)
+    for remark in store.remarks():
+        say(f"{results}: {remark}")
+    return store
+
+
+def _here(names: str, choice: UnitChoice, places: DataPlaces) -> "list[Unit]":
+    """The units that can be run on this machine, with a sentence for what cannot."""
+    from splitpu.data.public.medical import why_missing
+    from splitpu.reproduce.declared import chosen_experiments
+
+    for experiment in chosen_experiments(names):
+        if experiment.unavailable:
+            say(f"{experiment.name} is not run: {experiment.unavailable}.")
+    units = choice.units(names)
+    asked = dict.fromkeys(unit.data for unit in units)
+    missing = {data: reason for data in asked if (reason := why_missing(data, places.data_dir, places.datasets))}
+    for data, reason in missing.items():
+        say(f"{sum(unit.data == data for unit in units)} units are not run: {reason}.")
+    return [unit for unit in units if unit.data not in missing]
