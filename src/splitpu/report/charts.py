@@ -1,9 +1,10 @@
-"""Charts as SVG text: pure functions of numbers and names; colours come from the style of the page around them.
+"""Charts as SVG text: pure functions of numbers and names, which find out where things lie; a template draws them.
 
 A PNG encoder of a few lines: the galleries need nothing more, and so the package needs no imaging library.
 """
 
 import math
+import re
 import struct
 import zlib
 from base64 import b64encode
@@ -11,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import markupsafe
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
 from splitpu.errors import InputError
-from splitpu.report.contents import count, decimal, percent, shorten, writable
+from splitpu.report.contents import count, decimal, environment, percent, shorten
 
 _LARGEST = 1e300  # beyond this, differences of floats overflow
 
@@ -30,6 +30,11 @@ class Axis:
     high: float
     ticks: tuple[float, ...]
     labels: tuple[str, ...]
+
+    @property
+    def marks(self) -> list[tuple[float, str]]:
+        """The ticks with their words."""
+        return list(zip(self.ticks, self.labels, strict=True))
 
     def place(self, value: float, start: float, end: float) -> float:
         """Find the point between start and end where a value is drawn; values off the axis stay on its edge."""
@@ -111,8 +116,8 @@ _BINS = 25
 COLOURS = 6  # the style knows this many colours of series, s0 to s5
 _CHARACTER = 6.3  # average width of a letter at the 12-unit type of the charts
 _ROW = 16
-_BOTTOM = 36
 _RIGHT = 12
+_BREAKS = re.compile(r">\n+<")
 
 
 @dataclass(frozen=True)
@@ -149,32 +154,14 @@ class _Frame:
         self.left, self.right = 10 + max((len(label) for label in y.labels), default=1) * 6.8, width - _RIGHT
         self.top = 26 + _ROW * rows
         self.bottom = self.top + height
+        self.corners = (self.left, self.right, x.low, x.high, self.top, self.bottom)
+        self.longest = int((width - 8) / _CHARACTER)  # words above the plot
 
     def across(self, value: float) -> float:
         return self.x.place(value, self.left, self.right)
 
     def up(self, value: float) -> float:
         return self.y.place(value, self.bottom, self.top)
-
-    def drawing(self, labels: Labels, body: str, *, empty: bool, more: str = "") -> Markup:
-        """Axes and what is drawn between them; words where that is nothing."""
-        left, right, bottom = f"{self.left:.1f}", f"{self.right:.1f}", self.bottom
-        longest = int((self.width - 8) / _CHARACTER)
-        parts = [f'<text class="label" x="0" y="12">{_escape(shorten(labels.y, longest))}</text>']
-        for tick, label in zip(self.y.ticks, self.y.labels, strict=True):
-            y = self.up(tick)
-            parts.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text x="{self.left - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{_escape(label)}</text>')
-        parts.append(f'<line class="axis" x1="{left}" x2="{right}" y1="{bottom:g}" y2="{bottom:g}"/>')
-        for tick, label in zip(self.x.ticks, self.x.labels, strict=True):
-            x = self.across(tick)
-            parts.append(f'<text x="{x:.1f}" y="{bottom + 15:g}" text-anchor="middle">{_escape(label)}</text>')
-        across = f'x="{(self.left + self.right) / 2:.1f}"'
-        below = f'{across} y="{bottom + 31:g}" text-anchor="middle"'
-        parts += [f'<text class="label" {below}>{_escape(labels.x)}</text>', body]
-        if empty:
-            parts.append(f'<text {across} y="{(self.top + bottom) / 2:.1f}" text-anchor="middle">no values</text>')
-        return _drawing(self.width, bottom + _BOTTOM, labels.description, "".join(parts), more)
 
 
 def line_chart(
@@ -193,20 +180,18 @@ def line_chart(
     xs = [x for line in series for x in line.x] + ([stop.at] if stop else [])
     ys = [y for line in series for y in line.y] + ([level.at] if level else [])
     x_axis, y_axis = round_axis(*span_of(xs), whole=whole, widen=False), round_axis(*span_of(ys))
-    body, legend_rows = _legend([line.name for line in series], width) if len(series) > 1 else ("", 0)
-    frame = _Frame(x_axis, y_axis, width, height, rows=legend_rows + bool(stop))
-    if level and finite([level.at]):
-        y = frame.up(level.at)
-        body += (
-            f'<line class="mark dashed" x1="{frame.left:.1f}" x2="{frame.right:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text class="strong halo" x="{frame.left + 4:.1f}" y="{y - 5:.1f}">{_escape(level.label)}</text>'
-        )
-    body += "".join(_line(line, number, frame) for number, line in enumerate(series))
-    body += _upright(stop, frame, legend_rows) if stop else ""
-    corners = (frame.left, frame.right, x_axis.low, x_axis.high, frame.top, frame.bottom)
-    across = _escape(labels.x.partition(" ")[0])
-    hover = f' data-frame="{" ".join(f"{corner:g}" for corner in corners)}" data-across="{across}"'
-    return frame.drawing(labels, body, empty=not any(finite(line.y) for line in series), more=hover)
+    names, rows = _legend([line.name for line in series], width) if len(series) > 1 else ([], 0)
+    frame = _Frame(x_axis, y_axis, width, height, rows=rows + bool(stop))
+    return _drawn(
+        "line_chart",
+        frame=frame,
+        labels=labels,
+        names=names,
+        lines=[_line(line, frame) for line in series],
+        level=level if level and finite([level.at]) else None,
+        stop=_uprights([stop] if stop else [], frame, rows),
+        empty=not any(finite(line.y) for line in series),
+    )
 
 
 def histogram(
@@ -223,7 +208,7 @@ def histogram(
     highest = float(counts.max())
     y_axis = decades_axis(highest) if logarithmic else round_axis(0.0, max(highest, 1.0), whole=True)
     frame = _Frame(round_axis(0.0, 1.0, about=5), y_axis, WIDTH, _HEIGHT, rows=len(marks))
-    body = ""
+    bars = []
     for left, right, number in zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True):
         if not number:
             continue
@@ -234,144 +219,103 @@ def histogram(
         for start, end, colour in ((left, edge, "below"), (edge, right, "s0")):
             if end > start:
                 length = frame.across(end) - frame.across(start) - (1 if end == right else 0.5)
-                body += (
-                    f'<rect class="fill {colour}" x="{frame.across(start) + 0.5:.2f}" y="{top:.2f}" '
-                    f'width="{max(length, 0.2):.2f}" '
-                    f'height="{frame.bottom - top:.2f}"><title>{_escape(words)}</title></rect>'
-                )
-    body += "".join(_upright(mark, frame, row) for row, mark in enumerate(marks))
-    return frame.drawing(labels, body, empty=not highest)
+                bars.append((colour, frame.across(start) + 0.5, top, max(length, 0.2), words))
+    uprights = _uprights(marks, frame)
+    return _drawn("histogram", frame=frame, labels=labels, bars=bars, marks=uprights, empty=not highest)
 
 
 def stacked_bar(parts: Sequence[tuple[str, int]], *, description: str, width: float = WIDTH) -> Markup:
     """Draw how a whole falls into parts, with the number and the share of each part written out."""
-    whole = sum(number for _, number in parts)
-    body = f'<rect class="rest" x="0" y="0" width="{width:g}" height="22" rx="3"/>'
-    start = 0.0
+    whole, start, bars, names = sum(number for _, number in parts), 0.0, [], []
     for colour, (label, number) in enumerate(parts):
         length = width * number / whole if whole else 0.0
         if length:
-            words = _escape(f"{label}: {count(number)}")
-            # A gap of one unit tells neighbours apart without relying on their colours.
-            body += (
-                f'<rect class="fill s{colour % COLOURS}" x="{start:.2f}" y="0" width="{max(length - 1, 0.5):.2f}" '
-                f'height="22" rx="2"><title>{words}</title></rect>'
-            )
+            bars.append((f"s{colour % COLOURS}", start, length, f"{label}: {count(number)}"))
         start += length
-    shares = [percent(number / whole if whole else math.nan) for _, number in parts]
-    names = [f"{shorten(part, 22)} {count(n)} ({share})" for (part, n), share in zip(parts, shares, strict=True)]
-    legend, rows = _legend(names, width, top=40, squares=True)
-    return _drawing(width, 30 + _ROW * rows, description, body + legend)
+        names.append(f"{shorten(label, 22)} {count(number)} ({percent(number / whole if whole else math.nan)})")
+    legend, rows = _legend(names, width, top=40)
+    return _drawn("stacked_bar", width=width, parts=bars, names=legend, rows=rows, description=description)
 
 
 def share_bar(share: float, expected: float, *, description: str, width: float = WIDTH) -> Markup:
     """Draw a share of a whole as a filled bar, and the share that was expected as a tick across it."""
     filled = width * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
-    body = f'<rect class="rest" x="0" y="20" width="{width:g}" height="18" rx="3"/>'
-    body += f'<rect class="fill s0" x="0" y="20" width="{filled:.2f}" height="18" rx="3"/>'
-    body += _at_bar(filled, f"called positive {percent(share)}", width, 14)
-    if math.isfinite(expected):
-        tick = min(max(width * expected, 1.0), width - 1)
-        body += f'<line class="mark" x1="{tick:.2f}" x2="{tick:.2f}" y1="16" y2="44"/>'
-        body += _at_bar(tick, f"expected {percent(expected)}", width, 56)
-    return _drawing(width, 62, description, body)
+    tick = min(max(width * expected, 1.0), width - 1)
+    said = [(filled, 14, f"called positive {percent(share)}"), (tick, 56, f"expected {percent(expected)}")]
+    words = []
+    for x, y, text in said if math.isfinite(expected) else said[:1]:
+        half = len(text) * _CHARACTER / 2
+        words.append((min(max(x, half), width - half), y, text))
+    return _drawn("share_bar", width=width, filled=filled, tick=tick, words=words, description=description)
 
 
-def interval_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
+def interval_chart(estimates: Sequence[Mapping[str, Any]]) -> Markup:
     """Draw estimates (name, value, low, high) one below the other, each with its interval."""
-    axis = round_axis(min(float(row["low"]) for row in rows), max(float(row["high"]) for row in rows))
-    step, left = 22, 110
-    height = step * len(rows) + 24
+    axis = round_axis(min(float(one["low"]) for one in estimates), max(float(one["high"]) for one in estimates))
 
-    def across(value: float) -> float:
-        return axis.place(value, left, WIDTH - 14)
+    def across(value: Any) -> float:
+        return axis.place(float(value), 110, WIDTH - 14)
 
-    body = ""
-    for number, row in enumerate(rows):
-        y = step * number + 12
-        low, value, high = (across(float(row[key])) for key in ("low", "value", "high"))
-        body += (
-            f'<text x="0" y="{y + 4}">{_escape(row["name"])}</text>'
-            f'<line class="mark" x1="{low:.1f}" y1="{y}" x2="{high:.1f}" y2="{y}"/>'
-            f'<circle class="fill s0" cx="{value:.1f}" cy="{y}" r="4"/>'
-        )
-    for at in (axis.low, axis.high):
-        body += f'<text text-anchor="middle" x="{across(at):.1f}" y="{height - 4}">{at:.2g}</text>'
-    description = ", ".join(f"{row['name']} {float(row['value']):.3f}" for row in rows)
-    return _drawing(WIDTH, height, f"Estimates of the prior: {description}", body)
+    rows = [
+        (one["name"], 22 * at + 12, *(across(one[key]) for key in ("low", "value", "high")))
+        for at, one in enumerate(estimates)
+    ]
+    ends = [(across(at), f"{at:.2g}") for at in (axis.low, axis.high)]
+    said = ", ".join(f"{one['name']} {float(one['value']):.3f}" for one in estimates)
+    height, description = 22 * len(rows) + 24, f"Estimates of the prior: {said}"
+    return _drawn("interval_chart", width=WIDTH, height=height, rows=rows, ends=ends, description=description)
 
 
-def _at_bar(x: float, words: str, width: float, y: float) -> str:
-    half = len(words) * _CHARACTER / 2
-    middle = min(max(x, half), width - half)
-    return f'<text x="{middle:.1f}" y="{y:g}" text-anchor="middle" class="strong">{_escape(words)}</text>'
+def _drawn(macro: str, **values: Any) -> Markup:
+    """Fill one of the drawings in the template, which escapes every name."""
+    drawing = getattr(environment().get_template("charts.html").module, macro)(**values)
+    return Markup(_BREAKS.sub("><", str(drawing).strip()))
 
 
-def _drawing(width: float, height: float, description: str, body: str, more: str = "") -> Markup:
-    """The one place where a chart is marked as safe: all names in its body went through `_escape`."""
-    return Markup(
-        f'<svg class="chart" role="img" viewBox="0 0 {width:g} {height:g}" aria-label="{_escape(description)}"{more}>'
-        f"{body}</svg>"
-    )
-
-
-def _escape(text: str) -> str:
-    return str(markupsafe.escape(writable(text)))
-
-
-def _legend(names: Sequence[str], width: float, top: float = 28, squares: bool = False) -> tuple[str, int]:
-    """Write the names of the series in as many rows as they take; give the drawing and the number of rows."""
-    body, x, row = "", 0.0, 0
+def _legend(names: Sequence[str], width: float, top: float = 28) -> tuple[list[tuple[Any, ...]], int]:
+    """Place, colour and words of the names of the series, and how many rows they take."""
+    entries, x, row = [], 0.0, 0
     for number, full in enumerate(names):
         words = shorten(full, int((width - 24) / _CHARACTER))
         length = 22 + len(words) * _CHARACTER + 14
         if x and x + length - 14 > width:
             x, row = 0.0, row + 1
-        y, colour = top + row * _ROW, f"s{number % COLOURS}"
-        if squares:
-            body += f'<rect class="fill {colour}" x="{x:.1f}" y="{y - 9:g}" width="10" height="10" rx="2"/>'
-        else:
-            body += f'<line class="line {colour}" x1="{x:.1f}" x2="{x + 16:.1f}" y1="{y - 4:g}" y2="{y - 4:g}"/>'
-        indent = 15 if squares else 21
-        body += f'<text x="{x + indent:.1f}" y="{y:g}"><title>{_escape(full)}</title>{_escape(words)}</text>'
+        entries.append((x, top + row * _ROW, f"s{number % COLOURS}", words, full))
         x += length
-    return body, (row + 1 if names else 0)
+    return entries, (row + 1 if names else 0)
 
 
-def _line(series: Series, number: int, frame: _Frame) -> str:
-    """Draw one series; a gap where a value is missing, a dot where a point has no neighbour."""
+def _line(series: Series, frame: _Frame) -> dict[str, Any]:
+    """One series as it is drawn; a gap where a value is missing, a dot where a point has no neighbour."""
     runs: list[list[str]] = [[]]
     for x, y in zip(series.x, series.y, strict=True):
         if y is None or not finite([y]) or not finite([x]):
             runs.append([])
         else:
             runs[-1].append(f"{frame.across(x):.1f} {frame.up(y):.1f}")
-    colour = f"s{number % COLOURS}"
-    path = " ".join("M" + "L".join(run) for run in runs if len(run) > 1)
-    dots = [run[0].split() for run in runs if len(run) == 1]
-    drawn = f'<path class="line {colour}" d="{path}"/>' if path else ""
-    drawn += "".join(f'<circle class="fill {colour}" cx="{x}" cy="{y}" r="3"/>' for x, y in dots)
-    xs = " ".join(f"{x:g}" for x in series.x)
-    ys = " ".join("nan" if y is None else f"{y:.5g}" for y in series.y)
-    return f'<g data-name="{_escape(series.name)}" data-x="{xs}" data-y="{ys}">{drawn}</g>'
+    return {
+        "name": series.name,
+        "path": " ".join("M" + "L".join(run) for run in runs if len(run) > 1),
+        "dots": [run[0].split() for run in runs if len(run) == 1],
+        "x": " ".join(f"{x:g}" for x in series.x),
+        "y": " ".join("nan" if y is None else f"{y:.5g}" for y in series.y),
+    }
 
 
-def _upright(mark: Mark, frame: _Frame, row: int) -> str:
-    """Draw an upright reference line from its words, which stand above the plot in a row of their own."""
-    if not finite([mark.at]):
-        return ""
-    x = frame.across(mark.at)
-    y = 28 + row * _ROW
-    length = len(mark.label) * _CHARACTER
-    anchor, at, top = "middle", min(max(x, length / 2), frame.width - length / 2), y + 4
-    if x + 5 + length < frame.width:
-        anchor, at, top = "start", x + 5, y - 9
-    elif x - 5 - length > 0:
-        anchor, at, top = "end", x - 5, y - 9
-    return (
-        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{top:g}" y2="{frame.bottom:g}"/>'
-        f'<text class="strong halo" x="{at:.1f}" y="{y:g}" text-anchor="{anchor}">{_escape(mark.label)}</text>'
-    )
+def _uprights(marks: Sequence[Mark], frame: _Frame, first_row: int = 0) -> list[dict[str, Any]]:
+    """Upright reference lines that can be drawn, with their words on the side where there is room for them."""
+    placed = []
+    for row, mark in enumerate(marks, start=first_row):
+        if not finite([mark.at]):
+            continue
+        x, y, length = frame.across(mark.at), 28 + row * _ROW, len(mark.label) * _CHARACTER
+        anchor, at, top = "middle", min(max(x, length / 2), frame.width - length / 2), y + 4
+        if x + 5 + length < frame.width:
+            anchor, at, top = "start", x + 5, y - 9
+        elif x - 5 - length > 0:
+            anchor, at, top = "end", x - 5, y - 9
+        placed.append({"x": x, "y": y, "anchor": anchor, "at": at, "top": top, "label": mark.label})
+    return placed
 
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

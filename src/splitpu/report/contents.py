@@ -4,10 +4,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,3 +136,21 @@ def probability(number: float) -> str:
     if 0 < number < 0.0005:
         return "<0.001"
     return f"{number:.3f}"
+
+
+@cache
+def environment() -> Environment:
+    """The templates of pages and charts; no name from the data is ever markup."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: writable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
+    )
+    made.filters |= {"percent": percent, "counted": count, "decimal": decimal, "probability": probability}
+    made.filters |= {"f1": "{:.1f}".format, "f2": "{:.2f}".format, "g": "{:g}".format, "shorten": shorten}
+    made.filters["figure"] = lambda value: MISSING if value is None else f"{value:.3f}"
+    made.tests["finite"] = math.isfinite
+    return made

@@ -3,24 +3,19 @@
 Each is one file that opens anywhere, asks nothing of the network, and can be sent to a colleague.
 """
 
-import math
 import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from splitpu.report import sections
 from splitpu.report.charts import interval_chart
-from splitpu.report.contents import MISSING, ReportData, count, decimal, percent, probability, writable
+from splitpu.report.contents import TEMPLATES, ReportData, environment
 from splitpu.utils.files import write_text
-
-_TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(report: ReportData) -> str:
@@ -36,6 +31,9 @@ def render(report: ReportData) -> str:
         spread=sections.spread(report),
         reliable=sections.reliability(report.reliability),
         kinds=sections.curves(report.history),
+        picture=sections.picture,
+        interval_chart=interval_chart,
+        label=sections.figure_label,
     )
 
 
@@ -58,30 +56,13 @@ def render_seeds(
 
 def render_page(template: str, **values: Any) -> str:
     """Fill one of the templates."""
-    return _environment().get_template(template).render(values) + "\n"
-
-
-@cache
-def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: writable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
-    )
-    made.filters |= {"percent": percent, "counted": count, "decimal": decimal, "probability": probability}
-    made.filters |= {"picture": sections.picture, "interval_chart": interval_chart, "label": sections.figure_label}
-    made.filters["figure"] = lambda value: MISSING if value is None else f"{value:.3f}"
-    made.tests["finite"] = math.isfinite
-    made.globals |= {"own_file": _own_file, "policy": _policy}
-    return made
+    page = environment().get_template(template)
+    return page.render(values, own_file=_own_file, policy=_policy) + "\n"
 
 
 def _own_file(name: str) -> Markup:
     """Our own style and script, which are put into the page as they are."""
-    return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def _policy() -> str:
