@@ -62,7 +62,7 @@ NO_MEMORY = "there is not enough memory for this: free some, or give fewer or sm
 
 def about_memory(error: BaseException) -> bool:
     """Whether memory ran out. A GPU's has an error of its own; that of a CPU is known by its words."""
-    known = ("DefaultCPUAllocator", "can't start new thread", "std::bad_alloc", "Unable to allocate")
+    known = ("DefaultCPUAllocator", "can't start new thread", "std::bad_alloc", "Unable to allocate", "map segment")
     return type(error).__name__ in ("MemoryError", "OutOfMemoryError") or any(word in str(error) for word in known)
 
 

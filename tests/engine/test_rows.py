@@ -227,7 +227,7 @@ def test_arrays_that_memory_does_not_hold_are_joined_on_the_disk(tmp_path: Path)
     ended = fit_in_256_megabytes(tmp_path, "--positives", str(known), "--unlabelled", str(others))
     assert ended.returncode == 0, ended.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["engine"].endswith("streamed")
-    (joined,) = (tmp_path / "cache" / "arrays").iterdir()
+    (joined,) = (tmp_path / "cache" / "arrays").glob("*.npy")
     assert np.array_equal(np.load(joined, mmap_mode="r")[100:], np.load(others, mmap_mode="r"))
 
 

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -25,9 +26,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hostile  # noqa: E402
 from crashes import killed_before, operations, without_power  # noqa: E402
-from forked import Ended, command, contents, forked, warm_up  # noqa: E402
+from forked import Ended, command, contents, forked, import_as_for, warm_up  # noqa: E402
 from mutations import mutate  # noqa: E402
-from subjects import QUICK, SAME_MODEL, Outcome, Subject, build, carried_out, copy_of, fit_words, with_cache  # noqa: E402
+from subjects import (  # noqa: E402
+    QUICK,
+    SAME_MODEL,
+    Outcome,
+    Subject,
+    build,
+    carried_out,
+    copy_of,
+    fit_words,
+    with_cache,
+    write_data,
+)
 
 
 @dataclass
@@ -285,7 +297,8 @@ def full_memory(place: Path, numbers: list[int], seed: int) -> Found:
         _anew(folder)
         room = rng.choice((8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 80, 100))
         ended = forked(lambda words=words: main(words), room=room)
-        fault = ended.fault()
+        aborted = ended.code == -signal.SIGABRT and "memory allocation of" in ended.err  # as Rust's libraries do
+        fault = None if aborted else ended.fault()
         if fault is None and ended.code != 0:
             ended = recovered(words, folder)
             found.refused += 1
@@ -387,6 +400,9 @@ def in_hands(part: str, place: Path, subjects: list[Subject], count: int, seed: 
 def run(counts: dict[str, int], seed: int, hands: int, place: Path, only: int | None = None) -> list[Found]:
     """The whole campaign in a folder of its own."""
     warm_up()
+    write_data(place)
+    for words in (fit_words(place, place / "first"), ["predict", place / "first", place / "new.npz"]):
+        import_as_for(*words)
     subjects = build(place, () if counts.get("mutations") else ("network", "table", "images"))
     found = []
     for part, count in counts.items():

@@ -5,6 +5,7 @@ thread before a fork: a copy of a process whose threads hold locks may hang.
 """
 
 import contextlib
+import importlib
 import os
 import resource
 import signal
@@ -63,6 +64,23 @@ def warm_up() -> None:
 
     splitpu.data.sources.kinds()
     torch.set_num_threads(1)
+
+
+def import_as_for(*words: object) -> None:
+    """Import what a command imports only once it is at work: a copy that has little memory could not."""
+    from splitpu.cli import main
+
+    def work() -> int:
+        code = main([*map(str, words)])
+        print("\n", *sys.modules, sep="\n")
+        return code
+
+    ended = forked(work, most=PATIENCE)
+    assert ended.code == 0, ended
+    for name in ended.out.splitlines():
+        if name and name not in sys.modules:
+            with contextlib.suppress(Exception):  # lines of what the command said are no modules
+                importlib.import_module(name)
 
 
 def command(*words: object, before: Callable[[], object] | None = None, most: int = SECONDS) -> Ended:

@@ -155,6 +155,7 @@ def test_a_run_is_tidied_up_while_it_is_held(
 
     monkeypatch.setattr(RunFolder, "tidy", tidy)
     assert run_cli(capsys, "fit", data, "--prior", 0.5, "--rounds", 0, "--out", out, *TINY)[0] == 0
+    (out / "checkpoints").mkdir()  # as a process leaves it that was killed at its very end
     assert run_cli(capsys, "resume", out)[0] == 0
     assert refused == [out, out] and not (out / "checkpoints").exists()
 

@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stopped.code
     except SplitPUError as error:
         return _complain(str(error))
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:  # the last: of a library that no room is left for
         if not about_memory(error):
             raise
         return _complain(NO_MEMORY)

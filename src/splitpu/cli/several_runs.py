@@ -6,7 +6,7 @@ import json
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from splitpu.runs.request import check_unchanged
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network
 from splitpu.training import Runtime, check_method, check_needs
-from splitpu.utils.files import in_a_command, remove_leftovers
+from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.statistics import by_chance
 from splitpu.utils.text import listed, parse_numbers, parse_words
@@ -88,8 +88,7 @@ def resume_seeds(several: grid_folders.SeedsFolder, *, quiet: bool, json: bool) 
     unfinished = [seed for seed in seeds if not several.run(seed).finished]
     for seed in set(seeds) - set(unfinished):
         several.run(seed).settle()
-    with suppress(InputError), RunFolder(several.path).locked():  # whoever else holds it does this, too
-        remove_leftovers(several.path)
+    RunFolder(several.path).clear_up()
     loaded: dict[int, LoadedData] = {}
     if unfinished:
         requests = {seed: several.run(seed).request() for seed in unfinished}

@@ -300,8 +300,13 @@ class RunFolder:
         """Refuse a finished run that is damaged, and remove what a process left there that was killed at its end."""
         keep = self.request().keep_checkpoints
         self.check_model()
-        with suppress(InputError), self.locked():  # whoever else holds it does this, too
-            self.tidy(keep_checkpoints=keep)
+        self.clear_up(keep_checkpoints=keep)
+
+    def clear_up(self, *, keep_checkpoints: bool = True) -> None:
+        """Remove what killed processes left; where there is nothing of the kind, nothing is written at all."""
+        if any(self.path.glob(".*")) or any(self.path.glob("checkpoints/.*" if keep_checkpoints else "checkpoints")):
+            with suppress(InputError), self.locked():  # whoever else holds it does this, too
+                self.tidy(keep_checkpoints=keep_checkpoints)
 
     def tidy(self, *, keep_checkpoints: bool) -> None:
         """Remove what a run no longer needs that has come so far; for whoever has it `locked`."""

@@ -478,7 +478,8 @@ def test_folders_and_files_of_any_name(tmp_path: Path, capsys: Capture, name: st
     assert code == 0, err
     with (tmp_path / "run" / "scores.csv").open(newline="") as file:
         names = [line["name"] for line in csv.DictReader(file)]
-    assert len(names) == 15 and any(name.replace("\udcff", "\\xff") in one for one in names)
+    shown = name.replace("\udcff", "\\xff").replace("\n", "\\n")
+    assert len(names) == 15 and any(shown in one for one in names)
     assert run_cli(capsys, "predict", tmp_path / "run", tmp_path / name / "unl", "--out", tmp_path / "s.csv")[0] == 0
 
 
