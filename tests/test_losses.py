@@ -23,6 +23,7 @@ from splitpu.losses import (
     low_level_consistency,
     nnpu_risk,
     nt_xent,
+    pnu_risk,
     prediction_consistency,
     sigmoid_loss,
     soft_cross_entropy,
@@ -36,6 +37,7 @@ EVERY_LOSS: dict[str, Loss] = {
     "upu": lambda a, b: upu_risk(a, b, 0.4).objective,
     "nnpu": lambda a, b: nnpu_risk(a, b, 0.4).objective,
     "nnpu stepping back": lambda a, b: nnpu_risk(a + 3, b - 6, 0.9).objective,
+    "pnu": lambda a, b: pnu_risk(nnpu_risk(a, b, 0.4), b, 0.4, share=0.3, surrogate=sigmoid_loss).objective,
     "js": lambda a, b: generalised_jensen_shannon(a, torch.sigmoid(b), 0.7),
     "js weighted": lambda a, b: generalised_jensen_shannon(a, torch.sigmoid(b), 0.3, weight=b.abs()),
     "ce": lambda a, b: soft_cross_entropy(a, torch.sigmoid(b)),
@@ -290,3 +292,29 @@ def test_negative_nnpu_options_are_refused() -> None:
         nnpu_risk(tensor(Z), tensor(Z), 0.5, beta=-0.1)
     with pytest.raises(InputError, match="gamma"):
         nnpu_risk(tensor(Z), tensor(Z), 0.5, gamma=-1.0)
+
+
+def test_the_pnu_risk_is_the_supervised_and_the_pu_risk_in_their_shares() -> None:
+    known, population, negative = tensor([0.3, 2.0, -1.0]), tensor([-0.5, 1.5, 0.1, -2.0]), tensor([0.7, -1.2])
+    p, u, n = (1 / (1 + np.exp(-one.numpy())) for one in (known, population, negative))  # the loss of "negative"
+    prior, share = 0.35, 0.3
+    pu = prior * (1 - p).mean() + u.mean() - prior * p.mean()
+    pn = prior * (1 - p).mean() + (1 - prior) * n.mean()
+    risk = pnu_risk(nnpu_risk(known, population, prior), negative, prior, share=share, surrogate=sigmoid_loss)
+    assert risk.value.item() == pytest.approx((1 - share) * pu + share * pn, abs=1e-14)
+    assert risk.objective.item() == pytest.approx(risk.value.item(), abs=1e-14) and not risk.value.requires_grad
+    assert risk.negative.item() == pytest.approx(
+        (1 - share) * (u.mean() - prior * p.mean()) + share * (1 - prior) * n.mean(), abs=1e-14
+    )
+    with pytest.raises(InputError, match="share of the supervised risk is 2"):
+        pnu_risk(risk, negative, prior, share=2, surrogate=sigmoid_loss)
+
+
+def test_where_nnpu_steps_back_known_negatives_still_pull() -> None:
+    known, population, negative = leaf([9.0]), leaf([-9.0]), leaf([0.0])
+    pu = nnpu_risk(known, population, 0.5)
+    assert pu.negative < 0
+    risk = pnu_risk(pu, negative, 0.5, share=0.5, surrogate=sigmoid_loss)
+    (by_negative, by_population) = gradient(risk.objective, negative, population)
+    assert by_negative is not None and by_negative.item() == pytest.approx(0.5 * 0.5 * 0.25)  # down
+    assert by_population is not None and by_population.item() < 0  # back up

@@ -96,6 +96,28 @@ def nnpu_risk(
     return PURisk(value=value, objective=objective, positive=positive, negative=negative)
 
 
+def pnu_risk(known: PURisk, negative_logit: Tensor, prior: float, *, share: float, surrogate: Surrogate) -> PURisk:
+    """Return the PNU risk (Sakai et al. 2017): `share` of a supervised risk of P and N, the rest a PU risk.
+
+    Both have the same term for positives, so N is a second opinion on the risk on negatives: `(1 - prior) E_N l(z, -1)`
+    beside `E_U l(z, -1) - prior E_P l(z, -1)`. It cannot fall below zero, so where nnPU steps back it still pulls.
+
+    >>> pu = nnpu_risk(torch.tensor([9.0]), torch.tensor([-9.0]), prior=0.5)
+    >>> float(pnu_risk(pu, torch.tensor([0.0]), 0.5, share=0.5, surrogate=sigmoid_loss).value.round(decimals=3))
+    0.125
+    """
+    if not 0 <= share <= 1:
+        raise InputError(f"The share of the supervised risk is {share}; give a number from 0 to 1.")
+    of_negatives = (1 - prior) * _mean(surrogate(_as_logit(negative_logit, "negative_logit"), -1))
+    supervised = known.positive + of_negatives
+    return PURisk(
+        value=(1 - share) * known.value + share * supervised.detach(),
+        objective=(1 - share) * known.objective + share * supervised,
+        positive=known.positive,
+        negative=(1 - share) * known.negative + share * of_negatives,
+    )
+
+
 def generalised_jensen_shannon(logit: Tensor, target: Tensor, rho: float, *, weight: Tensor | None = None) -> Tensor:
     """Return the generalised Jensen-Shannon divergence of predictions from labels that may be soft, and may be wrong.
 

@@ -45,6 +45,7 @@ from splitpu.utils.torch_state import usual_torch
 from splitpu.utils.warnings import UNRELIABLE
 from splitpu.views import Views
 
+LEARN_ANSWERS = ("split-pu", "nnpu", "upu")  # methods that train networks with labels that somebody gave
 FOR_CALIBRATION = 0.2  # share of the rows, if nothing else was said
 
 
@@ -120,6 +121,11 @@ class TrainSpec:
             for given in ("sample_weight", "groups"):
                 if getattr(data, given) is not None:
                     raise InputError(f"{given} is for learners, and {config.method} trains networks here: leave it out")
+        if data.answers is not None and not (uses_learners(config) or config.method in LEARN_ANSWERS):
+            raise InputError(
+                f"method '{config.method}' learns nothing from known negatives or confirmed positives: choose "
+                f"{', '.join(LEARN_ANSWERS)} or a learner"
+            )
         if is_encoder(self.backbone):
             # Frozen features have a base and a student of their own, and nothing that could be warmed up.
             if data.kind == "vectors":

@@ -175,3 +175,30 @@ def test_truth_may_lack_a_class():
     assert binary_truth(["m", "b"], "y_test", positive="m").tolist() == [True, False]
     with pytest.raises(InputError, match="y_test holds the values 2"):
         binary_truth([2, 2], "y_test")
+
+
+def test_answers_are_labels_to_learn_and_leave_p_and_u_as_they_were():
+    data = PUData.from_arrays(np.arange(6.0)[:, None], [1, 1, 0, 0, 0, 0])
+    told = data.answered(negatives=[0, 0, 1, 0, 0, 0], confirmed=[0, 0, 0, 1, 0, 0])
+    assert told.positives.tolist() == [0, 1] and told.unlabelled.tolist() == [2, 3, 4, 5]
+    assert len(told.population) == 6 and told.labelled_share == data.labelled_share
+    assert told.known_positives.tolist() == [0, 1, 3] and told.known_negatives.tolist() == [2]
+    assert told.labels_known.tolist() == [1, 1, -1, 1, 0, 0]
+    assert told.fingerprint() != data.fingerprint()
+    assert data.answered(negatives=[0] * 6).fingerprint() == data.fingerprint()  # no answer is no other data
+    assert data.known_positives.tolist() == [0, 1] and data.known_negatives.tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("negatives", "confirmed", "said"),
+    [
+        ([1, 0, 0, 0], None, "negatives names 1 rows that are labelled positive"),
+        ([0, 0, 1, 0], [0, 0, 1, 0], "confirmed names 1 rows .* named on the other side"),
+        ([0, 0, 1], None, "negatives has 3 entries but X has 4 rows"),
+        ([0, 0, 1, 0], [0, 0, 0, 1], "nothing is left to find"),
+    ],
+)
+def test_answers_that_contradict_the_labels(negatives, confirmed, said):
+    data = PUData.from_arrays(np.arange(4.0)[:, None], [1, 1, 0, 0])
+    with pytest.raises(InputError, match=said):
+        data.answered(negatives, confirmed)

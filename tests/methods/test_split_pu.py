@@ -9,7 +9,7 @@ import torch
 from splitpu_tools import configured, mixture, run
 
 from splitpu.config.schema import SplitConfig
-from splitpu.errors import SplitPUWarning
+from splitpu.errors import InputError, SplitPUWarning
 from splitpu.methods.split import _surest, split_unlabelled
 from splitpu.networks.build import build_network
 from splitpu.training import Runtime, TrainSpec, open_context, train
@@ -163,3 +163,38 @@ def test_networks_are_fresh_for_every_place_and_the_same_for_the_same() -> None:
     assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in one.state_dict().items())
     assert not torch.equal(one.state_dict()["head.weight"], other.state_dict()["head.weight"])
     assert first.keys() == one.state_dict().keys()
+
+
+class TestAnswers:
+    """Labels that somebody gave unlabelled rows."""
+
+    def test_they_are_learned_by_base_split_and_student(self) -> None:
+        data, _ = mixture()
+        wrong = np.zeros(len(data), dtype=bool)
+        sure = np.flatnonzero(~data.labelled & data.truth)[:20]
+        wrong[sure] = True  # lies, so that nothing but the answers says so
+        config = configured("rounds=1")
+        plain = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
+        told = train(data.answered(negatives=wrong), TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
+        rows = torch.from_numpy(sure)
+        for before, after in ((plain.base, told.base), (plain.final, told.final)):
+            assert after.probabilities[rows].mean() < before.probabilities[rows].mean() - 0.01
+        split = told.rounds[0].split
+        place = np.isin(split.rows, sure)
+        assert (split.teacher_probability[place] < 1e-6).all() and split.easy[place].all() and split.taught[place].all()
+        assert (told.base.logits[rows] > -20).all()  # the teacher itself stays what it is
+
+    def test_confirmed_positives_are_taught_as_such(self) -> None:
+        data, _ = mixture()
+        chosen = np.flatnonzero(~data.labelled & ~data.truth)[:20]
+        mask = np.isin(np.arange(len(data)), chosen)
+        config = configured("rounds=1")
+        told = train(data.answered(confirmed=mask), TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
+        split = told.rounds[0].split
+        assert (split.teacher_probability[np.isin(split.rows, chosen)] > 1 - 1e-6).all()
+
+    def test_methods_that_cannot_learn_them_say_so(self) -> None:
+        data, _ = mixture()
+        negatives = np.isin(np.arange(len(data)), data.unlabelled[:3])
+        with pytest.raises(InputError, match="'vpu' learns nothing from known negatives"):
+            train(data.answered(negatives=negatives), TrainSpec(prior=0.5, config=configured("method=vpu")))

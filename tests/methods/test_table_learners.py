@@ -131,3 +131,37 @@ def test_a_grid_search_reaches_into_the_learner(vectors: Any) -> None:
         classifier, grid, cv=PUStratifiedKFold(2, random_state=0), scoring=make_pu_scorer("accuracy", prior=0.5)
     )
     assert search.fit(X, s).best_params_["learner__max_leaf_nodes"] in (2, 7)
+
+
+def test_known_negatives_and_confirmed_positives_teach_every_learner(table: Any) -> None:
+    data, test = table
+    rng = np.random.default_rng(0)
+    asked = rng.choice(data.unlabelled, 60, replace=False)
+    masks = [np.isin(np.arange(len(data)), asked[data.truth[asked] == kind]) for kind in (False, True)]
+    y = data.labelled.astype(int)
+    found = {}
+    for learner in ("logistic", "auto", GaussianNB()):
+        plain, told = (SplitPUClassifier(prior=0.373, learner=learner, random_state=0) for _ in range(2))
+        plain.fit(data.features, y)
+        told.fit(data.features, y, negatives=masks[0], confirmed=masks[1])
+        found[str(learner)] = [roc_auc_score(test.truth, one.decision_function(test.features)) for one in (plain, told)]
+        assert told.prior_ == plain.prior_
+        split = told.model_
+        assert split.scenario == "single-training-set"
+    assert all(after > before - 0.005 for before, after in found.values())
+    assert found["logistic"][1] > found["logistic"][0]
+
+
+def test_an_estimated_prior_does_not_move_with_rows_that_a_review_chose(table: Any) -> None:
+    """60 answers, all to rows that look positive: taken for a draw of the population they would more than double it."""
+    data, _ = table
+    y = data.labelled.astype(int)
+    plain = SplitPUClassifier(random_state=0, learner="logistic").fit(data.features, y)
+    looks = np.argsort(-plain.decision_function(data.features))
+    asked = [row for row in looks.tolist() if not data.labelled[row]][:60]
+    masks = [np.isin(np.arange(len(data)), [row for row in asked if data.truth[row] == kind]) for kind in (False, True)]
+    told = SplitPUClassifier(random_state=0, learner="logistic")
+    told.fit(data.features, y, negatives=masks[0], confirmed=masks[1])
+    assert told.prior_ == plain.prior_
+    low, high = told.prior_interval_
+    assert low < 0.373 < high

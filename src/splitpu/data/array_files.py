@@ -225,8 +225,8 @@ class ArraySource(sources.Source):
         for word in [*positives, *unlabelled, *test]:
             if not _is_array_file(word):
                 raise InputError(f"{word} is not a .npy or .npz file: give either arrays or folders, not both.")
-        sides = {"positives": positives, "unlabelled": unlabelled, "test": test}
-        return cls(scenario=words.scenario, **{name: sources.absolute(files) for name, files in sides.items()})
+        known, others, tested = (sources.absolute(files) for files in (positives, unlabelled, test))
+        return cls(scenario=words.scenario, positives=known, unlabelled=others, test=tested)
 
     @classmethod
     def advice(cls, word: str) -> str:

@@ -179,6 +179,7 @@ class PUData:
     aside: Mask | None = None  # rows that are scored like all others but never trained on; P and U do without them
     sample_weight: Floats | None = None  # how much each row counts; for learners only
     groups: Array | None = None  # rows of one patient, site or author, which no fold may cut apart; for learners only
+    answers: Array | None = None  # of unlabelled rows somebody looked at: 1 = positive, -1 = negative, 0 = not asked
 
     @classmethod
     def from_arrays(
@@ -239,6 +240,33 @@ class PUData:
             _same_length("groups", belongs, "X", self.features)
         return replace(self, sample_weight=weight, groups=belongs)
 
+    def answered(self, negatives: npt.ArrayLike | None = None, confirmed: npt.ArrayLike | None = None) -> "PUData":
+        """The same rows, of which some unlabelled ones are known to be negative, or were found to be positive.
+
+        They are learned with these labels. But whoever looked at them chose them, so they are no random draw of their
+        class: for the prior, thresholds and all figures they stay what they were, unlabelled rows of the population.
+
+        >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9]], [0, 0, 0, 1])
+        >>> data.answered(negatives=[1, 0, 0, 0]).answers.tolist(), data.unlabelled.tolist()
+        ([-1, 0, 0, 0], [0, 1, 2])
+        """
+        known = np.zeros(len(self), dtype=np.int8) if self.answers is None else self.answers.copy()
+        for name, sign, given in (("negatives", -1, negatives), ("confirmed", 1, confirmed)):
+            if given is None:
+                continue
+            mask = binary_truth(given, name)
+            _same_length(name, mask, "X", self.features)
+            both = int((mask & (self.labelled | (known == -sign))).sum())
+            if both:
+                raise InputError(
+                    f"{name} names {both} rows that are labelled positive or named on the other side already: leave "
+                    "their label 0 and name them once"
+                )
+            known[mask] = sign
+        if len(self.positives) and not (known[self.unlabelled] == 0).any():
+            raise InputError("every unlabelled row has an answer, so nothing is left to find: train on all labels")
+        return replace(self, answers=known if known.any() else None)
+
     def __len__(self) -> int:
         return len(self.features)
 
@@ -259,6 +287,22 @@ class PUData:
     def unlabelled(self) -> Indices:
         """Row numbers of the unlabelled rows, U."""
         return self.taught[~self.labelled[self.taught]]
+
+    @cached_property
+    def known_positives(self) -> Indices:
+        """Row numbers that are learned as positive: P, and unlabelled rows that were found to be."""
+        return self.positives if self.answers is None else self.taught[(self.labels_known > 0)[self.taught]]
+
+    @cached_property
+    def known_negatives(self) -> Indices:
+        """Row numbers of the unlabelled rows that are known to be negative, N."""
+        return self.taught[(self.labels_known < 0)[self.taught]]
+
+    @cached_property
+    def labels_known(self) -> Array:
+        """What a row is learned as: 1 = positive, -1 = negative, 0 = not known."""
+        found: Array = self.labelled.astype(np.int8)
+        return found if self.answers is None else found + self.answers
 
     @cached_property
     def population(self) -> Indices:
@@ -291,6 +335,8 @@ class PUData:
             digest.update(np.ascontiguousarray(self.sample_weight).data)
         if self.groups is not None:
             digest.update(repr(self.groups.tolist()).encode())
+        if self.answers is not None:
+            digest.update(np.ascontiguousarray(self.answers).data)
         return digest.hexdigest()
 
 

@@ -110,6 +110,18 @@ class LoadedData:
         known = (data.names, self.classes, self.feature_names, self.inputs, tested and tested.fingerprint())
         return hashlib.sha256(repr(known).encode(errors="surrogateescape")).hexdigest()
 
+    def answered(self, answers: Sequence[tuple[int, int]]) -> "LoadedData":
+        """The same with the answers of a review: row numbers, and 1 = positive or -1 = negative."""
+        if not answers:
+            return self
+        told, rows = [set[int](), set[int]()], range(len(self.data))
+        for row, sign in answers:
+            if row not in rows or sign not in (1, -1):
+                raise InputError(f"the answer {sign} about row {row} is about no row of these data, or no answer")
+            told[sign > 0].add(row)
+        negatives, confirmed = ([row in kind for row in rows] for kind in told)
+        return dataclasses.replace(self, data=self.data.answered(negatives, confirmed))
+
     def in_words(self) -> str:
         """How much there is of what, in one line."""
         data = self.data
@@ -118,6 +130,9 @@ class LoadedData:
         rows = f"{len(data.positives):,} labelled and {len(data.unlabelled):,} unlabelled rows"
         tested = f", {len(self.held_out):,} to test on" if self.held_out else ""
         kept = ", kept sparse" if data.is_sparse else ""
+        found = data.answers
+        if found is not None:
+            rows += f", of which {(found > 0).sum():,} were found positive and {(found < 0).sum():,} negative"
         return f"{rows}{tested}; {sides} {units[data.kind]}{kept}{self.made_from}"
 
     def with_leakage_warning(self) -> "LoadedData":
@@ -169,6 +184,7 @@ class Source(ABC):
     """Where rows come from, in absolute paths, so that a run can be resumed from anywhere."""
 
     scenario: Scenario = "single-training-set"
+    answers: tuple[tuple[int, int], ...] = ()  # of a review: row numbers, and 1 = positive or -1 = negative
 
     key: ClassVar[str]  # the entry of request.json that only this kind has
     draws_labels: ClassVar[bool] = False  # whether its rows are fully labelled, and the seed hides labels
@@ -247,11 +263,12 @@ class Source(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The form in `request.json`: an entry for every kind, of which one is filled."""
-        return {**_NOTHING, "scenario": self.scenario, **self._entries()}
+        answers = {"answers": [list(one) for one in self.answers]} if self.answers else {}
+        return {**_NOTHING, "scenario": self.scenario, **self._entries(), **answers}
 
     def _entries(self) -> dict[str, Any]:
         own = dataclasses.asdict(self)
-        del own["scenario"]
+        del own["scenario"], own["answers"]
         return {self.key: own}
 
     @classmethod
@@ -275,7 +292,8 @@ def source_from_dict(stored: Mapping[str, Any]) -> Source:
     """Read the form in `request.json` back."""
     for kind in kinds():
         if stored.get(kind.key) is not None:
-            return kind.from_entries(stored)
+            answers = tuple((int(row), int(sign)) for row, sign in stored.get("answers", ()))
+            return dataclasses.replace(kind.from_entries(stored), answers=answers)
     raise KeyError("no known kind of data")
 
 

@@ -154,10 +154,12 @@ FRAME = "frame"  # the kind of inputs of a model that was trained on a data fram
 
 
 class PerRow(TypedDict, total=False):
-    """What `fit` may be told of every row besides its label; for learners on tables only."""
+    """What `fit` may be told of every row besides its label; the first two are for learners on tables only."""
 
     sample_weight: npt.ArrayLike | None  # how much it counts
     groups: npt.ArrayLike | None  # whom it belongs to
+    negatives: npt.ArrayLike | None  # whether it is known to be negative
+    confirmed: npt.ArrayLike | None  # whether somebody who chose to look at it found it to be positive
 
 
 class PUEstimator(ClassifierMixin, BaseEstimator):
@@ -288,6 +290,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         y holds 1 for labelled positives and 0 or -1 for unlabelled rows, True and False, or two other values.
         `sample_weight` says how much each row counts, `groups` which rows belong together (patients, sites): no fold in
         which learners are judged cuts them apart. Both are for learners on tables.
+        `negatives` marks unlabelled rows (0 in y) that are known to be negative, `confirmed` those that a review found
+        to be positive: rows that a model or a person chose to look at are no random draw of the positives, as those
+        with 1 in y are taken to be. Both are learned with these labels; prior, threshold and figures do without them.
         A model that learned nothing, as its own training rows tell, is warned of (`SplitPUWarning`); without a prior
         they tell only of one that says the same of nearly all rows.
         """
@@ -303,8 +308,11 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
                 f"{FEWEST_POSITIVES}"
             )
         data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
-        if per_row:
-            data = data.counted(**per_row)
+        negatives, confirmed = per_row.pop("negatives", None), per_row.pop("confirmed", None)
+        if per_row:  # with what is not known, for counted to refuse
+            data = data.counted(**per_row)  # type: ignore[misc]
+        if negatives is not None or confirmed is not None:
+            data = data.answered(negatives, confirmed)
         negative = classes[0] if classes[1] == positive else classes[1]
         if isinstance(self.random_state, int | np.integer):  # stays itself: so the command line gives the same model
             seed = checked_seed(self.random_state, "random_state=")

@@ -73,6 +73,7 @@ def hold_out(data: PUData, share: float, seed: int) -> tuple[PUData, Indices, In
         labelled=data.labelled[kept],
         names=None if data.names is None else tuple(data.names[row] for row in kept),
         truth=None if data.truth is None else data.truth[kept],
+        answers=None if data.answers is None else data.answers[kept],
     )
     return left, positives, together if data.scenario == "single-training-set" else unlabelled
 

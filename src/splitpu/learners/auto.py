@@ -38,7 +38,7 @@ from splitpu.learners.crossfit import (
     stages_out_of_fold,
 )
 from splitpu.learners.learner_networks import AverageNetwork, LearnerNetwork
-from splitpu.learners.split_learner import SplitLearner
+from splitpu.learners.split_learner import SplitLearner, posteriors
 from splitpu.types import Floats, Mask
 
 CHOOSE_ROWS = 6_000  # the choice is made on at most so many rows
@@ -50,6 +50,8 @@ TEACHER_TREES = 50
 ALIKE = 1.0  # standard errors of the difference within which two learners count as alike
 SLACK = 1e-3  # of AUC that the mean may be behind the best: less than chance makes of it
 MEMBERS = 4  # of a mean, at most
+FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
+CERTAIN = 15.0  # how much a label that somebody gave counts beside one that is inferred
 STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
 
 
@@ -314,6 +316,57 @@ def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
         one.chosen = one.chosen and name != other.name
     fitted, scores = ways[name]
     return replace(choice, name=name, fitted=fitted, scores=scores, auc=aucs[name], candidates=candidates)
+
+
+def taught_answers(
+    choice: Choice,
+    rows: Rows,
+    labelled: Mask,
+    answers: npt.NDArray[Any],
+    *,
+    share: float | None = None,
+    groups: npt.ArrayLike | None = None,
+    sample_weight: Floats | None = None,
+    seed: int = 0,
+) -> Choice:
+    """The same learners once more, after somebody looked at some unlabelled rows (1 = positive, -1 = negative, 0 = no).
+
+    Against a target of "labelled" a known negative says nothing: it was unlabelled before. So the chosen learners are
+    taught again what is known of every row: P and answers for certain, all other rows as probable as the choice found
+    them out of fold. Where both kinds are known, a learner of these rows alone joins in, if it ranks no worse. Answered
+    rows may have been picked in any way: what judges the learners is P against all of U, as before.
+    """
+    certain = labelled | (answers != 0)
+    target = np.where(answers == 0, posteriors(choice.scores, labelled, share), answers > 0)
+    weight = np.where(certain, CERTAIN, 1.0) * (1.0 if sample_weight is None else sample_weight)
+    task = _Task(rows, labelled, weight, None if groups is None else np.asarray(groups), seed)
+    folds = task.folds(3)
+
+    def again(one: Candidate, weight: Floats) -> tuple[Fitted, Floats]:
+        pupil = one.learner
+        if isinstance(pupil, SplitLearner):  # makes soft labels of its own
+            pupil = pupil.student or pupil.base
+        scores = np.empty(len(labelled))
+        for fold in (*np.unique(folds), -1):  # the last one leaves no row out
+            kept = np.flatnonzero((folds != fold) & (weight > 0))
+            fitted = pupil.fit(rows[kept], target[kept], sample_weight=weight[kept], seed=seed)
+            held = np.flatnonzero(folds == fold)
+            if len(held):
+                scores[held] = fitted.scores(rows[held])
+        return fitted, scores
+
+    found = {one.name: again(one, weight) for one in choice.candidates if one.chosen or one is choice.base}
+    fitted, scores = _mean_of([found[one.name] for one in choice.candidates if one.chosen], labelled)
+    base_fitted, base_scores = _mean_of([found[choice.base.name]], labelled)
+    choice = replace(choice, fitted=fitted, scores=scores, auc=auc_of(scores, labelled))
+    choice = replace(choice, base_fitted=base_fitted, base_scores=base_scores)
+    if min((answers < 0).sum(), labelled.sum()) < FEWEST_KNOWN:
+        return choice
+    started = time.perf_counter()
+    fitted_known, scores = again(choice.base, weight * certain)
+    name = f"{choice.base.learner.name}, answers alone"
+    auc, spent = auc_of(scores, labelled), time.perf_counter() - started
+    return joined(choice, Candidate(name, choice.base.learner, auc, spent, scores, fitted=fitted_known), labelled)
 
 
 def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Floats]:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
-from splitpu.engine.stage import Batch, Pool, Stage, Task
+from splitpu.engine.stage import Batch, Pool, Stage, Task, proportional_count
 from splitpu.errors import InputError
 from splitpu.kernels.loss_terms import fused_terms_apply, pu_risk
-from splitpu.losses import Surrogate, nnpu_risk, sigmoid_loss, soft_cross_entropy, upu_risk
+from splitpu.losses import Surrogate, nnpu_risk, pnu_risk, sigmoid_loss, soft_cross_entropy, upu_risk
 from splitpu.methods import common
 from splitpu.methods.context import Context, Teacher
 from splitpu.methods.registry import find_method
@@ -24,19 +24,32 @@ from splitpu.views import Views
 
 
 class BaseTask:
-    """Minimise the nnPU or uPU risk of labelled positives against the population sample."""
+    """Minimise the nnPU or uPU risk of labelled positives against the population sample.
+
+    Known negatives make it the PNU risk, of which `supervised` is their share.
+    """
 
     def __init__(
-        self, network: nn.Module, prior: float, config: BaseConfig, surrogate: Surrogate = sigmoid_loss
+        self,
+        network: nn.Module,
+        prior: float,
+        config: BaseConfig,
+        surrogate: Surrogate = sigmoid_loss,
+        supervised: float = 0.0,
     ) -> None:
         self.module, self.prior, self.config, self.surrogate = network, prior, config, surrogate
+        self.supervised = supervised
 
     def step(self, batch: Mapping[str, Batch], views: Views, generator: torch.Generator) -> dict[str, Tensor]:
-        """One forward for both groups, so that they share their batch-norm statistics."""
+        """One forward for all groups, so that they share their batch-norm statistics."""
         joined, positives = common.positives_first(batch)
         strong = self.config.views == "strong"
-        inputs = common.viewed(joined.raw, views, generator, augment=self.config.augment, strong=strong)
+        raw = torch.cat([joined.raw, batch["negatives"].raw]) if "negatives" in batch else joined.raw
+        inputs = common.viewed(raw, views, generator, augment=self.config.augment, strong=strong)
         logit = self.module(inputs).logit
+        negatives = None
+        if "negatives" in batch:
+            logit, negatives = logit[: len(joined.rows)], logit[len(joined.rows) :].float()
         config = self.config
         if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):  # the same, in one kernel
             beta = None if config.risk == "upu" else config.nn_beta
@@ -51,6 +64,8 @@ class BaseTask:
             else:
                 beta, gamma = config.nn_beta, config.nn_gamma
                 risk = nnpu_risk(known, population, self.prior, beta=beta, gamma=gamma, surrogate=self.surrogate)
+        if negatives is not None:
+            risk = pnu_risk(risk, negatives, self.prior, share=self.supervised, surrogate=self.surrogate)
         terms = {"loss": risk.objective, "risk": risk.value, "positive": risk.positive, "negative": risk.negative}
         return terms | {"recall": recall}
 
@@ -77,10 +92,14 @@ def _train_risk(context: Context) -> Teacher:
     config, data = context.config.base, context.data
     population = {"scenario": data.population, "unlabelled": data.unlabelled}.get(config.population, data.taught)
     batch = min(config.batch_size, len(population))
-    pools = common.positives_and_population(data.positives, population, batch, config.positives_per_batch)
+    pools = common.positives_and_population(data.known_positives, population, batch, config.positives_per_batch)
+    known, supervised = len(data.known_negatives), 0.0
+    if known:
+        pools["negatives"] = Pool(data.known_negatives, proportional_count(known, len(population), batch))
+        supervised = known / (known + len(data.known_positives)) / 2  # few rows are a weak second opinion
 
     def task(network: Backbone) -> Task:
-        return BaseTask(network, context.known_prior, config)
+        return BaseTask(network, context.known_prior, config, supervised=supervised)
 
     teacher = _train_members(context, "base", task, pools)
     return replace(teacher, threshold=context.with_own_share(teacher.logits).threshold_for(teacher.logits))

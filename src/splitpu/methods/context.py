@@ -26,6 +26,7 @@ from splitpu.utils.torch_state import derive_seed, seeded
 TERM = "held_out"  # the name of the figure among the terms of an epoch
 # A method's own rule for where to cut the logits of all training rows.
 OwnThreshold = Callable[[Tensor], float]
+_CERTAIN = 30.0  # a logit whose probability is one for all that counts
 _BEST, _BEST_EPOCH, _WEIGHTS = "best", "best epoch", "best weights/"  # names in a stage's memory
 
 
@@ -256,6 +257,14 @@ class Context:
         """Score every training row and place the threshold as the configuration says."""
         logits = self.logits_of(network)
         return Teacher(network, self.threshold_for(logits, own_threshold), logits, key)
+
+    def told_answers(self, teacher: Teacher) -> Teacher:
+        """The teacher as it teaches: certain of the unlabelled rows that somebody has looked at."""
+        if self.data.answers is None:
+            return teacher
+        answers = self.rows(self.data.answers)
+        sure = _CERTAIN * answers.to(teacher.logits.dtype) + teacher.threshold
+        return replace(teacher, logits=torch.where(answers == 0, teacher.logits, sure))
 
     def with_own_share(self, logits: Tensor) -> "Context":
         """The same, for a model whose logits mean 1/2 at 0: the share above 0 is a second opinion on the prior."""

@@ -16,6 +16,7 @@ from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
+from splitpu.learners.auto import CERTAIN
 from splitpu.learners.crossfit import auc_of, fold_numbers, platt
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
@@ -103,11 +104,12 @@ def fit_frozen(
     prior: float | None,
     seed: int,
     settings: FrozenSettings | None = None,
+    answers: npt.ArrayLike | None = None,
 ) -> FrozenFit:
     """Fit base and student on embeddings (n, views, d) or (n, d), and take the student if it is the better one.
 
     `prior` is the share of positives among all rows; the threshold lets as many pass (without it there is none: NaN).
-    `seed` draws the folds.
+    `seed` draws the folds. `answers` are labels that somebody gave unlabelled rows: 1 = positive, -1 = negative, 0 = none.
 
     >>> draw = np.random.default_rng(0)
     >>> truth = np.arange(200) < 80
@@ -123,8 +125,9 @@ def fit_frozen(
     if len(rows) > MOST_IN_GRAPH:
         settings = replace(settings, student=False)
     _check(rows, mask, prior, settings)
-    base, student = _both_heads(rows, mask, settings)
-    base_apart, student_apart = out_of_fold_scores(rows, mask, seed, settings)
+    known = mask.astype(np.int8) if answers is None else mask + np.asarray(answers, dtype=np.int8)
+    base, student = _both_heads(rows, known, settings)
+    base_apart, student_apart = out_of_fold_scores(rows, mask, seed, settings, known)
     base_auc, student_auc = float(roc_auc_score(mask, base_apart)), float("nan")
     scores = base_scores = frozen_scores(base, rows)
     student_scores, better = None, False
@@ -170,14 +173,17 @@ def averaged_views(views: npt.ArrayLike) -> Floats:
     return rows if rows.ndim == 2 else rows.mean(axis=1)
 
 
-def out_of_fold_scores(rows: Floats, labelled: Mask, seed: int, settings: FrozenSettings) -> tuple[Floats, Floats]:
+def out_of_fold_scores(
+    rows: Floats, labelled: Mask, seed: int, settings: FrozenSettings, known: npt.NDArray[Any] | None = None
+) -> tuple[Floats, Floats]:
     """Scores of base and student of rows that took no part in their fit; noughts for no student."""
     folds = min(settings.folds, int(labelled.sum()), int((~labelled).sum()))
     part = fold_numbers(labelled, folds, seed)
     base, student = np.zeros(len(rows)), np.zeros(len(rows))
+    known = labelled if known is None else known
     for number in range(folds):
         out = part == number
-        base_head, student_head = _both_heads(rows[~out], labelled[~out], settings)
+        base_head, student_head = _both_heads(rows[~out], known[~out], settings)
         # Of fold scores only the order within a fold compares, unless they are on one scale.
         base[out] = (frozen_scores(base_head, rows[out]) - base_head.base_mean) / base_head.base_std
         if student_head is not None:
@@ -185,14 +191,18 @@ def out_of_fold_scores(rows: Floats, labelled: Mask, seed: int, settings: Frozen
     return base, student
 
 
-def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats, float]:
+def balanced_head(rows: Floats, known: npt.NDArray[Any], penalty: float) -> tuple[Floats, float]:
     """Weight and bias of least squares of P (+1) against U (-1), each side with half of the weight.
 
-    Solved among the rows where they are fewer than the features, else among the features: the same solution.
+    Among U a known negative (-1 in `known`) counts as several rows of which nothing is known. Solved among the rows where they are fewer than the features, else among the features: the same solution.
     """
     count, width = rows.shape
+    labelled = known > 0
     share = labelled.mean()
     weight, target = np.where(labelled, 0.5 / share, 0.5 / (1 - share)), np.where(labelled, 1.0, -1.0)
+    if (known < 0).any():
+        counted = np.where(known < 0, CERTAIN, 1.0)
+        weight = weight * np.where(labelled, 1.0, counted / counted[~labelled].mean())
     size = width if count > 2 * width else count
     system = np.ones((size + 1, size + 1))
     if size == width:
@@ -210,11 +220,11 @@ def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats,
     return rows.T @ solved[:size] / width, float(solved[size])
 
 
-def spread_labels(near: Floats, labelled: Mask, neighbours: int, reach: float) -> Floats:
+def spread_labels(near: Floats, known: npt.NDArray[Any], neighbours: int, reach: float) -> Floats:
     """Labels spread over the graph of the nearest rows, by their cosines `near` (n, n): large where P is near.
 
     Each labelled row gives 1 over their share, every row takes 1, so that the whole is 0 and what is large is more than
-    its part. Normalised by how many neighbours a row has, or those in crowds would seem positive.
+    its part; a known negative (-1) takes as much as a labelled row gives. Normalised by how many neighbours a row has, or those in crowds would seem positive.
     """
     count = len(near)
     cosines = near.copy()
@@ -224,16 +234,21 @@ def spread_labels(near: Floats, labelled: Mask, neighbours: int, reach: float) -
     np.put_along_axis(ties, nearest, np.take_along_axis(cosines, nearest, 1).clip(0) ** 2, 1)
     ties = np.maximum(ties, ties.T)
     root = 1 / np.sqrt(ties.sum(axis=1) + _TINY)
-    given = np.where(labelled, 1 / labelled.mean(), 0.0) - 1
+    given = np.where(known > 0, 1 / (known > 0).mean(), 0.0) - 1
+    if (known < 0).any():
+        given = given - np.where(known < 0, 1 / (known > 0).mean(), 0.0)
+        given = given - given.mean()
     spread: Floats = np.linalg.solve(np.eye(count) - reach * ties * root[:, None] * root, given) * root
     return spread
 
 
-def _both_heads(rows: Floats, labelled: Mask, settings: FrozenSettings) -> tuple[FrozenHead, FrozenHead | None]:
+def _both_heads(
+    rows: Floats, known: npt.NDArray[Any], settings: FrozenSettings
+) -> tuple[FrozenHead, FrozenHead | None]:
     centre, scale = rows.mean(axis=0), rows.std(axis=0)
     scale = np.where(scale < _TINY * max(1.0, float(np.abs(rows).max())), 1.0, scale)
     standard = (rows - centre) / scale
-    weight, bias = balanced_head(standard, labelled, settings.penalty)
+    weight, bias = balanced_head(standard, known, settings.penalty)
     scores = standard @ weight + bias
     fixed: dict[str, Any] = {
         "centre": centre.astype(np.float32),
@@ -250,7 +265,7 @@ def _both_heads(rows: Floats, labelled: Mask, settings: FrozenSettings) -> tuple
     if not settings.student:
         return base, None
     unit = _unit(standard)
-    spread = spread_labels(unit @ unit.T, labelled, fixed["neighbours"], settings.reach)
+    spread = spread_labels(unit @ unit.T, known, fixed["neighbours"], settings.reach)
     spread = (spread - spread.mean()) / (float(spread.std()) or 1.0)
     return base, FrozenHead(**fixed, reference=unit.astype(np.float32), spread=spread.astype(np.float32))
 
@@ -371,7 +386,8 @@ def frozen_choice(data: PUData, name: str, seed: int, watch: Callable[[int], Non
         pictures = (np.asarray(row) if row.dtype == np.uint8 else preprocessing.pixels(row) for row in data.features)
         features = averaged_views(embed(pictures, asked, plan, watch=watch))[data.taught]
         labelled = data.labelled[data.taught]
-        fit = fit_frozen(features, labelled, None, seed)
+        answers = None if data.answers is None else data.answers[data.taught]
+        fit = fit_frozen(features, labelled, None, seed, answers=answers)
         found = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
         _Latest.key, _Latest.found = key, found
     return found

@@ -156,6 +156,7 @@ def _early_stopped(
     outcome = context.engine.run(stage)
     agrees, logits = (outcome.memory[name].cpu() for name in ("agrees", "logits"))
     easy = _surest(agrees.numpy(), logits.double().numpy(), config)
+    easy |= data.labels_known[data.unlabelled] != 0  # somebody looked: such a label is to be learned
     q = probabilities[unlabelled].double().cpu().numpy()
     taught = easy.copy()
     if config.tails > 0 and not easy.all():  # and the hard samples about which the teacher is surest, at each end

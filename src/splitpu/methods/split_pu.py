@@ -114,8 +114,8 @@ def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
     third, consistent = "consistent", split.hard_rows
     if easy_rows_agree(config):
         third, consistent = "rest", split.rows[~split.taught]
-    per_batch = config.positives_per_batch or proportional_count(len(data.positives), unlabelled, batch)
-    pools = {"positives": Pool(data.positives, per_batch)}
+    per_batch = config.positives_per_batch or proportional_count(len(data.known_positives), unlabelled, batch)
+    pools = {"positives": Pool(data.known_positives, per_batch)}
     if len(split.easy_rows):
         pools["easy"] = Pool(split.easy_rows, proportional_count(len(split.easy_rows), unlabelled, batch))
     if len(consistent) and config.hard_loss != "none":
@@ -138,8 +138,9 @@ def run_split_pu(context: Context) -> MethodResult:
         context = context.with_own_share(base.logits)
     teacher, rounds = base, []
     for number in range(1, context.config.rounds + 1):
-        split = split_unlabelled(context, teacher, number)
-        student = train_student(context, teacher, split, number)
+        told = context.told_answers(teacher)
+        split = split_unlabelled(context, told, number)
+        student = train_student(context, told, split, number)
         rounds.append(Round(number, teacher, split, student))
         if student.sound:
             teacher = student

@@ -20,7 +20,7 @@ from splitpu.data.pudata import PUData
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.metrics import among_unlabelled
-from splitpu.learners.auto import Candidate, Choice, choose, joined
+from splitpu.learners.auto import Candidate, Choice, choose, joined, taught_answers
 from splitpu.learners.crossfit import auc_of, fold_numbers, out_of_fold
 from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork, PerceptronNetwork
 from splitpu.learners.split_learner import posteriors, split
@@ -138,6 +138,8 @@ class NetworkLearner:
 
         run = self.context
         data = PUData.from_arrays(rows, np.asarray(target) == 1, scenario=run.data.scenario)
+        if (np.asarray(target) < 0).any():
+            data = data.answered(negatives=np.asarray(target) < 0)
         labelled = data.labelled_share if data.scenario == "single-training-set" else 0.0
         prior = max(run.known_prior, labelled + 0.5 / len(data))  # a fold may by chance have more labels than that
         spec = TrainSpec(config=replace(run.config, learner="network"), prior=prior, seed=run.engine.seed)
@@ -154,8 +156,9 @@ class NetworkLearner:
 def _network_candidate(context: Context, rows: Rows) -> Candidate:
     started, learner = time.perf_counter(), NetworkLearner(context)
     folds = fold_numbers(rows.labelled, 3, sklearn_seed(context.engine.seed))
-    scores = out_of_fold(learner, rows.features, rows.labelled, folds)
-    fitted = learner.fit(rows.features, rows.labelled)
+    known = rows.labelled if context.data.answers is None else context.data.labels_known[rows.numbers]
+    scores = out_of_fold(learner, rows.features, known, folds)
+    fitted = learner.fit(rows.features, known)
     spent = time.perf_counter() - started
     return Candidate(learner.name, learner, auc_of(scores, rows.labelled), spent, scores, fitted=fitted)
 
@@ -176,7 +179,21 @@ def train_elkan_noto(context: Context) -> Teacher:
 
 
 def _chosen(context: Context, candidates: Sequence[Any] | None) -> tuple[Rows, Choice]:
-    return choice_of(context.data, context.engine.seed, candidates if context.learner is None else [context.learner])
+    data, seed = context.data, context.engine.seed
+    rows, choice = choice_of(data, seed, candidates if context.learner is None else [context.learner])
+    if data.answers is not None:
+        weight, groups = (None if one is None else one[data.taught] for one in (data.sample_weight, data.groups))
+        choice = taught_answers(
+            choice,
+            rows.features,
+            rows.labelled,
+            data.answers[data.taught],
+            share=_share_among_unlabelled(context),
+            groups=groups,
+            sample_weight=weight,
+            seed=sklearn_seed(seed),
+        )
+    return rows, choice
 
 
 def _teacher(
@@ -193,17 +210,27 @@ def _teacher(
     return Teacher(network, context.threshold_for(logits, own_threshold), logits, key="")
 
 
+def _share_among_unlabelled(context: Context) -> float | None:
+    """The share of positives among U that the prior means; None without one."""
+    data = context.data
+    if context.prior is None:
+        return None
+    meant = among_unlabelled(context.prior, len(data.positives), len(data.unlabelled), data.scenario)
+    return float(np.clip(meant, 1e-6, 1 - 1e-6))
+
+
 def split_rows(context: Context, rows: Rows, out_of_fold: Floats) -> SplitResult:
     """Which unlabelled rows an early-stopped boosting takes up first, as the student's own split does."""
-    data, tau = context.data, context.config.split.tau
-    share = None
-    if context.prior is not None:
-        meant = among_unlabelled(context.prior, len(data.positives), len(data.unlabelled), data.scenario)
-        share = float(np.clip(meant, 1e-6, 1 - 1e-6))
-    posterior = posteriors(out_of_fold, rows.labelled, share)
+    tau, answers = context.config.split.tau, context.data.answers
+    posterior = posteriors(out_of_fold, rows.labelled, _share_among_unlabelled(context))
+    if answers is not None:
+        said = answers[rows.numbers]
+        posterior = np.where(said == 0, posterior, said > 0)
     found = split(rows.features, rows.labelled, posterior, tau, seed=sklearn_seed(context.engine.seed))
     unlabelled = ~rows.labelled
     easy = found.easy[unlabelled]
+    if answers is not None:
+        easy = easy | (answers[rows.numbers][unlabelled] != 0)
     return SplitResult(
         rows=rows.numbers[unlabelled],
         agrees=easy,

@@ -443,6 +443,7 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
 
     by_heads = is_encoder(backbone)
     estimate = _by_order(data, seed, backbone) if by_heads else estimate_prior(data, **cast(EstimateOptions, how))
+    estimate = _within_answers(estimate, data)
     looked_at = _embedded(data, seed, str(backbone)) if by_heads else data
     labelling = check_random_labelling(looked_at, scores=estimate.scores, seed=seed)
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
@@ -450,6 +451,19 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
     for sentence in doubts:
         warn_where_called(sentence)
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
+
+
+def _within_answers(estimate: PriorEstimate, data: PUData) -> PriorEstimate:
+    """No prior leaves fewer positives, or fewer negatives, than somebody has already found in the population.
+
+    That is all answers say: rows that somebody chose to look at are no sample, and their share of positives is nobody's.
+    """
+    found = data.labels_known[data.population]
+    least, most = float((found > 0).mean()), 1 - float((found < 0).mean())
+    if data.answers is None or least <= estimate.value <= most:
+        return estimate
+    low, value, high = np.clip([estimate.interval[0], estimate.value, estimate.interval[1]], least, most).tolist()
+    return replace(estimate, value=value, interval=(low, high))
 
 
 def prior_for(method: str, prior: object, data: PUData, **how: Unpack[PriorOptions]) -> ResolvedPrior:

@@ -79,7 +79,7 @@ def load_request(
 ) -> LoadedData:
     """The data of a run that goes on, or of the run that `model` comes from."""
     check_still_there(request.source.paths)
-    loaded = request.source.load(model, own_rows=True, progress=progress, watch=watch)
+    loaded = request.source.load(model, own_rows=True, progress=progress, watch=watch).answered(request.source.answers)
     check_unchanged(loaded, request, form=model is None)
     return loaded
 
