@@ -162,7 +162,8 @@ def test_known_negatives_move_the_head_and_the_spread_labels_away() -> None:
     answers[100:140], answers[40:50] = -1, 1
     plain, told = (fit_frozen(rows, labelled, 0.4, 0, answers=one) for one in (None, answers))
     none = fit_frozen(rows, labelled, 0.4, 0, answers=np.zeros(200, dtype=np.int8))
-    assert np.array_equal(plain.base_scores, none.base_scores) and np.array_equal(plain.student_scores, none.student_scores)
+    assert np.array_equal(plain.base_scores, none.base_scores)
+    assert np.array_equal(plain.student_scores, none.student_scores)
     for before, after in ((plain.base_scores, told.base_scores), (plain.student_scores, told.student_scores)):
         standard = [(one - one.mean()) / one.std() for one in (before, after)]
         assert standard[1][100:140].mean() < standard[0][100:140].mean()

@@ -109,7 +109,7 @@ def fit_frozen(
     """Fit base and student on embeddings (n, views, d) or (n, d), and take the student if it is the better one.
 
     `prior` is the share of positives among all rows; the threshold lets as many pass (without it there is none: NaN).
-    `seed` draws the folds. `answers` are labels that somebody gave unlabelled rows: 1 = positive, -1 = negative, 0 = none.
+    `seed` draws the folds. `answers` are labels of unlabelled rows that somebody gave: 1 = positive, -1 = negative.
 
     >>> draw = np.random.default_rng(0)
     >>> truth = np.arange(200) < 80
@@ -194,7 +194,8 @@ def out_of_fold_scores(
 def balanced_head(rows: Floats, known: npt.NDArray[Any], penalty: float) -> tuple[Floats, float]:
     """Weight and bias of least squares of P (+1) against U (-1), each side with half of the weight.
 
-    Among U a known negative (-1 in `known`) counts as several rows of which nothing is known. Solved among the rows where they are fewer than the features, else among the features: the same solution.
+    Among U a known negative (-1 in `known`) counts as several rows of which nothing is known. Solved among the
+    rows where they are fewer than the features, else among the features: the same solution.
     """
     count, width = rows.shape
     labelled = known > 0
@@ -224,7 +225,8 @@ def spread_labels(near: Floats, known: npt.NDArray[Any], neighbours: int, reach:
     """Labels spread over the graph of the nearest rows, by their cosines `near` (n, n): large where P is near.
 
     Each labelled row gives 1 over their share, every row takes 1, so that the whole is 0 and what is large is more than
-    its part; a known negative (-1) takes as much as a labelled row gives. Normalised by how many neighbours a row has, or those in crowds would seem positive.
+    its part; a known negative (-1) takes as much as a labelled row gives. Normalised by how many neighbours a row has,
+    or those in crowds would seem positive.
     """
     count = len(near)
     cosines = near.copy()

@@ -456,7 +456,7 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
 def _within_answers(estimate: PriorEstimate, data: PUData) -> PriorEstimate:
     """No prior leaves fewer positives, or fewer negatives, than somebody has already found in the population.
 
-    That is all answers say: rows that somebody chose to look at are no sample, and their share of positives is nobody's.
+    That is all answers say: rows that somebody chose to look at are no sample, whatever their share of positives.
     """
     found = data.labels_known[data.population]
     least, most = float((found > 0).mean()), 1 - float((found < 0).mean())
