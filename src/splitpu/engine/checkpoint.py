@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from splitpu.engine.optimiser import Optimiser, WeightAverage
+from splitpu.engine.optimiser import FusedOptimiser, WeightAverage
 from splitpu.engine.stage import EpochRecord, Stage
 from splitpu.utils.files import replacing
 from splitpu.utils.reading import open_regular
@@ -122,7 +122,7 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
 
 
-def training_tensors(module: nn.Module, optimiser: Optimiser, average: WeightAverage | None) -> dict[str, Tensor]:
+def training_tensors(module: nn.Module, optimiser: FusedOptimiser, average: WeightAverage | None) -> dict[str, Tensor]:
     """Everything that a step changes."""
     tensors = under("module", module.state_dict())
     for number, entries in optimiser.state_dict()["state"].items():

@@ -46,18 +46,19 @@ class FusedOptimiser:
         how = {"lr": group["lr"], "weight_decay": config.weight_decay, "maximize": False}
         for pairs in alike.values():
             parameters, gradients = (list(some) for some in zip(*pairs, strict=True))
+            moved, by = _as_real(parameters), _as_real(gradients)
             if config.name == "sgd":
                 (buffers,) = self._states(parameters, "momentum_buffer") if config.momentum else ([],)
                 how |= {"momentum": config.momentum, "dampening": 0.0, "nesterov": False}
                 # From a buffer of zeros the first step is no different.
-                torch._fused_sgd_(parameters, gradients, buffers, **how, is_first_step=False)
+                torch._fused_sgd_(moved, by, _as_real(buffers), **how, is_first_step=False)
             else:
                 steps, means, squares = self._states(parameters, "step", "exp_avg", "exp_avg_sq")
                 torch._foreach_add_(steps, 1)
                 beta1, beta2 = group["betas"]
                 how |= {"beta1": beta1, "beta2": beta2, "eps": _EPSILON, "amsgrad": False}
                 move = torch._fused_adamw_ if config.name == "adamw" else torch._fused_adam_
-                move(parameters, gradients, means, squares, [], steps, **how)
+                move(moved, by, _as_real(means), _as_real(squares), [], steps, **how)
             for parameter in parameters:
                 torch.autograd.graph.increment_version(parameter)  # which torch's fused kernels leave out
 
@@ -70,22 +71,16 @@ class FusedOptimiser:
         return [[self.state[one][name] for one in parameters] for name in names]
 
 
-Optimiser = FusedOptimiser | torch.optim.Optimizer
+def _as_real(tensors: list[Tensor]) -> list[Tensor]:
+    """The same memory; complex weights, for which there are no fused kernels, are two numbers each."""
+    return [torch.view_as_real(one) if one.is_complex() else one for one in tensors]
 
 
-def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> Optimiser:
-    """Make the optimiser, fused; on a GPU with its rate in a device tensor, so that a captured step can read it."""
+def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.device) -> FusedOptimiser:
+    """Make the optimiser; on a GPU with its rate in a device tensor, so that a captured step can read it."""
     parameters = [p for p in module.parameters() if p.requires_grad]
-    on_gpu = device.type == "cuda"
-    rate: float | Tensor = torch.tensor(config.rate, device=device) if on_gpu else config.rate
-    if all(p.is_floating_point() and p.device.type in ("cpu", "cuda") for p in parameters):
-        return FusedOptimiser(parameters, config, rate)
-    # What has no fused kernel takes torch's usual way.
-    decay = config.weight_decay
-    if config.name == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, weight_decay=decay, momentum=config.momentum)
-    kind = torch.optim.AdamW if config.name == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=rate, betas=(config.beta1, config.beta2), weight_decay=decay, capturable=on_gpu)
+    rate: float | Tensor = torch.tensor(config.rate, device=device) if device.type == "cuda" else config.rate
+    return FusedOptimiser(parameters, config, rate)
 
 
 def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
