@@ -20,6 +20,7 @@ from splitpu.losses import (
     PURisk,
     feature_consistency,
     generalised_jensen_shannon,
+    logistic_loss,
     low_level_consistency,
     nnpu_risk,
     nt_xent,
@@ -318,3 +319,7 @@ def test_where_nnpu_steps_back_known_negatives_still_pull() -> None:
     (by_negative, by_population) = gradient(risk.objective, negative, population)
     assert by_negative is not None and by_negative.item() == pytest.approx(0.5 * 0.5 * 0.25)  # down
     assert by_population is not None and by_population.item() < 0  # back up
+
+
+def test_logistic_loss_in_short() -> None:
+    assert torch.allclose(logistic_loss(torch.tensor([0.0, -9.0]), +1), torch.tensor([0.6931, 9.0001]), atol=1e-4)

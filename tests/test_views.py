@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 from view_tools import CALM, image_preprocessing, random_images, seeded, unnormalised, vector_preprocessing
 
-from splitpu.augmentation import blurred, cropping, moved, one_after_the_other, turning
+from splitpu.augmentation import adjust_brightness, blurred, cropping, moved, one_after_the_other, turning
 from splitpu.config.schema import ViewsConfig, WarmupConfig
 from splitpu.data.preprocessing import Preprocessing
-from splitpu.views import Views
+from splitpu.views import Views, slices_there
 
 SHAPES = [(8, 8, 1), (12, 10, 3), (9, 16, 2), (32, 32, 3), (1, 1, 3)]
 
@@ -327,3 +327,13 @@ def test_only_large_images_are_blurred(side: int, share: float):
     strong = Views(preprocessing, replace(CALM, blur=0.5), "cpu").strong(raw, seeded())
     plain = Views(preprocessing, CALM, "cpu").plain(raw)
     assert abs(((strong - plain).abs().amax(dim=(1, 2, 3)) > 1e-3).double().mean() - share) < 0.2
+
+
+def test_adjust_brightness_in_short() -> None:
+    assert torch.allclose(
+        adjust_brightness(torch.tensor([0.2, 0.8]), torch.tensor(1.5)), torch.tensor([0.3000, 1.0000]), atol=1e-4
+    )
+
+
+def test_slices_there_in_short() -> None:
+    assert torch.equal(slices_there(torch.tensor([[[[[0]], [[7]]], [[[0]], [[0]]]]])), torch.tensor([[True, False]]))

@@ -44,11 +44,7 @@ def sigmoid_loss(logit: Tensor, sign: int) -> Tensor:
 
 
 def logistic_loss(logit: Tensor, sign: int) -> Tensor:
-    """Return `log(1 + exp(-sign * logit))` per sample: unbounded, but its minimiser is the logit of a probability.
-
-    >>> logistic_loss(torch.tensor([0.0, -9.0]), +1)
-    tensor([0.6931, 9.0001])
-    """
+    """Return `log(1 + exp(-sign * logit))` per sample: unbounded, but its minimiser is the logit of a probability."""
     if sign not in (+1, -1):
         raise InputError(f"The sign of the logistic loss is {sign}; give +1 (positive) or -1 (negative).")
     return functional.softplus(-sign * _as_logit(logit, "logit"))

@@ -226,11 +226,7 @@ class Views:
 
 
 def slices_there(raw: Tensor) -> Tensor:
-    """Which slices (B, S) of raw volumes (B, S, H, W, C) are there; one of nothing but zeros only fills up.
-
-    >>> slices_there(torch.tensor([[[[[0]], [[7]]], [[[0]], [[0]]]]]))
-    tensor([[ True, False]])
-    """
+    """Which slices (B, S) of raw volumes (B, S, H, W, C) are there; one of nothing but zeros only fills up."""
     return (raw != 0).flatten(2).any(dim=2)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from splitpu.data.features import canonical_features
+from splitpu.data.features import canonical_features, rows_in_words
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.errors import InputError, SplitPUWarning
@@ -135,3 +135,7 @@ class Sparse:
 def test_what_cannot_be_features(given, said):
     with pytest.raises(InputError, match=said):
         canonical_features(given)
+
+
+def test_rows_in_words_in_short() -> None:
+    assert rows_in_words(np.array([3, 5]), 9) == "2 of 9 rows (row 3, 5)"

@@ -24,10 +24,10 @@ from splitpu.engine import hardware as hardware_module
 from splitpu.engine.checkpoint import CheckpointStore, StageState
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, blocks_kept, check_device
-from splitpu.engine.inference import training_logits
+from splitpu.engine.inference import _chunk_size, training_logits
 from splitpu.engine.loop import Engine
 from splitpu.engine.optimiser import average_weight_at, rate_at
-from splitpu.engine.stage import EpochRecord, Pool, epoch_plan, steps_per_epoch
+from splitpu.engine.stage import EpochRecord, Pool, epoch_plan, kind_of, proportional_count, steps_per_epoch
 from splitpu.engine.step import Step
 from splitpu.errors import InputError, Interrupted, SplitPUWarning
 from splitpu.kernels import dispatch as trial
@@ -362,3 +362,26 @@ def test_what_is_stated_is_what_was_done(tmp_path: Path, monkeypatch: pytest.Mon
     for why_not, stated in (("", "eager/fp32/resident/fused"), ("no compiler", "eager/fp32/resident")):
         monkeypatch.setattr(trial, "_FOUND", {CPU: {"batch-norm": why_not}})
         assert first.describe() == stated
+
+
+def test_chunk_size_in_short() -> None:
+    assert [_chunk_size(rows, 3072, torch.device("cuda")) for rows in (50_000, 10, 0)] == [5000, 10, 1]
+
+
+def test_rate_at_in_short() -> None:
+    assert (rate_at(OptimiserConfig(rate=1.0), 0, 100), round(rate_at(OptimiserConfig(rate=1.0), 50, 100), 3)) == (
+        1.0,
+        0.5,
+    )
+    halving = OptimiserConfig(rate=1.0, schedule="halving", halvings=2.5)
+    assert [rate_at(halving, step, 100) for step in (39, 40, 79, 80)] == [1.0, 0.5, 0.5, 0.25]
+    warmed = OptimiserConfig(rate=1.0, schedule="constant", warmup=0.1)
+    assert [rate_at(warmed, step, 15) for step in (0, 1)] == pytest.approx([2 / 3, 1.0])
+
+
+def test_proportional_count_in_short() -> None:
+    assert (proportional_count(1000, 50_000, 512), proportional_count(20_000, 200, 200)) == (10, 200)
+
+
+def test_kind_of_in_short() -> None:
+    assert (kind_of("round2.student.member3.again1"), kind_of("base.member2")) == ("student", "base")

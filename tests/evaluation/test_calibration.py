@@ -24,7 +24,7 @@ from splitpu.cli import main
 from splitpu.config.parse import config_from_dict
 from splitpu.config.schema import Config
 from splitpu.engine.hardware import Hardware
-from splitpu.evaluation.calibration import PUCalibrator, reliability, sigmoid
+from splitpu.evaluation.calibration import PUCalibrator, monotone_spread, reliability, sigmoid
 from splitpu.evaluation.diagnostics import find_degeneracies
 from splitpu.evaluation.held_out import nnpu_value, pu_criterion
 from splitpu.evaluation.metrics import evaluate_pu
@@ -335,3 +335,8 @@ def test_where_the_student_was_not_taken_the_teacher_is_the_final_model(
     assert len(samples) > 10
     assert all(sample.teacher_probability == sample.probability for sample in samples)
     assert shown_in_the_report(run) == [sample.index for sample in samples][:24]
+
+
+def test_monotone_spread_in_short() -> None:
+    found = monotone_spread(np.array([0.0, 4.0]), np.array([6.0, 2.0]), 0.25)
+    assert [part.tolist() for part in found] == [[0.0, 1.0], [1.0, 0.0]]

@@ -160,3 +160,12 @@ def test_a_run_without_a_prior_that_calls_everything_positive_is_found_out(tmp_p
     words = ["fit", data, "--method", "vpu", "--prior", "none", "--set", "vpu.epochs=3", "--quiet"]
     code, _, err = run_cli(capsys, *words, "--out", tmp_path / "run")
     assert code == 0 and "VPU: the model calls nearly all unlabelled rows positive" in err
+
+
+def test_find_worthlessness_in_short() -> None:
+    rising = np.linspace(-1, 1, 200)
+    assert (
+        find_worthlessness(rising[::10], rising, 0.3)
+        == "the model ranks the positives it was taught no higher than unlabelled rows (AUC 0.48, 0.5 is chance)"
+    )
+    assert find_worthlessness(rising[::10] + 1, rising, 0.3) is None

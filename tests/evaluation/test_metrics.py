@@ -16,7 +16,15 @@ from splitpu import InputError
 from splitpu.evaluation.calibration import PUCalibrator, reliability
 from splitpu.evaluation.diagnostics import find_degeneracies
 from splitpu.evaluation.held_out import nnpu_value, pu_criterion
-from splitpu.evaluation.metrics import METRICS, evaluate_pu, evaluate_scores, finite_or_none
+from splitpu.evaluation.metrics import (
+    METRICS,
+    among_unlabelled,
+    evaluate_pu,
+    evaluate_scores,
+    finite_or_none,
+    if_truth_is_swapped,
+    written,
+)
 from splitpu.prior.estimate import PriorEstimate
 
 
@@ -193,3 +201,15 @@ def test_a_few_more_labelled_rows_than_the_prior_says_are_chance():
     """Of all positives labelled, half of the draws have more than the prior says; and no figure exceeds 1."""
     found = evaluate_pu(np.ones(55), -np.ones(95), 0.35)
     assert all(0 <= figure.low <= figure.value <= figure.high <= 1 for figure in found.figures.values())
+
+
+def test_if_truth_is_swapped_in_short() -> None:
+    assert if_truth_is_swapped({"roc_auc": 0.49, "true_rate": 0.5}, 100) == []
+
+
+def test_among_unlabelled_in_short() -> None:
+    assert float(among_unlabelled(0.6, 2, 8, "single-training-set")) == 0.5
+
+
+def test_written_in_short() -> None:
+    assert written(0.123456789) == "0.123457"

@@ -20,7 +20,7 @@ from splitpu.errors import SplitPUWarning
 from splitpu.kernels import dispatch as trial
 from splitpu.kernels.batch_norm import normalise
 from splitpu.kernels.convolution import matrix_convolution
-from splitpu.kernels.dispatch import allow_kernels, last_rows
+from splitpu.kernels.dispatch import allow_kernels, kernels_allowed, last_rows, lie_alike
 from splitpu.networks.build import build_network
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -262,3 +262,17 @@ class TestFusedOptimiser:
         for number, entries in kept.items():
             assert state[number].keys() == entries.keys()
             assert all(torch.equal(state[number][key], tensor) for key, tensor in entries.items())
+
+
+def test_allow_kernels_in_short() -> None:
+    layer = nn.BatchNorm2d(3)
+    allow_kernels(layer, True)
+    assert kernels_allowed(layer)
+
+
+def test_lie_alike_in_short() -> None:
+    weight = torch.zeros(2, 3, 4, 4)
+    assert (
+        lie_alike(weight, torch.ones(2, 3, 4, 4)),
+        lie_alike(weight, weight.to(memory_format=torch.channels_last)),
+    ) == (True, False)

@@ -31,7 +31,7 @@ from splitpu.methods.dist_pu import train_dist_pu
 from splitpu.methods.p3mix import P3MixTask, train_p3mix
 from splitpu.methods.pubn import PUbNTask, train_pubn
 from splitpu.methods.puupl import next_labels
-from splitpu.methods.self_pu import following_weight, train_self_pu
+from splitpu.methods.self_pu import following_weight, train_self_pu, trusted_share
 from splitpu.networks.backbones import Outputs
 
 
@@ -188,3 +188,8 @@ def test_pubn_draws_its_border_through_the_expected_negatives() -> None:
     task = made.stages[1].task
     assert isinstance(task, PUbNTask)
     assert (task.scores.double() < task.border).float().mean() == pytest.approx(0.9 * (1 - PRIOR), abs=0.011)
+
+
+def test_trusted_share_in_short() -> None:
+    config = SelfPUConfig()
+    assert [trusted_share(config, epoch, 200) for epoch in (9, 10, 11, 50, 60)] == [None, 0.08, None, 0.4, None]

@@ -32,7 +32,7 @@ from splitpu.errors import InputError, Interrupted
 from splitpu.losses import logistic_loss, nnpu_risk, upu_risk
 from splitpu.methods.dan import adversarial_value
 from splitpu.methods.pubn import pubn_risk
-from splitpu.methods.registry import METHODS, find_method, sections_in_use
+from splitpu.methods.registry import METHODS, find_method, sections_in_use, uses_learners
 from splitpu.methods.vpu import variational_loss
 from splitpu.model import Model
 from splitpu.training import Runtime, Training, TrainSpec, train
@@ -333,3 +333,10 @@ def test_nobody_gains_by_leaving_the_true_posterior_in_the_adversarial_game() ->
     with torch.no_grad():
         network[0] = 1.0
     assert torch.autograd.grad(value(), adversary)[0].abs().max() > 0.1
+
+
+def test_uses_learners_in_short() -> None:
+    assert (
+        uses_learners(Config(method="split-pu", learner="auto")),
+        uses_learners(Config(method="vpu", learner="auto")),
+    ) == (True, False)

@@ -17,8 +17,24 @@ from splitpu.data.features import canonical_features
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.errors import InputError
-from splitpu.networks.backbones import ResNet18, SlicesResNet18, draw_kaiming_weights, folded, stand_ins
-from splitpu.networks.build import FEW_IMAGES, build_network, choose_network, network_recipe
+from splitpu.networks.backbones import (
+    ResNet18,
+    SlicesResNet18,
+    draw_kaiming_weights,
+    folded,
+    masked_mean,
+    member_count,
+    network_input_shape,
+    stand_ins,
+)
+from splitpu.networks.build import (
+    FEW_IMAGES,
+    build_network,
+    choose_network,
+    chosen_backbone,
+    network_names,
+    network_recipe,
+)
 from splitpu.networks.pretrained import PretrainedWeights
 from splitpu.onnx_export import export_onnx
 from splitpu.views import Views
@@ -379,3 +395,49 @@ def test_kaiming_weights_are_as_large_as_in_the_released_code() -> None:
             inputs = module.weight[0].numel()
             assert float(module.weight.detach().std()) == pytest.approx((2 / inputs) ** 0.5, rel=0.05)
             assert module.bias is None or not module.bias.any()
+
+
+def test_network_input_shape_in_short() -> None:
+    assert (network_input_shape((32, 48, 3)), network_input_shape((20,)), network_input_shape((9, 32, 48, 3))) == (
+        (3, 32, 48),
+        (20,),
+        (9, 4, 32, 48),
+    )
+
+
+def test_member_count_in_short() -> None:
+    assert (member_count(["members.0.head.weight", "members.1.head.weight"]), member_count(["head.weight"])) == (2, 0)
+
+
+def test_masked_mean_in_short() -> None:
+    assert torch.allclose(
+        masked_mean(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]])),
+        torch.tensor([[3.0]]),
+        atol=1e-4,
+    )
+
+
+def test_network_names_in_short() -> None:
+    assert network_names() == ("mlp", "cnn-small", "cnn13", "resnet18", "slices-resnet18")
+
+
+def test_choose_network_in_short() -> None:
+    assert (
+        choose_network((20,)),
+        choose_network((8, 8, 1)),
+        choose_network((32, 32, 3)),
+        choose_network((224, 224, 3)),
+    ) == ("mlp", "cnn-small", "cnn13", "resnet18")
+    assert (choose_network((32, 32, 3), rows=540), choose_network((28, 28, 1), rows=4200, on_cpu=True)) == (
+        "cnn-small",
+        "cnn-small",
+    )
+
+
+def test_build_network_in_short() -> None:
+    assert build_network("auto", (20,)).feature_dim == 256
+
+
+def test_chosen_backbone_in_short() -> None:
+    assert chosen_backbone("auto", "frozen", (64, 64, 3), 540, on_cpu=True) == "efficientnet-lite0"
+    assert chosen_backbone("auto", "trained", (64, 64, 3), 540, on_cpu=True) == "auto"

@@ -8,9 +8,19 @@ from prior_tools import mixture, pu_mixture
 
 from splitpu import load_named, make_pu
 from splitpu.data.public.named_set import true_prior
+from splitpu.data.pudata import PUData
 from splitpu.prior.algorithms import bbe, dedpul, penl1
 from splitpu.prior.estimate import estimate_prior, population_share
-from splitpu.prior.scores import APART, KernelLogistic, classical_scores, pu_scores, without_likely_positives
+from splitpu.prior.scores import (
+    APART,
+    CrossFitted,
+    KernelLogistic,
+    classical_scores,
+    mean_scores,
+    pu_scores,
+    too_few_rows,
+    without_likely_positives,
+)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
@@ -141,3 +151,15 @@ def test_few_rows_that_are_kept_need_not_be_in_every_part() -> None:
     kept[20] = True
     judged = learner.judge(rows, kept, rows[:5], seed=0)
     assert np.isfinite(judged.own).all() and np.isfinite(judged.asked).all()
+
+
+def test_mean_scores_in_short() -> None:
+    found = mean_scores([CrossFitted(np.zeros(2), np.ones(2)), CrossFitted(np.ones(2), np.ones(2))])
+    assert found.plain.tolist() == [0.5, 0.5] and found.cleaned.tolist() == [1.0, 1.0]
+
+
+def test_too_few_rows_in_short() -> None:
+    assert (
+        too_few_rows(PUData.from_arrays(np.zeros((12, 1)), [0] + 11 * [1])).partition(":")[0]
+        == "1 unlabelled row is too few to estimate the prior from"
+    )

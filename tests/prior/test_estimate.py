@@ -10,7 +10,17 @@ from sklearn.base import clone
 
 from splitpu import InputError, SplitPUClassifier, SplitPUWarning
 from splitpu.data.pudata import PUData
-from splitpu.prior.estimate import QUICK, estimate_prior, population_share, resolve_prior
+from splitpu.prior.estimate import (
+    NOT_ESTIMABLE,
+    NOT_USED,
+    QUICK,
+    being_estimated,
+    estimate_prior,
+    population_share,
+    prior_for,
+    prior_in_words,
+    resolve_prior,
+)
 
 
 def test_every_estimator_has_an_interval():
@@ -119,3 +129,26 @@ def test_prior_below_the_labelled_share():
 def test_wrong_use_is_said_to_users_of_the_classifier(data, prior, sentence):
     with pytest.raises(InputError, match=sentence):
         SplitPUClassifier(prior=prior, random_state=0).fit(data.features, data.labelled)
+
+
+def test_being_estimated_in_short() -> None:
+    assert (
+        being_estimated(PUData.from_arrays([[0.1], [0.9], [0.7]], [0, 1, 1]))
+        == "prior: being estimated from the labelled and unlabelled rows"
+    )
+
+
+def test_prior_in_words_in_short() -> None:
+    assert (prior_in_words(0.4752, (0.41, 0.54), "estimated by consensus"), prior_in_words(0.5, None, "given")) == (
+        "0.4752 (95 % interval 0.41 to 0.54), estimated by consensus",
+        "0.5, given",
+    )
+    assert (prior_in_words(None, None, NOT_ESTIMABLE), prior_in_words(None, None, NOT_USED)) == (
+        "none could be estimated",
+        "not given",
+    )
+
+
+def test_prior_for_in_short() -> None:
+    data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
+    assert prior_for("vpu", None, data).source == "not used"

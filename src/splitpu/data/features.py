@@ -183,9 +183,5 @@ def _contiguous(array: Array) -> Array:
 
 
 def rows_in_words(chosen: Array, rows: int) -> str:
-    """How many rows a message is about, and the first few of them.
-
-    >>> rows_in_words(np.array([3, 5]), 9)
-    '2 of 9 rows (row 3, 5)'
-    """
+    """How many rows a message is about, and the first few of them."""
     return f"{len(chosen)} of {rows} rows (row {listed(chosen.tolist())})"

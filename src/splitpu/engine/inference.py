@@ -86,11 +86,7 @@ def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
 
 
 def _chunk_size(rows: int, row_values: int, device: torch.device) -> int:
-    """On a GPU as equal as they can be: libraries take their time for every new size, and no rounding is promised.
-
-    >>> [_chunk_size(rows, 3072, torch.device("cuda")) for rows in (50_000, 10, 0)]
-    [5000, 10, 1]
-    """
+    """On a GPU as equal as they can be: libraries take their time for every new size, and no rounding is promised."""
     most = max(1, _BATCH_VALUES[device.type] // row_values)
     return max(1, -(-rows // max(1, -(-rows // most)))) if device.type == "cuda" else most
 

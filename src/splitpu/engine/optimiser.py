@@ -84,16 +84,7 @@ def build_optimiser(module: nn.Module, config: OptimiserConfig, device: torch.de
 
 
 def rate_at(config: OptimiserConfig, step: int, steps: int) -> float:
-    """The rate at one step of a stage that takes `steps` of them, counted from 0.
-
-    >>> rate_at(OptimiserConfig(rate=1.0), 0, 100), round(rate_at(OptimiserConfig(rate=1.0), 50, 100), 3)
-    (1.0, 0.5)
-    >>> halving = OptimiserConfig(rate=1.0, schedule="halving", halvings=2.5)
-    >>> [rate_at(halving, step, 100) for step in (39, 40, 79, 80)]
-    [1.0, 0.5, 0.5, 0.25]
-    >>> [rate_at(OptimiserConfig(rate=1.0, schedule="constant", warmup=0.1), step, 15) for step in (0, 1)]
-    [0.66..., 1.0]
-    """
+    """The rate at one step of a stage that takes `steps` of them, counted from 0."""
     warmup = config.warmup * steps
     if step < warmup:
         return config.rate * min(1.0, (step + 1) / warmup)

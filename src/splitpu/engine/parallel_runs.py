@@ -34,11 +34,7 @@ class _ActiveWorkers:
 
 
 def runs_at_once() -> int:
-    """How many runs share the device at the moment, the one that asks included.
-
-    >>> runs_at_once()
-    1
-    """
+    """How many runs share the device at the moment, the one that asks included."""
     workers: _ActiveWorkers | None = getattr(_thread, "workers", None)
     return 1 if workers is None else workers.active
 

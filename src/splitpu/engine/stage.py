@@ -23,11 +23,7 @@ class Pool:
 
 
 def proportional_count(rows: int, of: int, batch: int) -> int:
-    """How many of `rows` a batch gets that stands for `of` rows, in proportion; at least one, at most the whole batch.
-
-    >>> proportional_count(1000, 50_000, 512), proportional_count(20_000, 200, 200)
-    (10, 200)
-    """
+    """How many of `rows` a batch gets that stands for `of` rows, in proportion; at least one, at most all of it."""
     return min(batch, max(1, round(batch * rows / of)))
 
 
@@ -129,11 +125,7 @@ class StageOutcome:
 
 
 def kind_of(stage: str) -> str:
-    """What a stage of this name trains, whichever round, member or attempt it is.
-
-    >>> kind_of("round2.student.member3.again1"), kind_of("base.member2")
-    ('student', 'base')
-    """
+    """What a stage of this name trains, whichever round, member or attempt it is."""
     parts = stage.split(".")
     return parts[1] if stage.startswith("round") else parts[0]
 

@@ -298,11 +298,7 @@ class ScoreCells:
 
 
 def monotone_spread(positive: Floats, unlabelled: Floats, share: float) -> Spread:
-    """Split what lies in each cell of U into positives and negatives, whose odds rise from cell to cell.
-
-    >>> monotone_spread(np.array([0.0, 4.0]), np.array([6.0, 2.0]), 0.25)
-    Spread(positive=array([0., 1.]), negative=array([1., 0.]))
-    """
+    """Split what lies in each cell of U into positives and negatives, whose odds rise from cell to cell."""
     from sklearn.isotonic import isotonic_regression
 
     of_positive = share * positive / max(positive.sum(), 1e-12)

@@ -248,12 +248,6 @@ def find_worthlessness(
     no higher than unlabelled rows. That is said only where a good model would have shown: with few labelled rows, or
     with hardly anything but positives among the unlabelled ones, chance and skill look alike. Without a prior nothing
     says how many positives there should be, so only a model that says the same of nearly all rows is found.
-
-    >>> rising = np.linspace(-1, 1, 200)
-    >>> find_worthlessness(rising[::10], rising, 0.3)
-    'the model ranks the positives it was taught no higher than unlabelled rows (AUC 0.48, 0.5 is chance)'
-    >>> find_worthlessness(rising[::10] + 1, rising, 0.3) is None
-    True
     """
     positive, unlabelled = _both(decision_positive, decision_unlabelled)
     if prior is None:

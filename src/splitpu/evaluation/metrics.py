@@ -54,11 +54,7 @@ def evaluate_scores(truth: npt.ArrayLike, decision: npt.ArrayLike, prior: float 
 
 
 def if_truth_is_swapped(figures: Mapping[str, Any], rows: int) -> list[str]:
-    """A sentence where scores rank negatives above positives by far more than chance explains.
-
-    >>> if_truth_is_swapped({"roc_auc": 0.49, "true_rate": 0.5}, 100)
-    []
-    """
+    """A sentence where scores rank negatives above positives by far more than chance explains."""
     auc, share = figures["roc_auc"], figures["true_rate"]
     if auc is None:
         return []
@@ -218,11 +214,7 @@ def evaluate_pu(
 
 
 def among_unlabelled(prior: npt.ArrayLike, positives: int, unlabelled: int, scenario: Scenario) -> Floats:
-    """The share of positives among the unlabelled rows that a prior means.
-
-    >>> float(among_unlabelled(0.6, 2, 8, "single-training-set"))
-    0.5
-    """
+    """The share of positives among the unlabelled rows that a prior means."""
     prior = np.asarray(prior, dtype=np.float64)
     if scenario == "case-control":
         return prior
@@ -325,11 +317,7 @@ def _figure(values: Floats, readings: list[float], uncut: Floats | None = None) 
 
 
 def written(probability: float) -> str:
-    """A probability as files keep it.
-
-    >>> written(0.123456789)
-    '0.123457'
-    """
+    """A probability as files keep it."""
     return f"{probability:.6g}"
 
 

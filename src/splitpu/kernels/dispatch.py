@@ -19,13 +19,7 @@ _KINDS = (nn.BatchNorm2d, nn.Conv2d)
 
 
 def allow_kernels(module: nn.Module, allowed: bool) -> None:
-    """Mark every layer that there is a kernel for, and the module itself; what has no mark is computed by torch.
-
-    >>> layer = nn.BatchNorm2d(3)
-    >>> allow_kernels(layer, True)
-    >>> kernels_allowed(layer)
-    True
-    """
+    """Mark every layer that there is a kernel for, and the module itself; what has no mark is computed by torch."""
     for layer in module.modules():
         if layer is module or isinstance(layer, _KINDS):
             layer.__dict__[_MARK] = allowed
@@ -148,12 +142,7 @@ def _in_a_line(error: Exception) -> str:
 
 
 def lie_alike(first: Tensor, second: Tensor) -> bool:
-    """Whether both are dense and in the same order in memory; the stride of a dimension of one is nothing to go by.
-
-    >>> weight = torch.zeros(2, 3, 4, 4)
-    >>> lie_alike(weight, torch.ones(2, 3, 4, 4)), lie_alike(weight, weight.to(memory_format=torch.channels_last))
-    (True, False)
-    """
+    """Whether both are dense and in the same order in memory; the stride of a dimension of one is nothing to go by."""
     dense = first.is_contiguous() or (first.ndim == 4 and first.is_contiguous(memory_format=torch.channels_last))
     if not dense or first.shape != second.shape:
         return False

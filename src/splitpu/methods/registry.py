@@ -233,11 +233,7 @@ def find_method(name: str) -> Method:
 
 
 def uses_learners(config: Config) -> bool:
-    """Whether learners for tables are trained, which are judged out of fold; networks see every row they are given.
-
-    >>> uses_learners(Config(method="split-pu", learner="auto")), uses_learners(Config(method="vpu", learner="auto"))
-    (True, False)
-    """
+    """Whether learners for tables are trained, which are judged out of fold; networks see every row they are given."""
     of_learners = find_method(config.method).home.startswith("table_learners:")
     return of_learners or (config.method == "split-pu" and config.learner != "network")
 

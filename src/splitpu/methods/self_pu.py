@@ -110,12 +110,7 @@ def train_self_pu(context: Context) -> Teacher:
 
 
 def trusted_share(config: SelfPUConfig, epoch: int, epochs: int) -> float | None:
-    """The share of rows to trust from this epoch on, or None where nothing changes.
-
-    >>> config = SelfPUConfig()
-    >>> [trusted_share(config, epoch, 200) for epoch in (9, 10, 11, 50, 60)]
-    [None, 0.08, None, 0.4, None]
-    """
+    """The share of rows to trust from this epoch on, or None where nothing changes."""
     first, last = (max(1, round(share * epochs)) for share in (config.trust_from, config.trust_until))
     every = max(1, round(config.trust_every * epochs))
     if not first <= epoch <= last or (epoch - first) % every:

@@ -40,11 +40,7 @@ class Backbone(nn.Module):
 
 
 def network_input_shape(input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of one sample as a network sees it, with one channel more that says which slices are there.
-
-    >>> network_input_shape((32, 48, 3)), network_input_shape((20,)), network_input_shape((9, 32, 48, 3))
-    ((3, 32, 48), (20,), (9, 4, 32, 48))
-    """
+    """Return the shape of one sample as a network sees it, with one channel more that says which slices are there."""
     if len(input_shape) == 1:
         return input_shape
     height, width, channels = input_shape[-3:]
@@ -307,11 +303,7 @@ def mean_probability_logit(logits: Tensor) -> Tensor:
 
 
 def member_count(names: list[str]) -> int:
-    """How many members the names of stored weights tell of; 0 = these are no ensemble's.
-
-    >>> member_count(["members.0.head.weight", "members.1.head.weight"]), member_count(["head.weight"])
-    (2, 0)
-    """
+    """How many members the names of stored weights tell of; 0 = these are no ensemble's."""
     return len({name.split(".")[1] for name in names if name.startswith("members.")})
 
 
@@ -380,11 +372,7 @@ class SliceAttention(nn.Module):
 
 
 def masked_mean(slices: Tensor, there: Tensor) -> Tensor:
-    """The mean over the slices (B, S, width) that are there.
-
-    >>> masked_mean(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[True, True, False]]))
-    tensor([[3.]])
-    """
+    """The mean over the slices (B, S, width) that are there."""
     weight = there.to(slices.dtype).unsqueeze(2)
     return (slices * weight).sum(dim=1) / weight.sum(dim=1)
 

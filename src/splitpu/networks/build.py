@@ -39,11 +39,7 @@ _VECTOR_NETWORKS, _VOLUME_NETWORKS = {"mlp"}, {"slices-resnet18"}
 
 
 def network_names() -> tuple[str, ...]:
-    """Return the names `build_network` knows besides "auto".
-
-    >>> network_names()
-    ('mlp', 'cnn-small', 'cnn13', 'resnet18', 'slices-resnet18')
-    """
+    """Return the names `build_network` knows besides "auto"."""
     return tuple(_BUILDERS)
 
 
@@ -52,11 +48,6 @@ def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES, *, on_c
 
     From a few hundred images a large network learns no more than a small one, and takes ten times as long without a
     GPU, where thousands of small images would take it hours (docs/LOG.md).
-
-    >>> choose_network((20,)), choose_network((8, 8, 1)), choose_network((32, 32, 3)), choose_network((224, 224, 3))
-    ('mlp', 'cnn-small', 'cnn13', 'resnet18')
-    >>> choose_network((32, 32, 3), rows=540), choose_network((28, 28, 1), rows=4200, on_cpu=True)
-    ('cnn-small', 'cnn-small')
     """
     if len(input_shape) == 1:
         return "mlp"
@@ -69,11 +60,7 @@ def choose_network(input_shape: tuple[int, ...], rows: int = FEW_IMAGES, *, on_c
 
 
 def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
-    """Build a network by name for samples of one shape, (d,), (H, W, C) or (S, H, W, C), by which "auto" chooses.
-
-    >>> build_network("auto", (20,)).feature_dim
-    256
-    """
+    """Build a network by name for samples of one shape, (d,), (H, W, C) or (S, H, W, C), by which "auto" chooses."""
     if name == "auto":
         name = choose_network(input_shape)
     if name not in _BUILDERS:
@@ -181,11 +168,6 @@ def chosen_backbone(
     Few images teach a network little that pretrained weights do not know already, and on a CPU embeddings take a
     minute where a training takes many: there they are the default, if the weights are there. Images of fewer than 24
     pixels have no detail for them.
-
-    >>> chosen_backbone("auto", "frozen", (64, 64, 3), 540, on_cpu=True)
-    'efficientnet-lite0'
-    >>> chosen_backbone("auto", "trained", (64, 64, 3), 540, on_cpu=True)
-    'auto'
     """
     if features == "trained":
         if is_encoder(backbone):

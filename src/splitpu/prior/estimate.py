@@ -213,12 +213,7 @@ def _embedded(data: PUData, seed: int, backbone: str) -> PUData:
 
 
 def population_share(data: PUData, among_unlabelled: float) -> float:
-    """The prior that a share of positives among the unlabelled rows means: the one definition for each scenario.
-
-    >>> data = PUData.from_arrays(np.zeros((10, 1)), [1, 1, 0, 0, 0, 0, 0, 0, 0, 0])
-    >>> population_share(data, 0.5)
-    0.6
-    """
+    """The prior that a share of positives among the unlabelled rows means: the one definition for each scenario."""
     if data.scenario == "case-control":
         return among_unlabelled
     return (among_unlabelled * len(data.unlabelled) + len(data.positives)) / len(data)
@@ -323,24 +318,14 @@ TO_BE_ESTIMATED = "to be estimated"  # of a run that has yet to find its own
 
 
 def being_estimated(data: PUData, how: ScoreKind = "auto") -> str:
-    """What a user reads while it takes its time, which is minutes where networks are trained for it.
-
-    >>> being_estimated(PUData.from_arrays([[0.1], [0.9], [0.7]], [0, 1, 1]))
-    'prior: being estimated from the labelled and unlabelled rows'
-    """
+    """What a user reads while it takes its time, which is minutes where networks are trained for it."""
     slowly = how == "network" or (how == "auto" and needs_networks(data))
     by_networks = ", by networks, which takes minutes" if slowly else ""
     return f"prior: being estimated from the labelled and unlabelled rows{by_networks}"
 
 
 def prior_in_words(value: float | None, interval: tuple[float, float] | None, source: str) -> str:
-    """The prior as terminal and report tell it.
-
-    >>> prior_in_words(0.4752, (0.41, 0.54), "estimated by consensus"), prior_in_words(0.5, None, "given")
-    ('0.4752 (95 % interval 0.41 to 0.54), estimated by consensus', '0.5, given')
-    >>> prior_in_words(None, None, NOT_ESTIMABLE), prior_in_words(None, None, NOT_USED)
-    ('none could be estimated', 'not given')
-    """
+    """The prior as terminal and report tell it."""
     if value is None:
         return NOT_ESTIMABLE if source == NOT_ESTIMABLE else "not given"
     bounds = "" if interval is None else " (95 % interval {:.3g} to {:.3g})".format(*interval)
@@ -450,10 +435,6 @@ def prior_for(method: str, prior: object, data: PUData, **how: Unpack[PriorOptio
 
     A method that learns without a prior needs an estimate for its threshold and for figures about it, not to be
     trained, so data of which none can be made are no reason to refuse them.
-
-    >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
-    >>> prior_for("vpu", None, data).source
-    'not used'
     """
     needed = find_method(method).needs_prior
     if prior is None:

@@ -135,11 +135,7 @@ class CrossFitted(NamedTuple):
 
 
 def mean_scores(found: Sequence[CrossFitted]) -> CrossFitted:
-    """The mean over several cross-fittings, in each of which every row was left out once.
-
-    >>> mean_scores([CrossFitted(np.zeros(2), np.ones(2)), CrossFitted(np.ones(2), np.ones(2))])
-    CrossFitted(plain=array([0.5, 0.5]), cleaned=array([1., 1.]))
-    """
+    """The mean over several cross-fittings, in each of which every row was left out once."""
     return CrossFitted(*(np.mean(parts, axis=0) for parts in zip(*found, strict=True)))
 
 
@@ -339,11 +335,7 @@ def described(data: PUData, rows: Indices, seed: int) -> Floats:
 
 
 def too_few_rows(data: PUData) -> str:
-    """Why there are too few rows to estimate the prior from; nothing if there are enough.
-
-    >>> too_few_rows(PUData.from_arrays(np.zeros((12, 1)), [0] + 11 * [1])).partition(":")[0]
-    '1 unlabelled row is too few to estimate the prior from'
-    """
+    """Why there are too few rows to estimate the prior from; nothing if there are enough."""
     for rows, kind, fewest, more in (
         (data.positives, "labelled positive", FEWEST_POSITIVES, "label"),
         (data.unlabelled, "unlabelled row", FEWEST_UNLABELLED, "add rows until there are"),
