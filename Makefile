@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test faults lint package clean
+.PHONY: install demo test faults cluster lint package clean
 
 install: $(STAMP)
 
@@ -34,6 +34,14 @@ SEED ?= 0
 faults: install
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/campaign.py --seed $(SEED)
 
+# Runs and scores over a real Ray cluster of two nodes on this machine, in an environment of its own.
+CLUSTER := .venv-cluster
+cluster:
+	test -x $(CLUSTER)/bin/pytest || $(PYTHON) -m venv $(CLUSTER)
+	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
+	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt -e '.[cluster,images,tables]' pytest hypothesis
+	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py
+
 clean:
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-cluster build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

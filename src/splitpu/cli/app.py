@@ -11,8 +11,10 @@ from splitpu.cli import experiments
 from splitpu.cli.entry_point import quick_start
 from splitpu.cli.options import (
     AS_USUAL,
+    HERE,
     NO_WORDS,
     AsJson,
+    ClusterWords,
     DataOptions,
     DataWords,
     Device,
@@ -65,6 +67,7 @@ def sensitivity(
     highest: float | None = None,
     steps: Whole = 7,
     refit: Flag = False,
+    cluster: ClusterWords = HERE,
     device: Device = "auto",
     json: AsJson = False,
 ) -> None:
@@ -78,9 +81,10 @@ def sensitivity(
         steps: How many priors to try, the run's own included.
         refit: Train again with every prior, instead of only moving the threshold.
     """
-    from splitpu.cli.sensitivity import run_sensitivity
+    from splitpu.cli.sensitivity import PriorsTried, run_sensitivity
 
-    run_sensitivity(run, lowest=lowest, highest=highest, steps=steps, refit=refit, device=device, json=json)
+    tried = PriorsTried(lowest=lowest, highest=highest, steps=steps, refit=refit)
+    run_sensitivity(run, tried, cluster, device=device, json=json)
 
 
 def hard(
@@ -163,6 +167,7 @@ def compare(
     where: DataWords = NO_WORDS,
     out: Path | None = None,
     how: TrainingWords = AS_USUAL,
+    cluster: ClusterWords = HERE,
     keep_checkpoints: Flag = False,
     quiet: Quiet = False,
     json: ResultAsJson = False,
@@ -191,7 +196,7 @@ def compare(
 
     words = where.__dict__ | how.__dict__ | {"keep_checkpoints": keep_checkpoints}
     asked = FitOptions(data=data, method=method, prior=prior, out=out, seeds=seeds, **words)
-    return run_compare(asked, quiet=quiet, as_json=json)
+    return run_compare(asked, cluster, quiet=quiet, as_json=json)
 
 
 def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> int:
@@ -219,6 +224,7 @@ def fit(
     seed: WholeOrNone = None,
     seeds: str | None = None,
     side_by_side: WholeOrNone = None,
+    cluster: ClusterWords = HERE,
     keep_checkpoints: Flag = False,
     quiet: Quiet = False,
     json: ResultAsJson = False,
@@ -249,10 +255,10 @@ def fit(
 
     words = where.__dict__ | how.__dict__ | {"method": method, "prior": prior, "out": out, "features": features}
     words |= {"seed": seed, "seeds": seeds, "side_by_side": side_by_side, "keep_checkpoints": keep_checkpoints}
-    return run_fit(FitOptions(data=data, **words), quiet=quiet, json=json)
+    return run_fit(FitOptions(data=data, **words), cluster, quiet=quiet, json=json)
 
 
-def resume(run: str, /, *, quiet: Quiet = False, json: ResultAsJson = False) -> int:
+def resume(run: str, /, *, cluster: ClusterWords = HERE, quiet: Quiet = False, json: ResultAsJson = False) -> int:
     """Continue a run that was stopped or killed, with the data and options it was started with.
 
     Args:
@@ -261,7 +267,7 @@ def resume(run: str, /, *, quiet: Quiet = False, json: ResultAsJson = False) -> 
     with quick_start():
         from splitpu.cli.train import run_resume
 
-    return run_resume(run, quiet=quiet, json=json)
+    return run_resume(run, cluster, quiet=quiet, json=json)
 
 
 def predict(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import Device, Flag, Whole
+from splitpu.cli.options import HERE, ClusterWords, Device, Flag, Whole
 from splitpu.errors import InputError
+from splitpu.utils.files import disk_errors_in_words
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.text import parse_numbers, parse_words, say
 
@@ -101,6 +102,7 @@ def reproduce_run(
     cache: Path | None = None,
     device: Device = "auto",
     side_by_side: Whole = 1,
+    cluster: ClusterWords = HERE,
     commit: str | None = None,
 ) -> int:
     """Run the experiments behind tables or figures of the paper.
@@ -136,7 +138,10 @@ def reproduce_run(
         store = _opened(results)
         store.check_place()
         left = None if minutes is None else minutes - (time.monotonic() - began) / 60
-        done = run_units(units, store, workplace, minutes=left, fill=fill, stop=stop.wanted, tell=say)
+        with disk_errors_in_words(stages):
+            stages.mkdir(parents=True, exist_ok=True)  # which the machines of a cluster have to see
+        executor = cluster.executor(stages, device)
+        done = run_units(units, store, workplace, minutes=left, fill=fill, stop=stop.wanted, executor=executor)
         return stop.exit_code if stop.wanted() else int(bool(done.failed))
 
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter, Token
 
 from splitpu.config.schema import Scenario
+from splitpu.errors import InputError
 
 if TYPE_CHECKING:
     from splitpu.data.sources import SourceWords
+    from splitpu.runs.cluster import RayCluster
 
 
 def _whole_number(_: object, tokens: Sequence[Token]) -> int:
@@ -144,7 +146,34 @@ class TrainingWords:
     device: str | None = None
 
 
+@Parameter(name="*", group=Group("On a cluster", sort_key=3))
+@dataclass(frozen=True, kw_only=True)
+class ClusterWords:
+    """Where else to run; the same words for every command that runs several things.
+
+    Args:
+        ray: Run on a Ray cluster: give its address, such as 10.0.0.1:6379 (auto: the one on this machine), or none to
+            start one here for this command. All machines have to see the folder that is written.
+        gpus_per_run: With --ray: how much of a GPU each run takes, such as 0.25. If not given: a whole one, if there is
+            a GPU here.
+    """
+
+    ray: Annotated[list[str] | None, Parameter(negative=(), consume_multiple=True)] = None
+    gpus_per_run: float | None = None
+
+    def executor(self, shared: Path, device: str, threads: int = 0) -> "RayCluster | None":
+        """What runs several things, each with so many threads, in the place that all machines see; None: this one."""
+        if self.ray is None:
+            if self.gpus_per_run is not None:
+                raise InputError("--gpus-per-run goes with --ray: it says what a run takes of the cluster.")
+            return None
+        from splitpu.runs.cluster import LOCAL, RayCluster
+
+        return RayCluster.for_runs(",".join(self.ray) or LOCAL, shared, device, threads, self.gpus_per_run)
+
+
 NO_WORDS = DataWords()
+HERE = ClusterWords()
 AS_USUAL = TrainingWords()
 
 

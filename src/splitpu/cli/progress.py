@@ -26,6 +26,9 @@ class ProgressDisplay(Observer):
     def __init__(self) -> None:
         self._noted: set[str] = set()
 
+    def __reduce__(self) -> tuple[type["ProgressDisplay"], tuple[()]]:
+        return ProgressDisplay, ()  # in another process there is nobody who watches
+
     def note(self, text: str) -> None:
         """Say a warning in one line, once: several runs in one command may have the same to say."""
         if text not in self._noted:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,16 @@ import numpy as np
 import torch
 
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
-from splitpu.cli.options import DataOptions, as_options
-from splitpu.cli.progress import choose_display
+from splitpu.cli.options import ClusterWords, DataOptions, as_options
+from splitpu.cli.progress import ProgressDisplay, choose_display
+from splitpu.cli.several_runs import run_grid
 from splitpu.cli.train import estimating
 from splitpu.config.schema import EngineConfig, Scenario
 from splitpu.data.public.download import cache_folder
 from splitpu.data.pudata import PUData
 from splitpu.data.sources import LoadedData, parse_source
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.stage import Observer
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import PUCalibrator
 from splitpu.evaluation.diagnostics import check_random_labelling, find_degeneracies
@@ -28,21 +30,30 @@ from splitpu.model import Model
 from splitpu.prior.estimate import estimate_prior
 from splitpu.prior.scores import ScoreKind, needs_networks
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, kept_until_settled
+from splitpu.runs.grid import Grid, InTurn, Progress
 from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
 from splitpu.runs.run import spec_of
-from splitpu.training import Runtime, calibrated_on, train, without_rows_aside
+from splitpu.training import Runtime, TrainSpec, calibrated_on, train, without_rows_aside
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed
-from splitpu.utils.warnings import collected_warnings
+from splitpu.utils.warnings import Note, collected_warnings
 
 _COLUMNS = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
 _MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
-def run_sensitivity(
-    run: str, *, lowest: float | None, highest: float | None, steps: int, refit: bool, device: str, json: bool
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PriorsTried:
+    """Which priors, and whether the run is trained again with each."""
+
+    lowest: float | None = None
+    highest: float | None = None
+    steps: int = 7
+    refit: bool = False
+
+
+def run_sensitivity(run: str, tried: PriorsTried, cluster: ClusterWords, *, device: str, json: bool) -> None:
     """One row a prior: how many unlabelled rows are called positive, and how many decisions differ from the run's."""
     folder = RunFolder.find_trained(run)
     folder.read_result()  # says so if the run is not finished
@@ -53,7 +64,10 @@ def run_sensitivity(
         raise InputError(f"{folder.path} was trained without a prior, so none can be varied; {how}.")
     display = choose_display(quiet=json)
     loaded = load_request(request, display.say, model=model)
-    priors = prior_range(loaded, request, lowest, highest, steps)
+    priors = prior_range(loaded, request, tried.lowest, tried.highest, tried.steps)
+    executor = cluster.executor(folder.path, device, config.engine.threads)
+    if executor is not None and not tried.refit:
+        raise InputError("--ray goes with --refit: to move a threshold takes no time.")
     hardware = Hardware.choose(device, EngineConfig())
     own = _decisions(model, loaded, hardware)
     plain = own if model.calibration is None else _decisions(replace(model, calibration=None), loaded, hardware)
@@ -63,31 +77,28 @@ def run_sensitivity(
     taught, aside = without_rows_aside(loaded.data, config, request.seed)
     judged = loaded.data if found is not None else aside  # never rows that the model was trained on
     spec = spec_of(request, config, loaded.classes)
-    rows, start = [], None
-    for prior in priors:
-        is_own = prior == request.prior
-        if refit:
-            display.say(f"training with prior {prior:.4g}")
-            with collected_warnings(display.note):
-                asked = spec if is_own else replace(spec, prior=prior, prior_interval=None)
-                training = train(loaded.data, asked, Runtime(device=device, warm_start=start))
-            start = training.warm_start  # a warm-up knows no prior, so the first one does for all
-            scores = _decisions(training.model, loaded, hardware)
-            if training.out_of_fold is not None:
-                scores["training"] = training.out_of_fold[0]
-        else:
-            scores = own if is_own else _moved(plain, taught, aside, prior, model.calibration)
-        rows.append(_row(prior, scores, own, loaded, judged))
-    about_own = _about_own_row(model, request, refit=refit)
+    if tried.refit:
+        warm: dict[str, Any] = {}
+        specs = {prior: replace(spec, prior=prior, prior_interval=None) for prior in priors} | {request.prior: spec}
+        units = [_Refit(f"prior {prior:.4g}", loaded, specs[prior], device, warm) for prior in priors]
+        grid = Grid(units, progress=_RefitLines(display))
+        scores = run_grid(grid, executor or InTurn(), how_to_go_on="run the same command to begin again")
+    else:
+        scores = [
+            own if prior == request.prior else _moved(plain, taught, aside, prior, model.calibration)
+            for prior in priors
+        ]
+    rows = [_row(prior, found, own, loaded, judged) for prior, found in zip(priors, scores, strict=True)]
+    about_own = _about_own_row(model, request, refit=tried.refit)
     if json:
-        content = {"run": str(folder.path), "prior": model.prior, "refit": refit, "note": about_own}
+        content = {"run": str(folder.path), "prior": model.prior, "refit": tried.refit, "note": about_own}
         print_json({**content, "rows": rows})
         return
     left_out = {*(() if loaded.held_out else ("test_accuracy",)), *(() if judged else ("estimated_accuracy",))}
     columns = [column for column in _COLUMNS if column not in left_out]
     print_table([{**row, "prior": f"{row['prior']:.4g}"} for row in rows], columns)
     how = "the run's model with its threshold where that prior puts it"
-    if refit:
+    if tried.refit:
         how = "trained anew"
     elif _is_cut_by_calibration(model.calibration):
         how = "the run's model, calibrated for that prior, with its threshold at the probability 1/2"
@@ -106,6 +117,36 @@ def run_sensitivity(
             others.append(f"{row['prior']:.4g} ({' and '.join(one['kind'] for one in row['degenerate'])})")
     if others:
         print_note(f"do not believe the estimated accuracy of these priors (--json says why): {', '.join(others)}.")
+
+
+@dataclass(frozen=True)
+class _Refit:
+    """The training of the run with another prior; gives the decisions on all rows."""
+
+    name: str
+    loaded: LoadedData
+    spec: TrainSpec
+    device: str
+    warm: dict[str, Any]  # a warm-up knows no prior, so the first one does for all that follow
+
+    def run(self, observer: Observer, note: Note) -> dict[str, Floats]:
+        with collected_warnings(note):
+            runtime = Runtime(device=self.device, observer=observer, warm_start=self.warm.get("start"))
+            training = train(self.loaded.data, self.spec, runtime)
+        self.warm["start"] = training.warm_start
+        scores = _decisions(training.model, self.loaded, Hardware.choose(self.device, EngineConfig()))
+        return scores if training.out_of_fold is None else {**scores, "training": training.out_of_fold[0]}
+
+
+class _RefitLines(Progress[_Refit]):
+    def __init__(self, display: ProgressDisplay) -> None:
+        self._display = display
+
+    def unit_started(self, unit: _Refit) -> None:
+        self._display.say(f"training with {unit.name}")
+
+    def note(self, unit: _Refit, text: str) -> None:
+        self._display.note(text)
 
 
 def _is_cut_by_calibration(calibration: PUCalibrator | None) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from splitpu.cli import train
 from splitpu.cli.display import notes_in_report, print_facts, print_json, print_note, print_table, title_of
 from splitpu.cli.entry_point import RunStopped, continue_with, resumable
+from splitpu.cli.options import ClusterWords
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, config_hash
 from splitpu.config.schema import Config
@@ -21,7 +22,7 @@ from splitpu.data.sources import LoadedData, Source, check_still_there, load_dra
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.parallel_runs import SharedRows
-from splitpu.engine.stage import Observer, Stage, StageOutcome
+from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
 from splitpu.evaluation.ranking import RARE, always_negative, in_telling_order
 from splitpu.methods.registry import find_method, uses_learners
@@ -41,7 +42,7 @@ from splitpu.utils.text import listed, parse_numbers, parse_words
 from splitpu.utils.warnings import UNRELIABLE, Note, worth_repeating
 
 
-def run_fit_seeds(asked: train.FitOptions, *, quiet: bool, json: bool) -> int:
+def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, json: bool) -> int:
     """Begin a run for every seed, as `--seed` would one by one, and bring them to their end."""
     seeds = parse_seeds(asked.seeds or "")
     if asked.seed is not None:
@@ -64,7 +65,7 @@ def run_fit_seeds(asked: train.FitOptions, *, quiet: bool, json: bool) -> int:
 
     with train.named_if_interrupted(path):
         several = grid_folders.SeedsFolder.create(path, seeds, begin, asked.side_by_side)
-        return _train_and_show(several, draws, display, json=json)
+        return _train_and_show(several, draws, display, cluster, json=json)
 
 
 def _sources(asked: train.FitOptions, seeds: Sequence[int]) -> tuple[train.FitOptions, dict[int, Source]]:
@@ -80,7 +81,7 @@ def _draws(sources: Mapping[int, Source], display: ProgressDisplay) -> dict[int,
         return dict(zip(sources, load_draws(list(sources.values()), display.say, watch), strict=True))
 
 
-def resume_seeds(several: grid_folders.SeedsFolder, *, quiet: bool, json: bool) -> int:
+def resume_seeds(several: grid_folders.SeedsFolder, cluster: ClusterWords, *, quiet: bool, json: bool) -> int:
     """Continue those runs that are not finished."""
     refuse_several_processes("--seeds")
     display = choose_display(quiet=quiet)
@@ -97,21 +98,28 @@ def resume_seeds(several: grid_folders.SeedsFolder, *, quiet: bool, json: bool) 
         for seed, request in requests.items():
             check_unchanged(loaded[seed], request)
     train.tell_of_data(loaded.values(), display)
-    return _train_and_show(several, loaded, display, json=json)
+    return _train_and_show(several, loaded, display, cluster, json=json)
 
 
 def _train_and_show(
-    several: grid_folders.SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, *, json: bool
+    several: grid_folders.SeedsFolder,
+    loaded: dict[int, LoadedData],
+    display: ProgressDisplay,
+    cluster: ClusterWords,
+    *,
+    json: bool,
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
-    device = several.run(next(iter(loaded))).request().device if loaded else "cpu"
+    first = several.run(next(iter(loaded))) if loaded else None
+    device, threads = (first.request().device, first.config().engine.threads) if first else ("cpu", 1)
+    executor = cluster.executor(several.path, device, threads) or SideBySide(device, several.at_once())
     rows = SharedRows()
     units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows, display) for seed, data in loaded.items()]
     # All runs at once: else a second command trains those that this one has not come to yet, and both fail.
     with RunFolder(several.path).locked() if loaded else nullcontext():
         try:
             grid = Grid(units, progress=StageLines(display))
-            run_grid(grid, SideBySide(device, several.at_once()), how_to_go_on=continue_with(several.path))
+            run_grid(grid, executor, how_to_go_on=continue_with(several.path))
         except InputError:
             several.discard_if_empty()
             raise
@@ -121,14 +129,14 @@ def _train_and_show(
     return 0
 
 
-def run_grid(grid: Grid[Any], executor: Executor, *, how_to_go_on: str) -> None:
-    """Bring all units to their end; Ctrl-C stops them, and what failed is named in one sentence.
+def run_grid(grid: Grid[Any], executor: Executor, *, how_to_go_on: str) -> list[Any]:
+    """Bring all units to their end and give their results; Ctrl-C stops them, and what failed is named in one sentence.
 
     What is no mistake of the user's keeps its traceback.
     """
     with StopRequest() as stop:
         try:
-            grid.run(executor, stop.wanted).results()
+            return grid.run(executor, stop.wanted).results()
         except (Interrupted, KeyboardInterrupt) as error:
             raise RunStopped(f"stopped; {how_to_go_on}", stop.exit_code) from error
         except SomeRunsFailed as some:
@@ -173,9 +181,9 @@ class StageLines(Progress[RunUnit]):
     def __init__(self, display: ProgressDisplay) -> None:
         self._display = display
 
-    def stage_done(self, unit: RunUnit, stage: Stage, outcome: StageOutcome, restored: int) -> None:
-        seconds, epochs = sum(record.seconds for record in outcome.history), len(outcome.history)
-        self._display.say(f"{unit.name}  {stage.name}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
+    def stage_done(self, unit: RunUnit, stage: str, history: Sequence[EpochRecord], restored: int) -> None:
+        seconds, epochs = sum(record.seconds for record in history), len(history)
+        self._display.say(f"{unit.name}  {stage}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
 
     def note(self, unit: RunUnit, text: str) -> None:
         self._display.note(f"{unit.name}: {text}")
@@ -323,7 +331,7 @@ def _notes(
     return notes
 
 
-def run_compare(asked: train.FitOptions, *, quiet: bool, as_json: bool) -> int:
+def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, as_json: bool) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
     world = World.join()
     if not world.writes:  # one process says what is wrong
@@ -338,6 +346,7 @@ def run_compare(asked: train.FitOptions, *, quiet: bool, as_json: bool) -> int:
         with kept_until_settled(folder.checkpoints):
             configs, priors = _settled(asked, methods, draws, folder, display)
         shared, lines = SharedRows(), _Lines(folder)
+        threads = next(iter(configs.values())).engine.threads
         units = [  # seed by seed, so that methods can be compared as early as possible
             _MethodRun(
                 f"{method}, seed {seed}",
@@ -354,7 +363,8 @@ def run_compare(asked: train.FitOptions, *, quiet: bool, as_json: bool) -> int:
             display.say(f"{finished} of {len(units)} runs are finished already")
         run_grid(
             Grid(units, lines, progress=StageLines(display)),
-            InTurn(),  # on a GPU as well: runs that share a device would take seconds that mean nothing
+            # On a GPU as well: runs that share a device would take seconds that mean nothing.
+            cluster.executor(folder.shared_file, asked.device or "auto", threads) or InTurn(),
             how_to_go_on=f"run the same command to continue with what is in {folder.path}",
         )
     show_comparison(folder, methods, seeds, json=as_json)

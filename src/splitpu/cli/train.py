@@ -14,7 +14,7 @@ from typing import Unpack
 
 from splitpu.cli.display import show_result
 from splitpu.cli.entry_point import RunStopped, continue_with, output_refused, resumable
-from splitpu.cli.options import DataOptions, TrainingWords
+from splitpu.cli.options import HERE, ClusterWords, DataOptions, TrainingWords
 from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
 from splitpu.config.presets import preset
@@ -288,7 +288,7 @@ class FitOptions(TrainingWords, DataOptions):
         )
 
 
-def run_fit(asked: FitOptions, *, quiet: bool, json: bool) -> int:
+def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, json: bool) -> int:
     """Begin a new run and bring it to its end."""
     world = World.join()
     if not world.writes:  # before anything can be wrong, which one process is to say
@@ -297,7 +297,8 @@ def run_fit(asked: FitOptions, *, quiet: bool, json: bool) -> int:
     if asked.seeds is not None:
         from splitpu.cli.several_runs import run_fit_seeds
 
-        return run_fit_seeds(asked, quiet=quiet, json=json)
+        return run_fit_seeds(asked, cluster, quiet=quiet, json=json)
+    refuse_cluster(cluster)
     if asked.side_by_side is not None:
         raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
     seed = checked_seed(asked.seed or 0, "--seed ")
@@ -314,6 +315,12 @@ def run_fit(asked: FitOptions, *, quiet: bool, json: bool) -> int:
         request = settle_prior(folder, loaded, display)
         display.say(f"data: {loaded.in_words()}")
         return _train_and_show(folder, request, loaded, display, world, json=json)
+
+
+def refuse_cluster(cluster: ClusterWords) -> None:
+    """One run is not spread over machines by Ray; several processes of one run are torchrun's business."""
+    if cluster.ray is not None:
+        raise InputError("--ray is for several runs: name seeds with --seeds 0,1,2; one large run takes torchrun.")
 
 
 def source_to_fit(asked: FitOptions, seed: int) -> Source:
@@ -388,7 +395,7 @@ def sized_for_encoder(asked: FitOptions) -> FitOptions:
     return asked if is_small else dataclasses.replace(asked, size=str(_ENCODER_SIDE))
 
 
-def run_resume(run: str, *, quiet: bool, json: bool) -> int:
+def run_resume(run: str, cluster: ClusterWords = HERE, *, quiet: bool, json: bool) -> int:
     """Continue a run as it was asked for; one that is finished already only says so."""
     world = World.join()
     if not world.writes:
@@ -397,7 +404,8 @@ def run_resume(run: str, *, quiet: bool, json: bool) -> int:
     if SeedsFolder(folder.path).list_file.exists():
         from splitpu.cli.several_runs import resume_seeds
 
-        return resume_seeds(SeedsFolder(folder.path), quiet=quiet, json=json)
+        return resume_seeds(SeedsFolder(folder.path), cluster, quiet=quiet, json=json)
+    refuse_cluster(cluster)
     display = choose_display(quiet=quiet)
     request = folder.request()
     if folder.finished:

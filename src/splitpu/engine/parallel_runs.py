@@ -100,6 +100,9 @@ class SharedRows:
         self._lock = threading.Lock()
         self._kept: dict[tuple[object, ...], tuple[RowStore, Preprocessing]] = {}
 
+    def __reduce__(self) -> tuple[type["SharedRows"], tuple[()]]:
+        return SharedRows, ()  # another process has a memory of its own
+
     def of(self, features: Array, device: torch.device, residence: Residence) -> tuple[RowStore, Preprocessing]:
         """The rows of these features, the same for everybody who asks with the same memory."""
         place: tuple[object, ...]

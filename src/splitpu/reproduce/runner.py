@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from splitpu.engine.stage import Observer, Stage, StageOutcome
+from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import Interrupted, SplitPUError
 from splitpu.reproduce import unit_runs
 from splitpu.reproduce.declared import Experiment
 from splitpu.reproduce.store import Line, ResultStore
 from splitpu.reproduce.unit_runs import Workplace
 from splitpu.reproduce.units import Unit, place_of, shareable_stages, smoke_units
-from splitpu.runs.grid import Grid, InTurn, Progress, Results, Schedule, SideBySide
+from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, Schedule, SideBySide
 from splitpu.utils.files import Taken, disk_errors_in_words, held_alone
 from splitpu.utils.text import say
 from splitpu.utils.warnings import Note
@@ -137,16 +137,18 @@ def run_units(
     fill: bool = False,
     stop: Callable[[], bool] = lambda: False,
     tell: Note = say,
+    executor: Executor | None = None,
 ) -> Session:
     """Run what is not done yet until all is done or time is up. An interrupted unit goes on from its checkpoints."""
     grid = Grid(
         [UnitRun(number, unit, workplace) for number, unit in enumerate(units)],
         _StoredResults(store),
         schedule=_Schedule(units, Clock(minutes, fill=fill)),
-        progress=_Lines(len(units), workplace.side_by_side, tell),
+        progress=_Lines(len(units), workplace.side_by_side == 1 and executor is None, tell),
     )
     at_once = workplace.side_by_side
-    ended = grid.run(InTurn() if at_once == 1 else SideBySide(workplace.device, at_once), stop)
+    here = InTurn() if at_once == 1 else SideBySide(workplace.device, at_once)
+    ended = grid.run(executor or here, stop)
     session = Session(
         done=[units[number] for number in ended.done],
         skipped=[units[number] for number in ended.skipped],
@@ -225,16 +227,16 @@ class _Schedule(Schedule[UnitRun]):
 class _Lines(Progress[UnitRun]):
     """A line for every unit and every stage of it; among several units at once each says which one it is about."""
 
-    def __init__(self, units: int, at_once: int, tell: Note) -> None:
-        self._units, self._at_once, self._tell = units, at_once, tell
+    def __init__(self, units: int, in_turn: bool, tell: Note) -> None:
+        self._units, self._in_turn, self._tell = units, in_turn, tell
 
     def unit_started(self, unit: UnitRun) -> None:
         self._tell(f"[{unit.number + 1}/{self._units}] {unit.name}")
 
-    def stage_done(self, unit: UnitRun, stage: Stage, outcome: StageOutcome, restored: int) -> None:
-        epochs, seconds = len(outcome.history), sum(record.seconds for record in outcome.history)
+    def stage_done(self, unit: UnitRun, stage: str, history: Sequence[EpochRecord], restored: int) -> None:
+        epochs, seconds = len(history), sum(record.seconds for record in history)
         trained = "from the cache" if restored >= epochs else f"{epochs} epochs, {seconds:.1f} s"
-        self._tell_of(unit, f"    {stage.name}: {trained}")
+        self._tell_of(unit, f"    {stage}: {trained}")
 
     def note(self, unit: UnitRun, text: str) -> None:
         self._tell_of(unit, f"    note: {text}")
@@ -258,7 +260,7 @@ class _Lines(Progress[UnitRun]):
         self._tell(f"{reason} the next unit: {unit.name}")
 
     def _tell_of(self, unit: UnitRun, text: str) -> None:
-        self._tell(text if self._at_once == 1 else f"[{unit.number + 1}] {text.strip()}")
+        self._tell(text if self._in_turn else f"[{unit.number + 1}] {text.strip()}")
 
 
 def smoke(chosen: Iterable[Experiment], folder: Path, device: str = "cpu", tell: Note = say) -> Session:

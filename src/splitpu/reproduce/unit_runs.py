@@ -49,6 +49,9 @@ class Workplace:
     _named: dict[str, NamedSet] = field(default_factory=dict)
     _drawn: dict[tuple[str, int, int], tuple[PUData, HeldOut, float]] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[type["Workplace"], tuple[Any, ...]]:  # another process reads the sets by itself
+        return Workplace, (self.cache, self.device, self.datasets, self.data_dir, self.commit, self.side_by_side)
+
     def draw(self, name: str, positives: int, seed: int) -> tuple[PUData, HeldOut, float]:
         """PU data, test rows and the true prior; the seed draws which positives are labelled."""
         key = (name, positives, seed)

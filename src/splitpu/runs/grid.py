@@ -15,7 +15,7 @@ from splitpu.config.schema import EngineConfig
 from splitpu.data.pudata import PUData, check_pudata
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.parallel_runs import SharedRows, idle_worker, in_worker_threads
-from splitpu.engine.stage import Observer, Stage, StageOutcome
+from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
 from splitpu.training import ObserverList, Runtime, Training, TrainSpec, train
 from splitpu.utils.arrays import checked_seed
@@ -103,7 +103,7 @@ class Progress(Generic[AUnit]):
     def unit_started(self, unit: AUnit) -> None:
         """It is handed out."""
 
-    def stage_done(self, unit: AUnit, stage: Stage, outcome: StageOutcome, restored: int) -> None:
+    def stage_done(self, unit: AUnit, stage: str, history: Sequence[EpochRecord], restored: int) -> None:
         """A stage of it is done, of whose epochs so many were there before."""
 
     def note(self, unit: AUnit, text: str) -> None:
@@ -128,8 +128,9 @@ class Progress(Generic[AUnit]):
 class Executor(Protocol):
     """Starts units and does nothing else: takes a job from the grid whenever it has room for one, and calls it.
 
-    One that runs units elsewhere has `job.unit` run there and tells `job.done` or `job.failed` what came of it. One of
-    your own, such as `for job in reversed(list(grid)): job()` in its `run`, is given to `Grid(units).run`.
+    One that runs units elsewhere, as `RayCluster` does, has `job.unit` run there and tells `job.done` or `job.failed`
+    what came of it. One of your own, such as `for job in reversed(list(grid)): job()` in its `run`, is given to
+    `Grid(units).run`.
     """
 
     def run(self, grid: "Grid[Any]") -> None:
@@ -360,7 +361,7 @@ class _UnitObserver(Observer):
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
         """Tell of it."""
-        self._grid.progress.stage_done(self._unit, stage, outcome, self._restored)
+        self._grid.progress.stage_done(self._unit, stage.name, outcome.history, self._restored)
 
     def should_stop(self) -> bool:
         """Ask the grid."""
