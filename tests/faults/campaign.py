@@ -96,6 +96,8 @@ def mutations(place: Path, subjects: list[Subject], numbers: Iterator[int], seed
         fault = ended.fault()
         if fault is None and ended.code == 0:
             fault = _difference(untouched[subject.name, at], outcome)
+            if how == "removed" and path.name == "result.json" and "unfinished" in outcome.printed:
+                fault = None  # without it, a run is one that was killed at its end, and is said to be
             found.harmless += fault is None
         found.refused += ended.code == 2
         if fault is not None:

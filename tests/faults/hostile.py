@@ -404,6 +404,57 @@ def _dicom_of_odd_size(place: Path, folder: Path, rng: random.Random) -> Words:
     return _volumes(folder, _dicom(body, b"1.2.840.10008.1.2.1"), "slice.dcm")
 
 
+def _dicom_of_many_frames(place: Path, folder: Path, rng: random.Random) -> Words:
+    rows, columns, frames = rng.choice([(1, 1, 4 * 10**8), (2, 2, 10**8), (1, 1, 70_000)])
+    body = _dicom_tags(rows, columns, frames) + _element(0x7FE0, 0x10, b"OW", bytes(32))
+    return _volumes(folder, _dicom(body, b"1.2.840.10008.1.2.1"), "slice.dcm")
+
+
+def _dicom_bomb_in_hiding(place: Path, folder: Path, rng: random.Random) -> Words:
+    """Its header is long, and says another length of itself than it has."""
+    size = 3 << 30
+    pixels = struct.pack("<HH", 0x7FE0, 0x10) + b"OW" + struct.pack("<2xI", size)
+    body = _deflated([(_dicom_tags(512, 512, 1) + pixels, 1), (bytes(BLOCK), size // BLOCK)])
+    filling = _element(2, 1, b"OB", bytes(rng.choice((2, 3 << 20))))
+    meta = filling + _element(2, 0x10, b"UI", b"1.2.840.10008.1.2.1.99")
+    length = _element(2, 0, b"UL", struct.pack("<I", rng.choice((0, 12, len(meta) + 9)))) if rng.random() < 0.7 else b""
+    return _volumes(folder, bytes(128) + b"DICM" + length + meta + body, "slice.dcm")
+
+
+def _dicom_of_runs(place: Path, folder: Path, rng: random.Random) -> Words:
+    """Runs of equal values that a few bytes stand for, many frames of them."""
+    rows = columns = 8000
+    plane = rows * columns
+    segment = (b"\x81\x00" * (plane // 128 + 1))[: 2 * (plane // 128 + 1)]
+    header = struct.pack("<16I", 2, 64, 64 + len(segment), *[0] * 13)
+    frame = header + segment + segment
+    items = struct.pack("<HHI", 0xFFFE, 0xE000, 0)
+    for _ in range(8):
+        items += struct.pack("<HHI", 0xFFFE, 0xE000, len(frame)) + frame
+    body = _dicom_tags(rows, columns, 8) + struct.pack("<HH", 0x7FE0, 0x10) + b"OB" + struct.pack("<2xI", 0xFFFFFFFF)
+    body += items + struct.pack("<HHI", 0xFFFE, 0xE0DD, 0)
+    return _volumes(folder, _dicom(body, b"1.2.840.10008.1.2.5"), "slice.dcm")
+
+
+def _dicom_of_deep_sequences(place: Path, folder: Path, rng: random.Random) -> Words:
+    begin = struct.pack("<HH2s2xI", 0x40, 0x275, b"SQ", 0xFFFFFFFF) + struct.pack("<HHI", 0xFFFE, 0xE000, 0xFFFFFFFF)
+    body = begin * 20_000 + _dicom_tags(16, 16, 1) + _element(0x7FE0, 0x10, b"OW", bytes(512))
+    return _volumes(folder, _dicom(body, b"1.2.840.10008.1.2.1"), "slice.dcm")
+
+
+def _nifti_with_notes(place: Path, folder: Path, rng: random.Random) -> Words:
+    """What lies between header and values is enormous, without end, or many million things."""
+    header = bytearray(_nifti((8, 8, 8)))
+    size, offset = rng.choice([(2**31 - 16, 352.0), (-1, 1e9), (8, 1e30), (16, 3e9), (0, 1e9), (2**31 - 16, 0.0)])
+    struct.pack_into("<f", header, 108, offset)
+    header[348] = 1
+    note = struct.pack("<ii", size, 6)
+    if size in (8, 16):
+        block = gzip.compress(note.ljust(size, b"\0") * (BLOCK // size), 9)
+        return _volumes(folder, gzip.compress(bytes(header)) + block * 200, "scan.nii.gz")
+    return _volumes(folder, _gzip_bomb(bytes(header) + note, 3 << 30), "scan.nii.gz")
+
+
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
@@ -433,6 +484,23 @@ def _parquet(
         "--set",
         "engine.threads=1",
     ]
+
+
+def _long_words(place: Path, folder: Path, rng: random.Random) -> Words:
+    """One long word, or ones that begin alike, many times: the file says it once."""
+    import pyarrow
+    import pyarrow.parquet
+
+    long, rows = "x" * rng.choice((100_000, 1_000_000)), 10_000
+    coded = rng.choice(("RLE_DICTIONARY", "DELTA_BYTE_ARRAY"))
+    words = pyarrow.array([long + ("" if coded == "RLE_DICTIONARY" else str(row)) for row in range(20)])
+    few = pyarrow.table({"a": words, "label": _labels(20)})
+    more = {"use_dictionary": ["a"]} if coded == "RLE_DICTIONARY" else {"column_encoding": {"a": coded}}
+    more = {"use_dictionary": False, **more, "compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
+    with pyarrow.parquet.ParquetWriter(folder / "odd.parquet", few.schema, **more) as writer:
+        for _ in range(rows // 2000):
+            writer.write_table(pyarrow.concat_tables([few] * 100), row_group_size=2000)
+    return ["fit", folder / "odd.parquet", "--label", "label", "--prior", "0.5", "--out", folder / "out", "--quiet"]
 
 
 def _labels(rows: int) -> list[int]:
@@ -495,7 +563,8 @@ def _special_table(place: Path, folder: Path, rng: random.Random, lay: Callable[
     if ending == "toml":
         return ["fit", place / "tiny.npz", "--config", path, "--out", folder / "out", *QUICK]
     if ending in ("pth", "safetensors"):
-        return ["fit", place / "tiny.npz", "--weights", path, "--out", folder / "out", *QUICK]
+        sides = ["--positives", place / "pictures/p", "--unlabelled", place / "pictures/u"]
+        return ["fit", *sides, "--prior", "0.4", "--weights", path, "--out", folder / "out", *QUICK]
     if rng.random() < 0.5:
         return ["predict", place / ("network" if ending.startswith("np") else "table") / "run", path]
     return ["fit", path, "--label", "label", "--out", folder / "out", "--quiet"]
@@ -523,6 +592,22 @@ def _config(place: Path, folder: Path, rng: random.Random, content: bytes) -> Wo
     ]
 
 
+_KINDS = (
+    "png",
+    "jpg",
+    "tif",
+    "webp",
+    "nii",
+    "nii.gz",
+    "dcm",
+    "parquet",
+    "npy",
+    "npz",
+    "csv",
+    "toml",
+    "pth",
+    "safetensors",
+)
 NAMES = ["=1+1", "+cmd", "@SUM(A1)", "-2+3", "a\rb", "a\nb", "a\x1b[31mred", "a\tb", "\u202egnp", "a,b", 'a"b', "'=x"]
 
 
@@ -569,6 +654,86 @@ def _pickle(path: Path) -> None:
 
 def _not_executed(ended: Ended, folder: Path) -> str | None:
     return "executed code" if (folder / "executed").exists() else None
+
+
+def _bomb_of_weights(path: Path) -> None:
+    """An archive as torch writes it, but compressed: 4 GB of zeros."""
+    import torch
+
+    torch.save({"conv1.weight": torch.zeros(4)}, path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in members.items():
+            with archive.open(name, "w", force_zip64=True) as file:
+                for block in [bytes(BLOCK)] * 160 if name.endswith("data/0") else [content]:
+                    file.write(block)
+
+
+def _endless_channels(path: Path) -> None:
+    """A first layer of a billion channels, each of which is the same number."""
+    import torch
+
+    torch.save({"conv1.weight": torch.zeros(1).expand(64, 10**9, 7, 7)}, path)
+
+
+def _labels_file(place: Path, folder: Path, rng: random.Random, lay: Callable[[Path], object]) -> Words:
+    lay(folder / "labels.csv")
+    images = ["fit", "--unlabelled", place / "pictures/u", "--labels", folder / "labels.csv", "--prior", "0.4"]
+    return [*images, "--features", "trained", "--out", folder / "out", *QUICK]
+
+
+def _long_line(path: Path) -> None:
+    with path.open("wb") as file:
+        for _ in range(1024):
+            file.write(b"7" * (1 << 20))
+
+
+def _damaged(place: Path, folder: Path, rng: random.Random, kind: str) -> Words:
+    """A data file of the user's in which something is not as it was."""
+    from mutations import ALL
+
+    def harmed(content: bytes) -> bytes:
+        return rng.choice([*ALL.values()])(content, rng)
+
+    if kind in ("png", "jpg", "tif", "webp"):
+        from io import BytesIO
+
+        from PIL import Image
+
+        (folder / "new").mkdir()
+        for number, path in enumerate(sorted((place / "pictures" / "u").iterdir())[:12]):
+            file = BytesIO()
+            Image.open(path).save(file, {"jpg": "jpeg", "tif": "tiff"}.get(kind, kind))
+            content = file.getvalue()
+            (folder / "new" / f"{number}.{kind}").write_bytes(content if number else harmed(content))
+        return ["predict", place / "images" / "run", folder / "new", "--out", folder / "said.csv"]
+    if kind in ("nii", "nii.gz"):
+        content = _nifti((8, 8, 6)) + rng.randbytes(8 * 8 * 6 * 8)
+        return _volumes(folder, harmed(gzip.compress(content) if kind == "nii.gz" else content), f"scan.{kind}")
+    if kind == "dcm":
+        body = _dicom_tags(16, 16, 1) + _element(0x7FE0, 0x10, b"OW", rng.randbytes(512))
+        return _volumes(folder, harmed(_dicom(body, b"1.2.840.10008.1.2.1")), "slice.dcm")
+    path = folder / f"odd.{kind}"
+    if kind == "parquet":
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.csv.read_csv(place / "table.csv"), path)
+    elif kind == "npy":
+        np.save(path, np.load(place / "new.npz")["X"])
+    elif kind in ("safetensors", "pth"):
+        import torch
+        from safetensors.torch import save_file
+
+        tensors = {"conv1.weight": torch.randn(64, 3, 7, 7), "bn1.weight": torch.ones(64)}
+        torch.save(tensors, path) if kind == "pth" else save_file(tensors, path)
+    elif kind == "toml":
+        path.write_text('rounds = 1\nmethod = "nnpu"\n[base]\nepochs = 1\nlearning_rate = 0.001\n')
+    else:
+        shutil.copy(place / ("table.csv" if kind == "csv" else "new.npz"), path)
+    path.write_bytes(harmed(path.read_bytes()))
+    return _special_table(place, folder, rng, lambda _: None, kind)
 
 
 def _safetensors_that_lies(path: Path) -> None:
@@ -676,6 +841,19 @@ def cases() -> list[Case]:
         Case("a deflated DICOM of 3 GB", _dicom_bomb),
         *(Case(f"DICOM of an odd size {number}", _dicom_of_odd_size, refused=False) for number in range(4)),
         Case("traps instead of images", _folder_of_traps),
+        *(Case(f"DICOM of many frames {number}", _dicom_of_many_frames) for number in range(2)),
+        *(Case(f"a deflated DICOM in hiding {number}", _dicom_bomb_in_hiding) for number in range(3)),
+        Case("a DICOM of runs", _dicom_of_runs),
+        Case("a DICOM of deep sequences", _dicom_of_deep_sequences, refused=False),
+        *(Case(f"NIfTI with notes {number}", _nifti_with_notes, refused=False) for number in range(4)),
+        *(
+            Case(
+                f"a PNG of 8,100 x 8,100 pixels, {bits} bits, kind {kind}",
+                partial(_png_bomb, width=8100, height=8100, bits=bits, kind=kind),
+                refused=False,
+            )
+            for bits, kind in ((8, 0), (16, 0), (8, 2), (16, 2), (8, 6), (16, 6))
+        ),
     ]
     many = {"a": np.zeros(1_000_000), "b": np.zeros(1_000_000), "label": (np.arange(1_000_000) % 2).astype(np.int8)}
     made.append(Case("Parquet of 60 million rows", partial(_parquet, columns=lambda: many, times=60)))
@@ -741,6 +919,16 @@ def cases() -> list[Case]:
     made += [
         Case("weights that execute code", partial(_special_table, lay=_pickle, ending="pth"), judge=_not_executed),
         Case("weights that lie", partial(_special_table, lay=_safetensors_that_lies, ending="safetensors")),
+        Case("weights that are a bomb", partial(_special_table, lay=_bomb_of_weights, ending="pth")),
+        Case("weights of a billion channels", partial(_special_table, lay=_endless_channels, ending="pth")),
+        Case("Parquet with long words", _long_words),
+        *(Case(f"labels are {what}", partial(_labels_file, lay=lay)) for what, lay in INSTEAD.items() if what != "NaN"),
+        Case("labels are a line of 1 GB", partial(_labels_file, lay=_long_line)),
+        *(
+            Case(f"damaged .{kind} {number}", partial(_damaged, kind=kind), False)
+            for kind in _KINDS
+            for number in range(4)
+        ),
         Case("names of files", _named_images, refused=False, judge=_no_formula),
         Case("names of rows", _named_rows, refused=False, judge=_no_formula),
     ]

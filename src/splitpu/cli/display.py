@@ -205,7 +205,7 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
     if result["final"] != result["models"][-1]["model"]:
         facts["model"] = f"{result['final']}, as no student after it was taken"
     facts["run"] = str(folder.path)
-    if folder.scores.exists():
+    if folder.scores.name in result["files"]:
         facts["scores"] = str(folder.scores)
     if hard:
         facts["hard"] = (

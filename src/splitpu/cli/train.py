@@ -385,12 +385,12 @@ def sized_for_encoder(asked: FitOptions) -> FitOptions:
     pictures = [path for folder in folders for path in folder.rglob("*") if path.suffix.lower() in _PICTURES]
     if not wanted or not 0 < len(pictures) < FEW_IMAGES:
         return asked
-    from PIL import Image
+    from splitpu.data.images.decode import BadImage, read_header
 
     try:
-        with Image.open(pictures[0]) as opened:
-            is_small = max(opened.size) <= _USUAL_FOR_FEW
-    except (OSError, ValueError):  # whoever reads them all will say so
+        header = read_header(pictures[0])
+        is_small = max(header.height, header.width) <= _USUAL_FOR_FEW
+    except BadImage:  # whoever reads them all will say so
         return asked
     return asked if is_small else dataclasses.replace(asked, size=str(_ENCODER_SIDE))
 

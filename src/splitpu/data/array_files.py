@@ -244,9 +244,9 @@ class ArraySource(sources.Source):
         return " and ".join([*self.positives, *self.unlabelled])
 
     def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
-        files, known = [*self.positives, *self.unlabelled], set[Path]()
+        files, known = [*self.positives, *self.unlabelled], set[str]()
         for path in self.paths:  # a row on both sides teaches nothing, and one of the test flatters
-            if (place := Path(path).resolve()) in known:
+            if (place := os.path.realpath(path)) in known:
                 raise InputError(f"{path} is given twice, so its rows would count twice: give each file once.")
             known.add(place)
         features, lengths = join_arrays(files)
@@ -298,7 +298,7 @@ class NpzSource(sources.Source):
         _refuse_for_a_table(model, [words.data])
         words.refuse_all_but_data()
         words.refuse_labelled(f"in {words.data} the array 's'")
-        return cls(path=str(Path(words.data).resolve()), scenario=words.scenario)
+        return cls(path=os.path.realpath(words.data), scenario=words.scenario)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -417,7 +417,7 @@ def _joined_on_disk(files: Sequence[str], parts: Sequence[Array]) -> Array:
     digest = hashlib.sha256()
     for path, part in zip(files, parts, strict=True):
         found = Path(path).stat()
-        words = f"{Path(path).resolve()} {found.st_size} {found.st_mtime_ns} {part.shape} {part.dtype}\n"
+        words = f"{os.path.realpath(path)} {found.st_size} {found.st_mtime_ns} {part.shape} {part.dtype}\n"
         digest.update(words.encode(errors="surrogateescape"))
     store = cache_folder() / "arrays"
     target = store / f"{digest.hexdigest()}.npy"

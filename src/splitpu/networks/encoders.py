@@ -21,6 +21,7 @@ from torch.nn import functional
 from splitpu.errors import InputError
 from splitpu.networks.efficientnet_lite import MEAN, SIZES, STD, EfficientNetLite
 from splitpu.networks.pretrained import first_line, read_pretrained
+from splitpu.utils.reading import Guarded, checked
 
 Channels = tuple[float, float, float]
 
@@ -288,7 +289,7 @@ def _hf_processor(transformers: Any, where: str) -> dict[str, Any]:
     if not Path(where).is_dir():
         path = _built(lambda: transformers.utils.cached_file(where, _HF_PROCESSOR), f"hf:{where}", "huggingface.co")
     try:
-        found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        found: dict[str, Any] = checked(Guarded(Path(path)).json(), dict[str, Any])
     except (OSError, ValueError, TypeError):
         raise InputError(f"hf:{where} has no readable {_HF_PROCESSOR}, which says how pictures are scaled.") from None
     return found

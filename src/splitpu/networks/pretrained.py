@@ -2,6 +2,8 @@
 
 import hashlib
 import pickle
+import warnings
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from splitpu.data.public.download import cache_folder
 from splitpu.errors import InputError
 from splitpu.networks.backbones import ResNet18
 from splitpu.utils.files import ends_in, replacing
+from splitpu.utils.reading import most_unpacked, too_much_unpacked
 
 HEAD, STEM = "fc.", "conv1.weight"
 IMAGENET_ADVICE = (
@@ -56,7 +59,14 @@ def read_pretrained(path: Path) -> PretrainedWeights:
         checksum = hashlib.file_digest(file, "sha256").hexdigest()
     try:
         safe = ends_in(path, ".safetensors")
-        stored: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+        if zipfile.is_zipfile(path):  # as torch writes them; nothing in one is compressed
+            with zipfile.ZipFile(path) as archive:
+                _refuse_too_large(path, sum(one.file_size for one in archive.infolist()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is refused here
+            stored: Any = load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except pickle.UnpicklingError as error:  # torch's own words are several lines of advice to trust the file
         raise InputError(
             f"{path} is not a file of weights, or holds more than tensors, which is not read for safety: save the "
@@ -69,7 +79,14 @@ def read_pretrained(path: Path) -> PretrainedWeights:
     if not isinstance(stored, dict) or not all(isinstance(tensor, Tensor) for tensor in stored.values()):
         raise InputError(f"{path} holds something other than named tensors: save the network's state_dict().")
     tensors = {str(name).removeprefix("module."): tensor for name, tensor in stored.items()}
+    _refuse_too_large(path, sum(one.numel() * one.element_size() for one in tensors.values()))
     return PretrainedWeights(path, checksum, tensors)
+
+
+def _refuse_too_large(path: Path, size: int) -> None:
+    """Before it is allocated: weights are numbers that hardly anything makes smaller."""
+    if size > most_unpacked(path.stat().st_size):
+        raise InputError(f"{path} {too_much_unpacked(size)}.")
 
 
 def transfer(weights: PretrainedWeights, network: ResNet18) -> Transfer:

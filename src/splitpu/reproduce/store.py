@@ -15,6 +15,7 @@ from splitpu.errors import InputError
 from splitpu.reproduce.declared import recipes
 from splitpu.reproduce.units import LATER, Unit, computed_hash, place_of, shareable_stages, work_key
 from splitpu.utils.files import check_place, disk_errors_in_words
+from splitpu.utils.reading import Guarded
 
 Line = Mapping[str, Any]
 LONG = 100.0  # seconds from which a plan points a unit out
@@ -101,7 +102,7 @@ class ResultStore:
     def _read(self, path: Path) -> Iterator[str]:
         """Take in a file's lines; yields where one cannot be used, and why."""
         # Some editors put a mark before the first line.
-        for number, text in enumerate(path.read_text(encoding="utf-8-sig", errors="replace").splitlines(), start=1):
+        for number, text in enumerate(Guarded(path).raw().decode("utf-8-sig", "replace").splitlines(), start=1):
             if not text.strip():
                 continue
             try:
@@ -114,11 +115,11 @@ class ResultStore:
                 # result out of date.
                 config = config_from_dict({**settings, **older, "method": line["method"]})
                 self._keep(work_key(line, computed_hash(config)), line)
-            except json.JSONDecodeError:
-                yield f"{path.name}, line {number}: it is no JSON, cut short perhaps"
             except (KeyError, TypeError, InputError) as error:
                 reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
                 yield f"{path.name}, line {number}: {reason}"
+            except (ValueError, RecursionError):
+                yield f"{path.name}, line {number}: it is no JSON, cut short perhaps"
 
     def _keep(self, key: str, line: Line) -> None:
         known = self.lines.get(key)

@@ -32,6 +32,7 @@ from splitpu.runs.request import Request
 from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities, without_rows_aside
 from splitpu.types import Flags, Floats
 from splitpu.utils.files import replacing
+from splitpu.utils.reading import open_regular
 from splitpu.views import Views
 
 _ABOUT_SKIPPED = ("name", "why", "bad")
@@ -209,8 +210,8 @@ def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
 def is_list_of_skipped(path: Path) -> bool:
     """Whether a file is such a list, and no file of the user's that is called the same."""
     try:
-        with path.open("rb") as file:
-            return file.readline().strip() == ",".join(_ABOUT_SKIPPED).encode()
+        with open_regular(path) as file:
+            return file.readline(1000).strip() == ",".join(_ABOUT_SKIPPED).encode()
     except OSError:
         return False
 

@@ -33,7 +33,8 @@ def replacing(path: Path) -> Iterator[Path]:
         raise InputError(f"{path} is a folder, but a file is to be written there: give the name of a file.")
     if path.exists() and not path.is_file():  # before links are followed: a pipe has no path to lead to
         raise InputError(f"{path} is a device or a pipe, which cannot be replaced by a file: give the name of a file.")
-    path = path.resolve() if path.is_symlink() else path  # what a link points to is meant, not the link
+    # What a link points to is meant, not the link; `resolve` would not bear a circle of links.
+    path = Path(os.path.realpath(path)) if path.is_symlink() else path
     with disk_errors_in_words(path):
         make_folder(path.parent)
         _sweep_drafts(path)
@@ -273,7 +274,7 @@ def drafted(folder: Path) -> Iterator[Path]:
     ...     os.listdir(place), os.listdir(Path(place) / "done")
     (['done'], ['part'])
     """
-    folder = folder.resolve() if folder.is_symlink() else folder  # what a link points to is meant, not the link
+    folder = Path(os.path.realpath(folder)) if folder.is_symlink() else folder  # as above
     with temporary_folder(folder.parent, folder.name) as draft:
         yield draft
         if folder.is_dir():

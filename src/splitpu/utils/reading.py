@@ -152,8 +152,8 @@ class Guarded:
     def _parsed(self, text: str, parse: Callable[[str], Content], place: str = "") -> Content:
         try:
             return parse(text)
-        except (ValueError, RecursionError, MemoryError) as error:
-            self.refuse(f"{place}{_of_parsing(error)}")
+        except ValueError as error:
+            self.refuse(f"{place}{error}")
 
 
 def json_loads(text: str | bytes) -> Any:
@@ -163,7 +163,7 @@ def json_loads(text: str | bytes) -> Any:
     Traceback (most recent call last):
     ValueError: it holds the number inf, which cannot be computed with
     """
-    return _bounded(json.loads(text, parse_constant=_no_number))
+    return _parsed(lambda: json.loads(text, parse_constant=_no_number))
 
 
 def toml_loads(text: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def toml_loads(text: str) -> dict[str, Any]:
         key = line.partition("=")[0]
         if key.count(".") > DEEPEST and not key.lstrip().startswith("#"):  # tomllib takes minutes over thousands
             raise ValueError(f"a key has more than {DEEPEST} parts: {key.strip()[:40]}...")
-    found: dict[str, Any] = _bounded(tomllib.loads(text))
+    found: dict[str, Any] = _parsed(lambda: tomllib.loads(text))
     return found
 
 
@@ -180,16 +180,16 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}, which is not a number")
 
 
-def _of_parsing(error: BaseException) -> str:
-    if isinstance(error, RecursionError):
-        return f"it is nested more than {DEEPEST} deep"
-    if isinstance(error, MemoryError):
-        return "it needs more memory than there is"
-    return "a number has too many digits" if "integer string conversion" in str(error) else str(error)
-
-
-def _bounded(found: Any) -> Any:
-    """The same, once it is known to be neither too deep nor to hold a number that nothing can be done with."""
+def _parsed(parse: Callable[[], Any]) -> Any:
+    """What was read, once it is known to be neither too deep nor to hold a number that nothing can be done with."""
+    try:
+        found = parse()
+    except RecursionError:
+        raise ValueError(f"it is nested more than {DEEPEST} deep") from None
+    except MemoryError:
+        raise ValueError("it needs more memory than there is") from None
+    except ValueError as error:
+        raise ValueError("a number has too many digits" if "string conversion" in str(error) else error) from None
     level: list[Any] = [found]
     for _ in range(DEEPEST):
         below: list[Any] = []
@@ -320,10 +320,10 @@ def most_unpacked(packed: int, times: int = TIMES_PACKED) -> int:
     """How many bytes a compressed file of so many may grow to before it is taken for one that is meant to do harm."""
     told = os.environ.get(LIMIT) or "0"
     try:
-        raised = float(told)
+        raised = int(min(float(told), 1e6) * 2**30)
     except ValueError:
         raise InputError(f"the environment variable {LIMIT} is {told!r}: give a number of gigabytes.") from None
-    return max(UNPACKED, times * packed, int(min(raised, 1e6) * 2**30))
+    return max(UNPACKED, times * packed, raised)
 
 
 def too_much_unpacked(size: int) -> str:

@@ -1,6 +1,7 @@
 """Folders of images or patients, or a CSV of names and labels -> rows, with an account of every file left out."""
 
 import csv
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -23,6 +24,7 @@ from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.files import ends_in
+from splitpu.utils.reading import as_text, open_regular, short_lines
 from splitpu.utils.text import composed, listed
 
 _MEANINGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "-1": False, "false": False, "": False}
@@ -36,16 +38,16 @@ def read_labels(path: Path) -> list[tuple[str, bool]]:
         return words if {"name", "label"} <= set(words) else []
 
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
+        with open_regular(path) as raw, as_text(raw) as file:
+            first = next(short_lines(file), "")
             file.seek(0)
             # Spreadsheets write semicolons where the comma is the decimal sign; names themselves may hold either.
             by_semicolon = first.count(";") == 1 and "," not in first
             by_semicolon = by_semicolon or bool(heading_in(next(csv.reader([first], delimiter=";"), [])))
-            reader = csv.reader(file, delimiter=";" if by_semicolon else ",")
+            reader = csv.reader(short_lines(file), delimiter=";" if by_semicolon else ",")
             # Rows of nothing are what spreadsheets keep; line_num also counts line breaks in cells.
             lines = [(reader.line_num, line) for line in reader if any(map(str.strip, line))]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path} cannot be read as a CSV of names and labels ({reason}).") from error
     heading = heading_in(lines[0][1]) if lines else []
@@ -182,7 +184,7 @@ class FolderSource(sources.Source):
             positives=sources.absolute(positives),
             unlabelled=sources.absolute(unlabelled),
             test=sources.absolute(test),
-            labels=None if words.labels is None else str(Path(words.labels).resolve()),
+            labels=None if words.labels is None else os.path.realpath(words.labels),
             size=parse_size(words.size),
             strict=bool(words.strict),
             series=words.series,
@@ -345,7 +347,8 @@ class ImageRows:
 
 def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> sources.LoadedData:
     """Read every image, in the given form; the test images are brought into the form of the training images."""
-    for (folder, inner), (other, outer) in permutations([(one, Path(one).resolve()) for one in source.folders], 2):
+    places = [(one, Path(os.path.realpath(one))) for one in source.folders]
+    for (folder, inner), (other, outer) in permutations(places, 2):
         if inner == outer or outer in inner.parents:
             how = "is the same folder as" if inner == outer else "lies inside"
             raise InputError(

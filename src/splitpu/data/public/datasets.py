@@ -18,6 +18,7 @@ from splitpu.data.pudata import HeldOut
 from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, RowForm, Source, SourceWords
 from splitpu.errors import InputError
 from splitpu.types import Array, Watch
+from splitpu.utils.reading import UNPACKED, open_regular
 
 MALIGNANT = 0  # scikit-learn numbers malignant 0 and benign 1
 BRIGHTEST = 16  # pixel of its digits
@@ -120,7 +121,8 @@ def read_idx_folder(folder: Path) -> download.Arrays:
 def read_idx(path: Path) -> Array:
     """One idx file of bytes: two zeros, the type (8), the number of axes, their lengths (big-endian), the values."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with open_regular(path) as file:
+            content = gzip.GzipFile(fileobj=file).read(UNPACKED) if path.suffix == ".gz" else file.read(UNPACKED)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read ({error})") from error
     axes = content[3] if content[:3] == b"\x00\x00\x08" and len(content) > 3 else 0

@@ -1,5 +1,6 @@
 """Tables with numeric and categorical columns -> rows of numbers, by a recipe that is plain JSON in the model file."""
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -275,12 +276,12 @@ class TableSource(sources.Source):
             raise InputError(f"--test takes one table with the columns of {data}, but got {len(words.test)}.")
         return cls(
             scenario=words.scenario,
-            path=str(Path(data).resolve()),
+            path=os.path.realpath(data),
             label=words.label,
             positive=words.positive_label,
             names=words.names,
             ignore=tuple(words.ignore or ()),
-            test=None if words.test is None else str(Path(words.test[0]).resolve()),
+            test=None if words.test is None else os.path.realpath(words.test[0]),
         )
 
     def completed(self, words: sources.SourceWords) -> sources.SourceWords:

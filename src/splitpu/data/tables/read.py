@@ -4,7 +4,7 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -177,7 +177,7 @@ def _read_parquet(path: Path) -> Table:
     try:
         file = parquet.ParquetFile(str(path))
         _refuse_too_many(file.metadata, path)
-        table = file.read()
+        table = pyarrow.Table.from_batches(_bounded(file, path), schema=file.schema_arrow)
         heading = _checked_heading(list(table.column_names), path)
         # Lists as arrays, as a Python object for every number of an embedding would take ten times the memory.
         columns = [
@@ -192,6 +192,8 @@ def _read_parquet(path: Path) -> Table:
 
 
 _BYTES_A_CELL = 40  # as a Python object
+_ROWS_AT_ONCE = 256
+_COPIES = 3  # of every word, while a table is being read
 _TIMES_PACKED = 64  # a column that says little takes a byte a cell, or less
 
 
@@ -202,6 +204,16 @@ def _refuse_too_many(metadata: Any, path: Path) -> None:
     needed = _BYTES_A_CELL * max(cells, metadata.num_rows * metadata.num_columns)
     if needed > most_unpacked(path.stat().st_size, _TIMES_PACKED):
         raise InputError(f"{path} {too_much_unpacked(needed)}.")
+
+
+def _bounded(file: Any, path: Path) -> Iterator[Any]:
+    """Some rows after the other: of a long word that is repeated, nothing tells beforehand how often."""
+    size, most = 0, most_unpacked(path.stat().st_size, _TIMES_PACKED)
+    for rows in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+        size += _COPIES * rows.nbytes
+        if size > most:
+            raise InputError(f"{path} {too_much_unpacked(size)}.")
+        yield rows
 
 
 def _plain_values(name: str, column: Any, path: Path) -> list[Any]:

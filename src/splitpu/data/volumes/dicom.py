@@ -19,7 +19,8 @@ from splitpu.utils.reading import most_unpacked, too_much_unpacked
 
 MOST_VALUES = 2**29  # in a file; more is a mistake or meant to do harm
 MOST_IN_A_FRAME = 2**27  # each of which takes dozens of bytes while it is being read
-_DEFLATED = b"1.2.840.10008.1.2.1.99"  # the transfer syntax of files that are compressed as a whole
+_MOST_FRAMES = 2**16
+_DEFLATED = "1.2.840.10008.1.2.1.99"  # the transfer syntax of files that are compressed as a whole
 _AT_ONCE = 1 << 20  # bytes
 _STARTS_WITHOUT_PREAMBLE = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")  # groups 2 and 8, either byte order
 _WHO = ("PatientName", "PatientID", "OtherPatientIDs", "OtherPatientNames", "PatientBirthName")
@@ -55,7 +56,7 @@ def read_dicom(path: str, part: int) -> DicomFile:
             value = stored.get(keyword) or ()
             several = isinstance(value, list | tuple) or type(value).__name__ == "MultiValue"
             who |= {str(one) for one in (value if several else [value]) if str(one).strip()}
-        return DicomFile(tuple(_slices(stored, part, checksum.hexdigest())), checksum.digest(), frozenset(who))
+        return DicomFile(tuple(_slices(stored, part, checksum.hexdigest(), file)), checksum.digest(), frozenset(who))
 
 
 def load_frames(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
@@ -79,7 +80,7 @@ def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict
         stored = pydicom.dcmread(file, force=True)
         if not any(keyword in stored for keyword in ("PixelData", "FloatPixelData", "DoubleFloatPixelData")):
             raise BadImage("is cut short: the pixels are missing")
-        _frames(stored)
+        _frames(stored, file)
         library = ""  # none where none is needed, or any will do
         syntax = stored.file_meta.get("TransferSyntaxUID")
         if without and syntax is not None and syntax.is_compressed and syntax.is_encapsulated:
@@ -93,7 +94,7 @@ def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict
         }
 
 
-def _slices(stored: Any, part: int, checksum: str) -> Iterator[Slice]:
+def _slices(stored: Any, part: int, checksum: str, file: BinaryIO) -> Iterator[Slice]:
     if "Rows" not in stored or "Columns" not in stored:
         # Reports and tables of contents are no mistake; a file that says it is an image and has none is damaged.
         kind = stored.get("SOPClassUID") or stored.file_meta.get("MediaStorageSOPClassUID")
@@ -102,7 +103,7 @@ def _slices(stored: Any, part: int, checksum: str) -> Iterator[Slice]:
         if "Image" in str(getattr(kind, "name", "")):
             raise BadImage("is cut short or damaged: the size of the image is missing")
         raise NotASlice("is a DICOM file without an image")
-    frames = _frames(stored)
+    frames = _frames(stored, file)
     for frame in range(frames):
         position = _tag(stored, frame, "PlanePositionSequence", "ImagePositionPatient")
         turned = _tag(stored, frame, "PlaneOrientationSequence", "ImageOrientationPatient")
@@ -123,14 +124,16 @@ def _slices(stored: Any, part: int, checksum: str) -> Iterator[Slice]:
         )
 
 
-def _frames(stored: Any) -> int:
+def _frames(stored: Any, file: BinaryIO) -> int:
     """How many there are, none of which may be empty or beyond all measure."""
     frames = max(1, int(_number(stored.get("NumberOfFrames")) or 1))
     values = int(stored.Rows) * int(stored.Columns) * frames * int(stored.get("SamplesPerPixel", 1) or 1)
     if values < 1:
         raise BadImage("has an image of no size")
-    if values > MOST_VALUES or values // frames > MOST_IN_A_FRAME:
-        raise BadImage(f"claims more than {MOST_VALUES / 1e6:.0f} million values: make it smaller")
+    if values > MOST_VALUES or values // frames > MOST_IN_A_FRAME or frames > _MOST_FRAMES:
+        raise BadImage(f"claims more than {MOST_VALUES / 1e6:.0f} million values or {_MOST_FRAMES:,} frames: part it")
+    if 4 * values > most_unpacked(os.fstat(file.fileno()).st_size):
+        raise BadImage(too_much_unpacked(4 * values))
     return frames
 
 
@@ -211,13 +214,12 @@ def _opened(path: str) -> Iterator[Any]:
 
 def _refuse_bomb(file: BinaryIO) -> None:
     """Unpack a file that is compressed as a whole without keeping it: pydicom would take it into memory at once."""
-    file.seek(132)
-    beginning = file.read(_AT_ONCE)
-    if _DEFLATED not in beginning:
+    from pydicom.filereader import _read_file_meta_info, read_preamble  # as it finds the beginning itself
+
+    file.seek(0)
+    read_preamble(file, True)
+    if _read_file_meta_info(file).get("TransferSyntaxUID") != _DEFLATED:
         return
-    if beginning[:4] != b"\x02\x00\x00\x00":
-        raise BadImage("is compressed, but does not say where its compressed part begins")
-    file.seek(144 + int.from_bytes(beginning[8:12], "little"))
     unpacked, most, stream = 0, most_unpacked(os.fstat(file.fileno()).st_size), zlib.decompressobj(-zlib.MAX_WBITS)
     packed = file.read(_AT_ONCE)
     while packed and not stream.eof:

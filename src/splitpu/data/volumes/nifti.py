@@ -15,6 +15,7 @@ from splitpu.data.volumes.dicom import MOST_VALUES
 from splitpu.data.volumes.spec import Slice, SliceValues, all_finite
 from splitpu.utils.reading import most_unpacked, too_much_unpacked
 
+_FARTHEST = 1 << 24  # bytes before the first value
 _THICKER = 1.5  # an axis whose voxels are this much longer than all others is the one that was sliced
 
 
@@ -51,8 +52,10 @@ def _upright(path: str) -> Any:
     import nibabel
 
     library: Any = nibabel
-    image = library.load(path)
+    image = _read_without_extensions(path)
     shape = image.shape
+    if not 0 <= image.dataobj.offset <= _FARTHEST:
+        raise BadImage("says that its values begin beyond all measure")
     if len(shape) < 3 or min(shape) < 1:
         raise BadImage(f"has {len(shape)} axes, and a volume needs three")
     if int(np.prod(shape, dtype=np.float64)) > MOST_VALUES:
@@ -66,6 +69,22 @@ def _upright(path: str) -> Any:
     if len(shape) > 3:
         image = image.slicer[(slice(None),) * 3 + (slice(0, 1),) * (len(shape) - 3)]
     return library.as_closest_canonical(image)
+
+
+def _read_without_extensions(path: str) -> Any:
+    """Other programs' notes, which may lie between header and values, are never read: they may be of any size."""
+    from nibabel.nifti1 import Nifti1Extensions, Nifti1Header, Nifti1Image
+    from nibabel.nifti2 import Nifti2Header, Nifti2Image
+    from nibabel.openers import ImageOpener
+
+    with ImageOpener(path, "rb") as file:
+        size = file.read(4)
+    second = 540 in (int.from_bytes(size, "little"), int.from_bytes(size, "big"))
+    plain: Any = Nifti2Image if second else Nifti1Image
+    none = type("NoExtensions", (Nifti1Extensions,), {"from_fileobj": classmethod(lambda own, *_: own())})
+    header = type("Header", (Nifti2Header if second else Nifti1Header,), {"exts_klass": none})
+    found = type("Image", (plain,), {"header_class": header}).from_filename(path)
+    return plain(found.dataobj, found.affine, found.header)  # nibabel does less for classes that it does not know
 
 
 def _slice_axis(image: Any) -> int:
