@@ -83,7 +83,8 @@ def _read_without_extensions(path: str) -> Any:
     plain: Any = Nifti2Image if second else Nifti1Image
     none = type("NoExtensions", (Nifti1Extensions,), {"from_fileobj": classmethod(lambda own, *_: own())})
     header = type("Header", (Nifti2Header if second else Nifti1Header,), {"exts_klass": none})
-    found = type("Image", (plain,), {"header_class": header}).from_filename(path)
+    own: Any = type("Image", (plain,), {"header_class": header})
+    found = own.from_filename(path)
     return plain(found.dataobj, found.affine, found.header)  # nibabel does less for classes that it does not know
 
 
