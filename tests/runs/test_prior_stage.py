@@ -124,7 +124,7 @@ def test_prior_command(run: Path, capsys: Capture):
     code, out, _ = run_cli(capsys, "prior", data, "--json")
     answer = json.loads(out)
     assert code == 0 and abs(answer["value"] - 0.5) < 0.1
-    assert {"consensus", "tedn", "penl1"} <= {row["name"] for row in answer["table"]}
+    assert {"km2", "tice", "penl1"} <= {row["name"] for row in answer["table"]}
     assert all(row["low"] < row["value"] < row["high"] for row in answer["table"])
     code, out, _ = run_cli(capsys, "prior", data)
     words = " ".join(out.split())

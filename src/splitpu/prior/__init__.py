@@ -1,6 +1,6 @@
 """Estimating the class prior from labelled positives and unlabelled rows."""
 
-from splitpu.prior.algorithms import bbe, dedpul, penl1
+from splitpu.prior.algorithms import bbe, dedpul, km2, penl1, tice
 from splitpu.prior.estimate import (
     EstimatorRow,
     PriorEstimate,
@@ -19,8 +19,10 @@ __all__ = [
     "bbe",
     "dedpul",
     "estimate_prior",
+    "km2",
     "penl1",
     "population_share",
     "pu_scores",
     "resolve_prior",
+    "tice",
 ]

@@ -2,15 +2,20 @@
 
 DEDPUL: densities of the scores, their monotone ratio, and the largest share of positives that it leaves possible.
 
+KM2: how far the unlabelled mean can be pushed away from the positive one before it leaves what data can be.
+
 PEN-L1: the share that makes the positives fit under the unlabelled density, by a penalised L1 divergence.
+
+TIcE: somewhere in the data nearly all rows are positive, and there the labelled share is the label frequency.
 """
 
+import heapq
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from splitpu.types import Floats, Rows
+from splitpu.types import Flags, Floats, Rows
 from splitpu.utils.arrays import checked_seed
 
 CONFIDENCE = 0.1  # delta of the published bound
@@ -103,6 +108,83 @@ def _smoothed(scores: Floats, edges: Floats) -> tuple[Floats, Floats]:
     return density, counts
 
 
+MOST_ROWS = 250  # of each kind; the cost grows with the square
+SLOPE = 0.2  # share of the distance between the two means at which the distance counts as growing
+_PUSHES = (1.0, 10.0, 46)  # lambda: from, to, how many; the share of positives is 1 - 1 / lambda
+_ITERATIONS = 150
+
+
+def km2(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
+    """The share of positives among the unlabelled rows, from features or scores, one row a sample.
+
+    The mean (in kernel space) of the negatives is lam * mean_U + (1 - lam) * mean_P with lam = 1 / (1 - share). For a
+    larger lam this is no longer the mean of any rows, and its distance to the nearest such mean starts to grow.
+    """
+    rng = np.random.default_rng(checked_seed(seed))
+    positive, unlabelled = (_at_most(rows, rng) for rows in (positive, unlabelled))
+    rows = np.concatenate([positive, unlabelled])
+    kernel = _gaussian_kernel(rows)
+    is_positive = np.arange(len(rows)) < len(positive)
+    mean_positive, mean_unlabelled = is_positive / len(positive), ~is_positive / len(unlabelled)
+    apart = float(np.sqrt(max(_square(kernel, mean_unlabelled - mean_positive), 1e-12)))
+    largest = float(np.linalg.eigvalsh(kernel)[-1])
+    weights, distances, pushes = mean_unlabelled, [], np.linspace(*_PUSHES)
+    for push in pushes:
+        target = push * mean_unlabelled + (1 - push) * mean_positive
+        weights = _nearest_mixture(kernel, target, weights, 1 / largest)
+        distances.append(np.sqrt(max(_square(kernel, target - weights), 0.0)))
+    slopes = np.gradient(np.asarray(distances), pushes) / apart
+    growing = np.flatnonzero(slopes >= SLOPE)
+    return 1 - 1 / float(pushes[growing[0] if len(growing) else -1])
+
+
+def gap_at(share: float) -> float:
+    """How far apart the shares are that can be found near this one: resampled rows often give the very same.
+
+    >>> round(gap_at(0.5), 3)
+    0.05
+    """
+    first, last, count = _PUSHES
+    return (last - first) / (count - 1) * (1 - share) ** 2
+
+
+def _at_most(rows: Floats, rng: np.random.Generator) -> Floats:
+    return rows if len(rows) <= MOST_ROWS else rows[rng.choice(len(rows), MOST_ROWS, replace=False)]
+
+
+def _gaussian_kernel(rows: Floats) -> Floats:
+    squares = (rows**2).sum(1)
+    distance = np.maximum(squares[:, None] + squares - 2 * rows @ rows.T, 0)
+    width = float(np.median(distance[np.triu_indices(len(rows), 1)])) or 1.0
+    kernel: Floats = np.exp(-distance / width)
+    return kernel
+
+
+def _square(kernel: Floats, weights: Floats) -> float:
+    return float(weights @ kernel @ weights)
+
+
+def _nearest_mixture(kernel: Floats, target: Floats, start: Floats, rate: float) -> Floats:
+    """The mixture of rows nearest to the target: accelerated gradient steps, each followed by a projection."""
+    now = ahead = start
+    momentum = 1.0
+    for _ in range(_ITERATIONS):
+        moved = _onto_simplex(ahead - rate * (kernel @ (ahead - target)))
+        grown = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        ahead = moved + (momentum - 1) / grown * (moved - now)
+        now, momentum = moved, grown
+    return now
+
+
+def _onto_simplex(weights: Floats) -> Floats:
+    """The nearest weights that are not negative and sum to one."""
+    ordered = np.sort(weights)[::-1]
+    excess = (np.cumsum(ordered) - 1) / np.arange(1, len(ordered) + 1)
+    last = int(np.flatnonzero(ordered > excess)[-1])
+    nearest: Floats = np.maximum(weights - excess[last], 0)
+    return nearest
+
+
 CENTRES = 200
 _WIDTHS = (0.1, 0.3, 1.0)  # times the median squared distance
 _PENALTIES = (0.001, 0.01, 0.1, 1.0)
@@ -179,3 +261,74 @@ def _divergence_kept_aside(
 def _squared_distance(rows: Floats, centres: Floats) -> Floats:
     distance: Floats = np.maximum((rows**2).sum(1)[:, None] + (centres**2).sum(1) - 2 * rows @ centres.T, 0)
     return distance
+
+
+MOST_SUBSETS = 300
+FEWEST_ROWS = 10
+_QUANTILES = (0.25, 0.5, 0.75)
+
+
+def tice(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
+    """The share of positives among the unlabelled rows, from features or scores, one row a sample.
+
+    In any subset the labelled share is at most the label frequency c, the share of all positives that are labelled. A
+    tree grown on one half of the rows proposes subsets rich in labels; the other half gives a lower bound for c in
+    each, and the largest bound is taken. A second pass uses the c of the first in the width of its bounds.
+    """
+    rng = np.random.default_rng(checked_seed(seed))
+    rows = np.concatenate([positive, unlabelled])
+    labelled = np.arange(len(rows)) < len(positive)
+    half = rng.permutation(len(rows)) % 2 == 0
+    frequency = 0.5
+    for _ in range(2):
+        frequency = float(np.mean([_largest_bound(rows, labelled, grow, ~grow, frequency) for grow in (half, ~half)]))
+    all_positives = len(positive) / max(frequency, len(positive) / len(rows))
+    return float(np.clip((all_positives - len(positive)) / len(unlabelled), 0.0, 1.0))
+
+
+def _largest_bound(rows: Floats, labelled: Flags, grow: Flags, judge: Flags, frequency: float) -> float:
+    """Best-first: the subset with the highest labelled share in the growing half is split next."""
+    delta = max(0.025, 1 / (1 + 0.004 * len(rows)))
+    queue = [(0.0, 0, np.flatnonzero(grow), np.flatnonzero(judge))]
+    best, born = 0.0, 1
+    while queue and born < MOST_SUBSETS:
+        _, _, growing, judging = heapq.heappop(queue)
+        best = max(best, _lower_bound(labelled[judging], frequency, delta))
+        for side_grow, side_judge in _best_split(rows, labelled, growing, judging):
+            heapq.heappush(queue, (-float(labelled[side_grow].mean()), born, side_grow, side_judge))
+            born += 1
+    for _, _, _, judging in queue:
+        best = max(best, _lower_bound(labelled[judging], frequency, delta))
+    return best
+
+
+def _lower_bound(labelled: Flags, frequency: float, delta: float) -> float:
+    if len(labelled) < FEWEST_ROWS:
+        return 0.0
+    width = np.sqrt(frequency * (1 - frequency) * (1 - delta) / (delta * len(labelled)))
+    return float(labelled.mean() - width)
+
+
+def _best_split(rows: Floats, labelled: Flags, growing: Rows, judging: Rows) -> list[tuple[Rows, Rows]]:
+    """The two sides of the cut that gathers the labels best; nothing where no cut leaves enough rows."""
+    if len(growing) < 2 * FEWEST_ROWS:
+        return []
+    values, marks = rows[growing], labelled[growing].astype(np.float64)
+    best, chosen = -1.0, None
+    for cuts in np.quantile(values, _QUANTILES, axis=0):
+        left = values <= cuts
+        count = left.sum(0)
+        share_left = marks @ left / np.maximum(count, 1)
+        share_right = (marks.sum() - marks @ left) / np.maximum(len(marks) - count, 1)
+        enough = (count >= FEWEST_ROWS) & (len(marks) - count >= FEWEST_ROWS)
+        gain = np.where(enough, np.maximum(share_left, share_right), -1.0)
+        feature = int(np.argmax(gain))
+        if gain[feature] > best:
+            best, chosen = float(gain[feature]), (feature, float(cuts[feature]))
+    if chosen is None:
+        return []
+    feature, cut = chosen
+    return [
+        (growing[side(rows[growing, feature], cut)], judging[side(rows[judging, feature], cut)])
+        for side in (np.less_equal, np.greater)
+    ]
