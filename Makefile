@@ -40,7 +40,7 @@ cluster:
 	test -x $(CLUSTER)/bin/pytest || $(PYTHON) -m venv $(CLUSTER)
 	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
 	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt -e '.[cluster,images,tables]' pytest hypothesis
-	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py
+	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py tests/runs/test_scoring.py
 
 clean:
 	rm -rf .venv .venv-cluster build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -22,13 +22,13 @@ from splitpu.methods.registry import find_method
 from splitpu.networks.build import network_names
 
 ROOT = Path(__file__).parent.parent
-COMMAND_PAGES = ("README.md", "docs/GUIDE.md", "docs/FILES.md", "docs/LIMITS.md", "CONTRIBUTING.md")
+COMMAND_PAGES = ("README.md", "docs/GUIDE.md", "docs/CLUSTER.md", "docs/FILES.md", "docs/LIMITS.md", "CONTRIBUTING.md")
 PAGES = (*COMMAND_PAGES, "docs/ARCHITECTURE.md", "CHANGELOG.md")
 
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-NOT_OURS = {"--nproc-per-node"}  # of torchrun
+NOT_OURS = {"--nproc-per-node", "--head"}  # of torchrun and of ray start
 
 
 class Command(NamedTuple):

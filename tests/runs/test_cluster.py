@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli_tools import must_do, write_npz
 from compare_tools import write_overlapping
@@ -157,6 +158,23 @@ def test_units_of_the_tables_are_run_over_the_cluster(cluster: Any, tmp_path: Pa
         lines.append([store.find(unit) for unit in units])
     for here, there in zip(*lines, strict=True):
         assert here["metrics"] == there["metrics"] and here["base_metrics"] == there["base_metrics"]
+
+
+def test_scores_over_the_cluster_have_one_row_an_input_though_a_worker_is_killed(cluster: Any, tmp_path: Path) -> None:
+    data, run, parts = write_npz(tmp_path / "rows.npz"), tmp_path / "run", tmp_path / "parts"
+    must_do("fit", data, "--method", "nnpu", "--prior", 0.5, "--out", run, *QUICK, "--quiet")
+    np.save(tmp_path / "new.npy", np.random.default_rng(0).normal(size=(60_000, 4)))
+    process = start("predict", run, tmp_path / "new.npy", "--out", parts, "--ray", cluster.address)
+    wait_until(lambda: bool(workers(cluster)), process)
+    os.kill(next(iter(workers(cluster))), signal.SIGKILL)
+    _, noted = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and "all parts are there" in noted, noted
+    must_do("merge", parts, tmp_path / "merged.csv")
+    must_do("predict", run, tmp_path / "new.npy", "--out", tmp_path / "whole.csv")
+    merged, whole = ((tmp_path / name).read_text().splitlines() for name in ("merged.csv", "whole.csv"))
+    assert len(merged) == len(whole) == 60_001
+    assert [line.split(",")[0] for line in merged] == [line.split(",")[0] for line in whole]
+    assert [line.split(",")[3] for line in merged] == [line.split(",")[3] for line in whole]
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,8 @@ def predict(
     copy_to: Path | None = None,
     link: Link = False,
     strict: Strict = False,
+    shard: str | None = None,
+    cluster: ClusterWords = HERE,
     device: Device = "auto",
     json: Flag = False,
 ) -> None:
@@ -291,12 +293,28 @@ def predict(
         out: The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, CSV is printed.
         top: How many of the most probable images or patients to copy into --copy-to, for review.
         copy_to: A new folder for copies of these images, or of the patients' folders, named by rank and probability.
+        shard: Score only this shard of the rows, such as 1/4, for as many jobs on any machines; --out is then a folder
+            that all of them share, and INPUT may also be a Parquet dataset or a .txt list of images. A row for every
+            input, also where it cannot be read. `splitpu merge` makes one file of the parts.
         json: Print one JSON object. It holds the scores unless --out is given.
     """
     with quick_start():
-        from splitpu.cli.predict import run_predict
+        from splitpu.cli.predict import PredictOptions, run_predict
 
-    run_predict(run, input, out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, json=json)
+    asked = PredictOptions(out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, shard=shard)
+    run_predict(run, input, asked, cluster, json=json)
+
+
+def merge(scores: Path, out: Path, /, *, json: AsJson = False) -> None:
+    """Make one file of the parts that `predict --shard` or `predict --ray` has written, one row for every input.
+
+    Args:
+        scores: The folder of the parts, of which none may be missing.
+        out: The file to write: Parquet if its name ends in .parquet, otherwise CSV.
+    """
+    from splitpu.cli.predict import run_merge
+
+    run_merge(scores, out, json=json)
 
 
 def evaluate(
@@ -337,7 +355,7 @@ app = App(
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
 COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
-    (app, (demo, fit, resume, predict, hard, evaluate, export, prior, sensitivity, methods, compare, info)),
+    (app, (demo, fit, resume, predict, merge, hard, evaluate, export, prior, sensitivity, methods, compare, info)),
     (datasets, (data_list, data_get)),
     (reproduce, (experiments.reproduce_list, experiments.reproduce_run, experiments.reproduce_plan)),
     (reproduce, (experiments.reproduce_choose, experiments.reproduce_smoke, experiments.reproduce_render)),
@@ -350,7 +368,7 @@ app.command(reproduce)
 
 # The help names the commands in the order in which most people need them, not in that of the alphabet.
 IN_ORDER_OF_NEED = {
-    "Train a model and use it": ("demo", "fit", "resume", "predict", "hard", "evaluate", "export"),
+    "Train a model and use it": ("demo", "fit", "resume", "predict", "merge", "hard", "evaluate", "export"),
     "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
     "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
 }

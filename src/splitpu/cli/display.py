@@ -15,11 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from splitpu.cli.options import as_options
-from splitpu.data.tables.read import write_csv, write_parquet
 from splitpu.errors import InputError
 from splitpu.prior.estimate import prior_in_words
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, belongs_to_a_run
-from splitpu.utils.files import ends_in, in_a_command, replacing
+from splitpu.utils.files import in_a_command
 from splitpu.utils.reading import Guarded
 from splitpu.utils.text import printable
 from splitpu.utils.warnings import worth_repeating
@@ -240,13 +239,3 @@ def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:
         raise InputError(f"--out {out} is a file of the run in that folder: name another file for the {what}.")
     if out.suffix.lower() not in _ENDINGS:
         raise InputError(f"--out {out} has an ending that cannot be used: {what} are written as .csv or .parquet.")
-
-
-def write_out(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
-    """Write the file whole or not at all."""
-    with replacing(out) as temporary:
-        if ends_in(out, ".parquet"):
-            write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(columns)})
-            return
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            write_csv(file, columns, lines)

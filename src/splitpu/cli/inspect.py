@@ -12,7 +12,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from splitpu.cli.display import check_out, print_facts, print_json, print_note, print_table, show_result, write_out
+from splitpu.cli.display import check_out, print_facts, print_json, print_note, print_table, show_result
 from splitpu.cli.entry_point import continue_with
 from splitpu.data.images.folders import FolderSource, reader_for
 from splitpu.data.images.scan import contents
@@ -22,6 +22,7 @@ from splitpu.data.public.download import cache_folder, load_cached
 from splitpu.data.public.medical import LOCAL_SETS, local_file
 from splitpu.data.public.named_set import true_prior
 from splitpu.data.sources import check_still_there
+from splitpu.data.tables.read import write_rows
 from splitpu.data.volumes.reader import VolumeReader
 from splitpu.errors import InputError
 from splitpu.methods.registry import METHODS, Method
@@ -189,7 +190,7 @@ def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | Non
     if copy_to is not None and files:
         lay_out(copy_to, files, link=link)
     if out is not None:
-        write_out(out, _COLUMNS, [astuple(sample) for sample in wanted])
+        write_rows(out, _COLUMNS, [astuple(sample) for sample in wanted])
     last = result["rounds"][-1]
     if json:
         summary = {"run": str(folder.path), "round": last["round"], "agreement": last["agreement"], "hard": len(found)}

@@ -1,69 +1,82 @@
 """`splitpu predict` and `splitpu export`: what is done with the model of a finished run."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from splitpu.cli.display import check_out, print_facts, print_json, print_note, write_out
+from splitpu.cli.display import check_out, print_facts, print_json, print_note
 from splitpu.cli.inspect import ToReview, check_review, lay_out
+from splitpu.cli.options import HERE, ClusterWords
 from splitpu.cli.progress import choose_display
+from splitpu.cli.several_runs import run_grid
 from splitpu.config.schema import EngineConfig
 from splitpu.data.sources import NewRows, read_new_rows
-from splitpu.data.tables.read import write_csv
+from splitpu.data.tables.read import write_csv, write_rows
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import sigmoid
 from splitpu.model import Model
 from splitpu.onnx_export import DECISION, INPUT, PROBABILITY, export_onnx
 from splitpu.runs.folder import RunFolder
+from splitpu.runs.grid import Grid, InTurn, Progress
 from splitpu.runs.results import is_list_of_skipped, write_skipped
-from splitpu.utils.files import ends_in
+from splitpu.runs.scoring import COLUMNS, Inputs, Part, ScoresFolder, parse_shard, shard_of
+from splitpu.types import Watch
+from splitpu.utils.files import ends_in, in_a_command
+from splitpu.utils.warnings import Note
 
 _COLUMNS = ("index", "name", "probability", "decision")
 
 
-def run_predict(
-    run: str,
-    path: Path,
-    *,
-    out: Path | None,
-    top: int | None,
-    copy_to: Path | None,
-    link: bool,
-    strict: bool,
-    device: str,
-    json: bool,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """What was written on the command line; None = not given."""
+
+    out: Path | None = None
+    top: int | None = None
+    copy_to: Path | None = None
+    link: bool = False
+    strict: bool = False
+    device: str = "auto"
+    shard: str | None = None
+
+
+def run_predict(run: str, path: Path, asked: PredictOptions, cluster: ClusterWords = HERE, *, json: bool) -> None:
     """Score the rows of a file or the images of a folder with the final model of a run."""
-    folder = RunFolder.find_trained(run)
+    folder, out, top, copy_to = RunFolder.find_trained(run), asked.out, asked.top, asked.copy_to
+    if asked.shard is not None or cluster.ray is not None:
+        if out is None or top is not None or copy_to is not None:
+            raise InputError("--shard and --ray write parts into a folder: give it with --out, without --top.")
+        return _score_in_parts(folder, path, out, asked, cluster, json=json)
     check_out(out, "scores", read=path)
     if (top is None) != (copy_to is None):
         raise InputError("--top and --copy-to go together: they say how many samples to put into which folder.")
-    if link and copy_to is None:
+    if asked.link and copy_to is None:
         raise InputError("--link goes with --top and --copy-to: it makes links there instead of copies.")
     if copy_to is not None and not path.is_dir():
         raise InputError(f"--top and --copy-to are for folders of images or patients, and {path} is not one.")
     check_review(copy_to, top)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
-        rows = read_new_rows(path, model, strict=strict, watch=watch)
+        rows = read_new_rows(path, model, strict=asked.strict, watch=watch)
     model.preprocessing.check(rows.features, str(path))
-    decision = model.decision(rows.features, Hardware.choose(device, EngineConfig()))
+    decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
     probabilities = sigmoid(decision)
     names = rows.names or [""] * len(decision)
     shares = [float(f"{share:.6g}") for share in probabilities.tolist()]
     labels = [model.classes[int(positive)] for positive in decision > 0]
     lines = list(zip(range(len(labels)), names, shares, labels, strict=True))
     if out is not None:
-        write_out(out, _COLUMNS, lines)
+        write_rows(out, _COLUMNS, lines)
     _account_for_files(rows, out)
     reviewed = 0
     if copy_to is not None and rows.files is not None:
         order = np.argsort(-probabilities, kind="stable")[:top].tolist()
         likeliest = [ToReview(rows.files[row].path, rows.files[row].name, probabilities[row]) for row in order]
-        reviewed = lay_out(copy_to, likeliest, link=link)
+        reviewed = lay_out(copy_to, likeliest, link=asked.link)
     positive = int((decision > 0).sum())
     if json:
         summary: dict[str, Any] = {"run": str(folder.path), "rows": len(lines), "positive": positive}
@@ -78,6 +91,58 @@ def run_predict(
         print(f"{out}: {len(lines):,} rows, {positive:,} of them positive")
     if reviewed:
         print_note(f"the {reviewed:,} samples most likely to be positive are in {copy_to}")
+
+
+def _score_in_parts(
+    folder: RunFolder, path: Path, out: Path, asked: PredictOptions, cluster: ClusterWords, *, json: bool
+) -> None:
+    """Score one shard of the parts, here or over a cluster; those that are there already are left as they are."""
+    display, model = choose_display(quiet=json), Model.load(folder.path)
+    if not path.exists():
+        raise InputError(f"{path} does not exist: check the path")
+    inputs = Inputs.find(path, model)
+    scores = ScoresFolder.planned(out, folder, path, inputs)
+    every = scores.parts(inputs, folder.path.absolute(), device=asked.device, strict=asked.strict)
+    parts = shard_of(every, *parse_shard(asked.shard or "1/1"))
+    executor = cluster.executor(scores.plan_file.absolute(), asked.device, threads=1)
+    rows = sum(len(part.piece) for part in parts)
+    with display.watching() as watch:
+        grid = Grid(parts, scores, progress=_RowsScored(watch, display.note, rows))
+        run_grid(grid, executor or InTurn(), how_to_go_on="run the same command to go on with the parts that are left")
+    left = sum(not file.exists() for file in scores.files())
+    if json:
+        whole = {"rows_in_all": len(inputs), "parts": len(scores.files()), "parts_left": left}
+        print_json({"run": str(folder.path), "out": str(out), "rows": rows, **whole})
+        return
+    print(f"{out}: {rows:,} of {len(inputs):,} rows in {len(parts):,} of {len(scores.files()):,} parts")
+    last = f"splitpu merge {in_a_command(out)} scores.csv makes one file of them"
+    print_note(f"{left:,} parts are left to other shards" if left else f"all parts are there; {last}")
+
+
+class _RowsScored(Progress[Part]):
+    """How many rows of the shard have a score."""
+
+    def __init__(self, watch: Watch, note: Note, rows: int) -> None:
+        self._watch, self._note, self._rows, self._done = watch, note, rows, 0
+
+    def note(self, unit: Part, text: str) -> None:
+        self._note(f"{unit.name}: {text}")
+
+    def unit_done(self, unit: Part, result: int) -> None:
+        self._done += result
+        self._watch("scoring", self._done, self._rows)
+
+
+def run_merge(folder: Path, out: Path, *, json: bool) -> None:
+    """One file of all parts, in the order of the input."""
+    check_out(out, "scores")
+    lines = list(ScoresFolder(folder).lines())
+    write_rows(out, COLUMNS, lines)
+    without = sum(line[-1] != "" for line in lines)
+    if json:
+        print_json({"scores": str(folder), "out": str(out), "rows": len(lines), "without_score": without})
+        return
+    print(f"{out}: {len(lines):,} rows, {without:,} of them without a score (column why)")
 
 
 def _account_for_files(rows: NewRows, out: Path | None) -> None:

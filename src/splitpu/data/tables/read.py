@@ -18,7 +18,7 @@ from splitpu.config.parse import nearest
 from splitpu.data.tables.checks import ignoring, is_number
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array
-from splitpu.utils.files import ends_in
+from splitpu.utils.files import ends_in, replacing
 from splitpu.utils.reading import Guarded, TooLong, as_text, most_unpacked, short_lines, too_much_unpacked
 from splitpu.utils.text import cell, composed, listed
 
@@ -84,6 +84,16 @@ def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
     import pyarrow.parquet as parquet
 
     parquet.write_table(pyarrow.table(columns), str(path))
+
+
+def write_rows(out: Path, columns: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
+    """A file of Parquet or CSV, as its name says, whole or not at all."""
+    with replacing(out) as temporary:
+        if ends_in(out, ".parquet"):
+            write_parquet(temporary, {name: [line[at] for line in lines] for at, name in enumerate(columns)})
+            return
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            write_csv(file, columns, lines)
 
 
 def write_csv(file: TextIO, columns: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
