@@ -28,7 +28,7 @@ from splitpu.reproduce.runner import Session
 from splitpu.reproduce.store import ResultStore, plan_lines
 from splitpu.reproduce.summary import candidates
 from splitpu.reproduce.unit_runs import Workplace
-from splitpu.reproduce.units import STUDENT, Unit, guessed_seconds, planned_units
+from splitpu.reproduce.units import STUDENT, Unit, planned_units, works_of
 
 # ------------------------------------------------------------------------------------------------------------- declared
 
@@ -311,7 +311,7 @@ def test_a_guess_grows_with_the_epochs(method: str) -> None:
     config = apply_overrides(Config(), [f"method={method}"])
     section = [one for one in METHODS[method].sections if hasattr(getattr(config, one), "epochs")][-1]
     more = apply_overrides(config, [f"{section}.epochs={2 * getattr(config, section).epochs}"])
-    short, long = (guessed_seconds(c, "cnn13", 50_000, 1000) for c in (config, more))
+    short, long = (sum(work.seconds("cnn13") for work in works_of(c, 50_000, 1000)) for c in (config, more))
     assert 0 < short < long <= 2 * short
 
 

@@ -143,7 +143,7 @@ def environment() -> Environment:
     """The templates of pages and charts; no name from the data is ever markup."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
+        autoescape=lambda name: name is None or name.endswith(".html"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -57,7 +57,7 @@ def render_seeds(
 def render_page(template: str, **values: Any) -> str:
     """Fill one of the templates."""
     page = environment().get_template(template)
-    return page.render(values, own_file=_own_file, policy=_policy) + "\n"
+    return page.render(values, own_file=_own_file, policy=_policy).rstrip("\n") + "\n"
 
 
 def _own_file(name: str) -> Markup:

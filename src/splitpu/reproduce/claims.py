@@ -90,9 +90,7 @@ def differences(claim: Claim, recipe: str, store: ResultStore) -> list[float]:
 
 def _lines(experiment: Experiment, recipe: str, store: ResultStore) -> list[Line]:
     row = next(row for row in experiment.rows if row.value == "accuracy")
-    return [
-        line for size in sizes_of(experiment, store) for line in found_lines(experiment, recipe, row, size, store)
-    ]
+    return [line for size in sizes_of(experiment, store) for line in found_lines(experiment, recipe, row, size, store)]
 
 
 def _noise_suspected(line: Line) -> float:

@@ -25,7 +25,6 @@ from splitpu.reproduce.summary import (
     Paragraph,
     Part,
     Pictures,
-    as_markdown,
     candidates,
     cells,
     estimate,
@@ -38,9 +37,6 @@ from splitpu.utils.files import write_text
 from splitpu.utils.statistics import mean
 
 TAUS = (0.70, 0.75, 0.80, 0.82, 0.84, 0.86, 0.88, 0.90, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96)
-MARKDOWN, PAGE = "RESULTS.md", "results.html"
-TITLE = "Results of splitpu"
-_GENERATED = "<!-- Written by `splitpu reproduce render` from the lines in results/; changes here are lost. -->"
 HOW_TO_READ = (
     "Every accuracy is in percent, on the test images, after the last epoch, at the model's own threshold, as mean ± "
     "standard deviation over n seeds. Every run is given the true prior. No epoch or threshold was chosen by test "
@@ -58,13 +54,10 @@ def render(store: ResultStore, folder: Path) -> tuple[Path, Path]:
     # After the tables, as it counts the lines that these have used.
     claimed = Part("claims", "What the paper claims, and what these runs say of it", claims_blocks(store))
     parts, answer = [Part("reading", "How to read this", _introduction(store)), claimed, *tables], _headline(store)
-    sections = [
-        "\n\n".join([f"## {part.title} (`{part.anchor}`)", *(as_markdown(block, PAGE) for block in part.blocks)])
-        for part in parts
-    ]
-    write_text(folder / MARKDOWN, "\n\n".join([f"# {TITLE}", _GENERATED, answer, *sections]) + "\n")
-    write_text(folder / PAGE, render_page("results.html", title=TITLE, parts=parts, answer=answer))
-    return folder / MARKDOWN, folder / PAGE
+    names = ("results.md", "RESULTS.md"), ("results.html", "results.html")
+    for template, name in names:
+        write_text(folder / name, render_page(template, title="Results of splitpu", parts=parts, answer=answer))
+    return folder / names[0][1], folder / names[1][1]
 
 
 def _headline(store: ResultStore) -> str:

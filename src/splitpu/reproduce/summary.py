@@ -1,10 +1,10 @@
 """From result lines to the cells of a table (the paper's figure, ours, and what it took), and to choices: which
-candidate the accuracy estimated on held-out P and U picks. And the blocks of a results page, Markdown and HTML alike.
+candidate the accuracy estimated on held-out P and U picks. And the blocks of a results page.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -276,45 +276,35 @@ def verdict(experiment: Experiment, recipe: str, store: ResultStore) -> str:
 # -------------------------------------------------------------------------------------------------- blocks of the page
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading inside a section."""
 
-    kind: ClassVar[str] = "heading"
     text: str
 
 
-@dataclass(frozen=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     """Plain text."""
 
-    kind: ClassVar[str] = "paragraph"
     text: str
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """A table; the first `words` columns are words, the others figures."""
 
-    kind: ClassVar[str] = "grid"
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: int = 1
 
 
-@dataclass(frozen=True)
-class Charts:
+class Charts(NamedTuple):
     """Drawings side by side, as SVG text, each with its caption; Markdown points to the HTML page for them."""
 
-    kind: ClassVar[str] = "charts"
     drawings: Sequence[tuple[str, Markup]]  # caption, SVG
 
 
-@dataclass(frozen=True)
-class Pictures:
+class Pictures(NamedTuple):
     """A group of pictures as data addresses, each with its caption."""
 
-    kind: ClassVar[str] = "pictures"
     title: str
     pictures: Sequence[tuple[str, str]]  # address, caption
 
@@ -322,27 +312,9 @@ class Pictures:
 Block = Heading | Paragraph | Grid | Charts | Pictures
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One section of the page."""
 
     anchor: str
     title: str
     blocks: Sequence[Block]
-
-
-def as_markdown(block: Block, page: str) -> str:
-    """Write a block as Markdown; `page` is the HTML page that has what Markdown has not."""
-    match block:
-        case Heading(text):
-            return f"### {text}"
-        case Paragraph(text):
-            return text
-        case Grid(columns, rows, words):
-            rule = ["---"] * words + ["---:"] * (len(columns) - words)
-            lines = ([cell.replace("|", "\\|") for cell in line] for line in (columns, rule, *rows))
-            return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        case Charts(drawings):
-            return f"Drawn in [{page}]({page}): " + "; ".join(caption for caption, _ in drawings) + "."
-        case Pictures(title, pictures):
-            return f"{title}: {len(pictures)} pictures in [{page}]({page})."

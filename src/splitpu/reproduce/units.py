@@ -60,22 +60,17 @@ class Work:
         return self.epochs * self.steps * max(_SHORTEST, milliseconds * self.images / 512) / 1000
 
 
-def guessed_seconds(config: Config, network: str, rows: int, positives: int) -> float:
-    """Seconds of training that the configuration asks for on `rows` rows."""
-    return sum(work.seconds(network) for work in _works(config, rows, positives))
-
-
 def whole_run_seconds(config: Config, rows: int, positives: int, epoch_seconds: float) -> float:
     """What a run may take in all, from what one epoch of its first stage took on whatever machine this is.
 
     >>> round(whole_run_seconds(Config(method="nnpu"), 50_000, 1000, 2.0))
     100
     """
-    works = list(_works(config, rows, positives))
+    works = list(works_of(config, rows, positives))
     return epoch_seconds * sum(work.rows for work in works) * works[0].epochs / works[0].rows
 
 
-def _works(config: Config, rows: int, positives: int) -> Iterator[Work]:
+def works_of(config: Config, rows: int, positives: int) -> Iterator[Work]:
     """Everything that a run trains, in its order."""
     if config.warmup.name != "none":
         steps, size = _batch(rows, config.warmup.batch_size)
@@ -230,7 +225,7 @@ class Unit:
         """The same, by the place of the stage."""
         rows = round(self.profile.rows * (1 - self.experiment.held_out))
         found: dict[int, float] = {}
-        for work in _works(self.config, rows, self.positives):
+        for work in works_of(self.config, rows, self.positives):
             found[work.place] = found.get(work.place, 0.0) + work.seconds(self.network)
         return found
 
