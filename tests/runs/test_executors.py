@@ -10,7 +10,7 @@ import pytest
 from splitpu.engine.parallel_runs import runs_at_once
 from splitpu.engine.stage import Observer
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed
-from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, Schedule, SideBySide, Task
+from splitpu.runs.grid import Executor, Fate, Grid, InTurn, Progress, Results, Schedule, SideBySide, Task
 from splitpu.utils.warnings import Note
 
 
@@ -82,8 +82,9 @@ class Heard(Progress[Counting]):
     def note(self, unit: Counting, text: str) -> None:
         self.lines.append(f"{unit.name} {text}")
 
-    def ended_before(self, unit: Counting, reason: str) -> None:
-        self.lines.append(f"{reason} {unit.name}")
+    def became(self, unit: Counting, what: Fate, detail: Any = None) -> None:
+        if what == "not begun":
+            self.lines.append(f"{detail} {unit.name}")
 
 
 def counting(names: str = "abc", fails: str = "", reached: dict[str, int] | None = None) -> list[Counting]:

@@ -10,15 +10,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from splitpu.engine.stage import EpochRecord, Observer
-from splitpu.errors import Interrupted, SplitPUError
+from splitpu.errors import SplitPUError
 from splitpu.reproduce import unit_runs
 from splitpu.reproduce.declared import Experiment
 from splitpu.reproduce.store import Line, ResultStore
 from splitpu.reproduce.unit_runs import Workplace
 from splitpu.reproduce.units import Unit, place_of, shareable_stages, smoke_units
-from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, Schedule, SideBySide
+from splitpu.runs.grid import Executor, Fate, Grid, InTurn, Progress, Results, Schedule, SideBySide
 from splitpu.utils.files import Taken, disk_errors_in_words, held_alone
 from splitpu.utils.text import say
 from splitpu.utils.warnings import Note
@@ -230,9 +231,6 @@ class _Lines(Progress[UnitRun]):
     def __init__(self, units: int, in_turn: bool, tell: Note) -> None:
         self._units, self._in_turn, self._tell = units, in_turn, tell
 
-    def unit_started(self, unit: UnitRun) -> None:
-        self._tell(f"[{unit.number + 1}/{self._units}] {unit.name}")
-
     def stage_done(self, unit: UnitRun, stage: str, history: Sequence[EpochRecord], restored: int) -> None:
         epochs, seconds = len(history), sum(record.seconds for record in history)
         trained = "from the cache" if restored >= epochs else f"{epochs} epochs, {seconds:.1f} s"
@@ -241,23 +239,22 @@ class _Lines(Progress[UnitRun]):
     def note(self, unit: UnitRun, text: str) -> None:
         self._tell_of(unit, f"    note: {text}")
 
-    def unit_done(self, unit: UnitRun, result: Line) -> None:
-        found = f"accuracy {result['accuracy']:.2f}, base {result['base_accuracy']:.2f}"
-        times = f"{result['seconds']:.0f} s of training, {result['wall_seconds']:.0f} s here"
-        self._tell_of(unit, f"    {found}, {times}")
-
-    def unit_failed(self, unit: UnitRun, error: Exception) -> None:
-        known = isinstance(error, SplitPUError)
-        self._tell_of(unit, f"    failed: {error}" if known else "".join(traceback.format_exception(error)))
-
-    def unit_interrupted(self, unit: UnitRun, stopped: Interrupted) -> None:
-        self._tell_of(unit, f"    {stopped}")
-
-    def unit_elsewhere(self, unit: UnitRun) -> None:
-        self._tell(f"[{unit.number + 1}/{self._units}] another process is at it: {unit.name}")
-
-    def ended_before(self, unit: UnitRun, reason: str) -> None:
-        self._tell(f"{reason} the next unit: {unit.name}")
+    def became(self, unit: UnitRun, what: Fate, detail: Any = None) -> None:
+        match what:
+            case "started":
+                self._tell(f"[{unit.number + 1}/{self._units}] {unit.name}")
+            case "elsewhere":
+                self._tell(f"[{unit.number + 1}/{self._units}] another process is at it: {unit.name}")
+            case "not begun":
+                self._tell(f"{detail} the next unit: {unit.name}")
+            case "done":
+                found = f"accuracy {detail['accuracy']:.2f}, base {detail['base_accuracy']:.2f}"
+                times = f"{detail['seconds']:.0f} s of training, {detail['wall_seconds']:.0f} s here"
+                self._tell_of(unit, f"    {found}, {times}")
+            case "failed" if not isinstance(detail, SplitPUError):
+                self._tell_of(unit, "".join(traceback.format_exception(detail)))
+            case _:
+                self._tell_of(unit, f"    {'failed: ' if what == 'failed' else ''}{detail}")
 
     def _tell_of(self, unit: UnitRun, text: str) -> None:
         self._tell(text if self._in_turn else f"[{unit.number + 1}] {text.strip()}")

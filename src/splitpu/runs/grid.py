@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from splitpu.config.schema import EngineConfig
 from splitpu.data.pudata import PUData, check_pudata
@@ -22,6 +22,7 @@ from splitpu.utils.arrays import checked_seed
 from splitpu.utils.warnings import Note
 
 _LOOK_AGAIN = 1.0  # seconds; a stop from outside wakes nobody who waits
+Fate = Literal["started", "done", "failed", "interrupted", "elsewhere", "not begun"]
 
 
 class Unit(Protocol):
@@ -36,7 +37,6 @@ class Unit(Protocol):
 
 
 AUnit = TypeVar("AUnit", bound=Unit)
-_One = TypeVar("_One")
 
 
 @dataclass(frozen=True)
@@ -100,29 +100,17 @@ class Schedule(Generic[AUnit]):
 class Progress(Generic[AUnit]):
     """What is told of the units of a grid; this one is silent."""
 
-    def unit_started(self, unit: AUnit) -> None:
-        """It is handed out."""
-
     def stage_done(self, unit: AUnit, stage: str, history: Sequence[EpochRecord], restored: int) -> None:
         """A stage of it is done, of whose epochs so many were there before."""
 
     def note(self, unit: AUnit, text: str) -> None:
         """It has something to say."""
 
-    def unit_done(self, unit: AUnit, result: Any) -> None:
-        """It came to its end."""
+    def became(self, unit: AUnit, what: Fate, detail: Any = None) -> None:
+        """What became of it: done has its result, failed and interrupted their exception, not begun the reason.
 
-    def unit_failed(self, unit: AUnit, error: Exception) -> None:
-        """It did not."""
-
-    def unit_interrupted(self, unit: AUnit, stopped: Interrupted) -> None:
-        """It was asked to stop, and can go on."""
-
-    def unit_elsewhere(self, unit: AUnit) -> None:
-        """Another process is at it."""
-
-    def ended_before(self, unit: AUnit, reason: str) -> None:
-        """This unit and those after it are not begun."""
+        Of one that is not begun neither are those after it.
+        """
 
 
 class Executor(Protocol):
@@ -233,7 +221,7 @@ class Grid(Generic[AUnit]):
                 reason = "stopped before" if stopped else self._schedule.why_not(self._units[number])
                 if reason:
                     self._over = True
-                    self.progress.ended_before(self._units[number], reason)
+                    self.progress.became(self._units[number], "not begun", reason)
                 elif (job := self._taken(number)) is not None:
                     return job
             if self._over:
@@ -276,19 +264,17 @@ class Grid(Generic[AUnit]):
         with self._lock:
             self._schedule.ended(unit, None if failed else seconds)
             self._lock.notify_all()
+            fate: Fate = "interrupted" if isinstance(end, Interrupted) else "failed" if failed else "done"
             if isinstance(end, Interrupted):
                 self._over = True
                 session.interrupted = session.interrupted or end
                 session.left.append(number)
-                tell: Callable[[AUnit, Any], None] = self.progress.unit_interrupted
             elif failed:
                 session.failed[number] = end  # a unit that cannot be run says nothing about the others
-                tell = self.progress.unit_failed
             else:
                 self._results.add(unit, end)
                 session.done[number] = end
-                tell = self.progress.unit_done
-        tell(unit, end)
+        self.progress.became(unit, fate, end)
 
     def _taken(self, number: int) -> "Job[AUnit] | None":
         unit, claim = self._units[number], self._schedule.claim(self._units[number])
@@ -299,11 +285,11 @@ class Grid(Generic[AUnit]):
             return None
         del self._open[number]
         if claim is None:
-            self.progress.unit_elsewhere(unit)
+            self.progress.became(unit, "elsewhere")
             self.session.left.append(number)
             return None
         self._schedule.started(unit)
-        self.progress.unit_started(unit)
+        self.progress.became(unit, "started")
         return Job(self, number, unit, claim)
 
     def _skip_done(self) -> None:
@@ -337,15 +323,12 @@ class Job(Generic[AUnit]):
 
     def done(self, result: Any) -> None:
         """The unit came to its end."""
-        self._ended(result)
+        with self._claim:
+            self._grid.ended(self._number, result, time.monotonic() - self._began)
 
     def failed(self, error: Exception) -> None:
         """It did not, or was `Interrupted`."""
-        self._ended(error)
-
-    def _ended(self, end: Any) -> None:
-        with self._claim:
-            self._grid.ended(self._number, end, time.monotonic() - self._began)
+        self.done(error)
 
 
 class _UnitObserver(Observer):
@@ -355,16 +338,13 @@ class _UnitObserver(Observer):
         self._grid, self._unit, self._restored = grid, unit, 0
 
     def stage_started(self, stage: Stage, done: int) -> None:
-        """Others may have waited for the stage before it."""
         self._restored = done
         self._grid.reached(self._unit, stage.name)
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
-        """Tell of it."""
         self._grid.progress.stage_done(self._unit, stage.name, outcome.history, self._restored)
 
     def should_stop(self) -> bool:
-        """Ask the grid."""
         return self._grid.must_stop()
 
 
@@ -401,7 +381,7 @@ def train_side_by_side(
     if not seeds:
         raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
     seeds = [checked_seed(seed) for seed in seeds]
-    sets, specs = _for_each(data, check_pudata, seeds, "data"), _for_each(spec, _check_spec, seeds, "spec")
+    sets, specs = _for_each(data, seeds, "data"), _for_each(spec, seeds, "spec")
     listeners = list(observers) if observers is not None else [Observer() for _ in seeds]
     if len(listeners) != len(seeds):
         raise InputError(f"{len(listeners)} observers were given for {len(seeds)} seeds: give one for each")
@@ -416,18 +396,14 @@ def train_side_by_side(
     return Grid(units).run(SideBySide(runtime.device, at_once)).results()
 
 
-def _check_spec(spec: object) -> None:
-    if not isinstance(spec, TrainSpec):
-        raise InputError(f"spec is a {type(spec).__name__}: give TrainSpec(config=..., prior=...)")
-
-
-def _for_each(
-    given: _One | Sequence[_One], check: Callable[[object], None], seeds: Sequence[int], name: str
-) -> list[_One]:
-    """One for every seed, each of which passed the `check` that `train` has for it."""
-    several: list[_One] = list(given) if isinstance(given, list | tuple) else [given] * len(seeds)  # type: ignore[list-item]
+def _for_each(given: Any, seeds: Sequence[int], name: str) -> list[Any]:
+    """One for every seed, each of the kind that `train` takes."""
+    several = list(given) if isinstance(given, list | tuple) else [given] * len(seeds)
     for one in several:
-        check(one)
+        if name == "data":
+            check_pudata(one)
+        elif not isinstance(one, TrainSpec):
+            raise InputError(f"spec is a {type(one).__name__}: give TrainSpec(config=..., prior=...)")
     if len(several) != len(seeds):
         raise InputError(f"{name} has {len(several)} entries for {len(seeds)} seeds: give one for all, or one for each")
     return several
