@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from splitpu.methods.split import Round
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -41,6 +44,14 @@ class RoundReport:
     noise: Mapping[str, float] | None = None  # share of wrong teacher labels in "easy", "hard", "all"; needs the truth
     taken: bool = True  # False: the student learned nothing, and its teacher stayed
     unsure: int = 0  # hard samples that were learned, but less surely than others
+
+    @classmethod
+    def of(cls, found: "Round", truth: npt.NDArray[np.bool_] | None) -> "RoundReport":
+        """A round in numbers."""
+        split = found.split
+        easy, hard, unsure = (int(kind.sum()) for kind in (split.easy, ~split.easy, split.unsure))
+        stopped = (found.number, split.tau, split.agreement, split.epoch, split.reached)
+        return cls(*stopped, easy, hard, split.noise(truth), found.taken, unsure)
 
 
 @dataclass(frozen=True, eq=False)

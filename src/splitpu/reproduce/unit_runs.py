@@ -25,6 +25,7 @@ from splitpu.methods.context import Teacher
 from splitpu.methods.split import Round
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.methods.warmup import warmed_up
+from splitpu.report.contents import RoundReport
 from splitpu.reproduce.figures import FIGURES, WatchingEngine
 from splitpu.reproduce.units import Unit, what_is_computed
 from splitpu.runs.folder import source_commit, versions
@@ -189,16 +190,10 @@ def _test_figures(teacher: Teacher, held_out: HeldOut, views: Views, hardware: H
 
 
 def _round(found: Round, data: PUData, figures: Figures) -> dict[str, Any]:
-    split = found.split
+    one = RoundReport.of(found, data.truth)
     return {
-        "round": found.number,
-        "accuracy": _percent(figures["accuracy"]),
-        "easy": int(split.easy.sum()),
-        "hard": int((~split.easy).sum()),
-        "noise": split.noise(data.truth),
-        "split_epoch": split.epoch,
-        "reached": split.reached,
-        "taken": found.taken,
+        **{"round": one.number, "accuracy": _percent(figures["accuracy"]), "easy": one.easy, "hard": one.hard},
+        **{"noise": one.noise, "split_epoch": one.stopped_epoch, "reached": one.reached, "taken": one.taken},
         "metrics": figures,
     }
 

@@ -1,7 +1,7 @@
 """From a finished training to what the report page shows."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ from splitpu.evaluation.metrics import most_doubtful
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.estimate import prior_in_words
 from splitpu.report.contents import ReportData, RoundReport, Sample
-from splitpu.runs.folder import NOT_JUDGED, source_commit, versions
+from splitpu.runs.folder import NOT_JUDGED
 from splitpu.runs.request import Request
-from splitpu.runs.results import Judged, ModelFigures, expected_positive_share, prior_source
-from splitpu.training import Training, final_name, row_probabilities
+from splitpu.runs.results import Judged, prior_source
+from splitpu.training import Training, row_probabilities
 from splitpu.types import Floats
 
 SHOWN = 24  # samples in a gallery
@@ -29,61 +29,48 @@ _COLUMNS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precisi
 
 
 def report_data(
-    training: Training,
-    loaded: LoadedData,
-    request: Request,
-    figures: Sequence[ModelFigures],
-    judged: Judged | None,
-    warnings: Sequence[str],
+    training: Training, loaded: LoadedData, request: Request, result: Mapping[str, Any], judged: Judged | None
 ) -> ReportData:
-    """Gather everything that the page shows."""
-    data, result, config = loaded.data, training.result, training.model.config
+    """Everything that the page shows of what came out, as `result.json` has it, and of how it came."""
+    data, config, final = loaded.data, training.model.config, training.result.final
     easiest, hardest = galleries(training, loaded)
     notes = () if judged is None else (*judged.notes, *(one.sentence for one in judged.wrong))
-    expected = expected_positive_share(data, request.prior)
+    expected = result["expected_positive_rate_unlabelled"]
     return ReportData(
         title=f"{request.source.title}, {len(data.positives)} labelled positives",
         asked=_asked(training, loaded, request),
         figures=[
-            {"model": model.name, "positive_rate_unlabelled": model.unlabelled_rate}
-            if model.test is None
-            else {"model": model.name, **{column: model.test[column] for column in _COLUMNS}}
-            for model in figures
+            {"model": one["model"], "positive_rate_unlabelled": one["positive_rate_unlabelled"]}
+            if one["test"] is None
+            else {"model": one["model"], **{column: one["test"][column] for column in _COLUMNS}}
+            for one in result["models"]
         ],
-        rounds=tuple(
-            RoundReport(
-                number=r.number,
-                tau=r.split.tau,
-                agreement=r.split.agreement,
-                stopped_epoch=r.split.epoch,
-                reached=r.split.reached,
-                easy=int(r.split.easy.sum()),
-                hard=int((~r.split.easy).sum()),
-                unsure=int(r.split.unsure.sum()),
-                noise=r.split.noise(data.truth),
-                taken=r.taken,
-            )
-            for r in result.rounds
-        ),
-        history=[record.to_dict() for record in result.history],
-        probabilities=row_probabilities(training, result.final)[data.unlabelled],
+        rounds=tuple(RoundReport.of(one, data.truth) for one in training.result.rounds),
+        history=[record.to_dict() for record in training.result.history],
+        probabilities=row_probabilities(training, final)[data.unlabelled],
         prior=math.nan if request.prior is None else request.prior,
         expected_positive_share=math.nan if expected is None else expected,
         threshold=0.5,  # probabilities are relative to the model's threshold
         easiest=easiest,
         hardest=hardest,
-        warnings=tuple(warnings),
+        warnings=tuple(result["warnings"]),
         config_text=config_to_toml(config, *sections_in_use(config), "engine"),
         method=find_method(config.method).title,
-        environment=_environment(training),
+        environment={
+            **result["versions"],
+            "Device": result["device"],
+            "Engine": result["engine"],
+            "Commit": result["commit"] or "unknown",
+            "Seconds of training": f"{result['seconds_total']:.1f}",
+        },
         prior_table=tuple((request.prior_estimate or {}).get("table", ())),
         reliability=_reliability(training, loaded, request),
         reliability_rows=_reliability_rows(training),
-        final=final_name(training),
+        final=result["final"],
         calibrated=training.model.calibration is not None,
-        judged={} if judged is None else {name: one._asdict() for name, one in judged.figures.items()},
+        judged=result.get("figures", {}),
         judged_notes=(NOT_JUDGED,) if judged is None and request.prior is not None else notes,
-        learners=result.learners or (),
+        learners=result.get("learners", ()),
     )
 
 
@@ -207,15 +194,3 @@ def _warmup_in_words(config: WarmupConfig) -> str:
         return "none"
     started = [name for name in ("base", "split", "student") if getattr(config, name)]
     return f"{config.name}, {config.epochs} epochs without labels, for {' and '.join(started) or 'nothing'}"
-
-
-def _environment(training: Training) -> dict[str, str]:
-    learners = sum(row["seconds"] for row in training.result.learners or ())
-    seconds = sum(record.seconds for record in training.result.history) + learners
-    return {
-        **versions(),
-        "Device": training.hardware.describe(),
-        "Engine": training.engine,
-        "Commit": source_commit() or "unknown",
-        "Seconds of training": f"{seconds:.1f}",
-    }

@@ -27,6 +27,7 @@ from splitpu.learners.learner_networks import LEARNER
 from splitpu.methods.context import RowsAside
 from splitpu.model import Model
 from splitpu.prior.estimate import NOT_ESTIMABLE, NOT_USED, TO_BE_ESTIMATED
+from splitpu.report.contents import RoundReport
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, source_commit, versions
 from splitpu.runs.request import Request
 from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities, without_rows_aside
@@ -136,17 +137,10 @@ def result_of(
         **({} if result.learners is None else {"learners": result.learners}),
         "rounds": [
             {
-                "round": r.number,
-                "tau": r.split.tau,
-                "reached": r.split.reached,
-                "epoch": r.split.epoch,
-                "agreement": max(r.split.agreement, default=None),
-                "easy": int(r.split.easy.sum()),
-                "hard": int((~r.split.easy).sum()),
-                "noise": r.split.noise(data.truth),
-                "taken": r.taken,
+                **{"round": one.number, "epoch": one.stopped_epoch, "agreement": max(one.agreement, default=None)},
+                **{name: getattr(one, name) for name in ("tau", "reached", "easy", "hard", "noise", "taken")},
             }
-            for r in result.rounds
+            for one in (RoundReport.of(found, data.truth) for found in result.rounds)
         ],
         "warnings": list(warnings),
         "seconds": seconds,

@@ -177,8 +177,8 @@ def _write_everything(
     results.write_scores(folder.scores, training, loaded)
     results.write_out_of_fold(folder.out_of_fold, training)
     results.write_split(folder.split, training, loaded.data)
-    write_report(folder.report, report_data(training, loaded, request, figures, judged, given))
     result = results.result_of(training, loaded, request, figures, judged, given)
+    write_report(folder.report, report_data(training, loaded, request, result, judged))
     written = (folder.request_file, folder.scores, folder.split, folder.out_of_fold, folder.path / MODEL_FILES[0])
     result["files"] = {path.name: Guarded(path).checksum() for path in written if path.exists()}
     write_sealed(folder.result, result)
