@@ -290,7 +290,7 @@ def test_no_field_can_bring_markup_into_the_page_over_seeds(place: int) -> None:
         Charts([(HOSTILE, line_chart([Series(HOSTILE, [1], [1.0])] * 2, Labels(HOSTILE, HOSTILE, HOSTILE)))]),
         Pictures(HOSTILE, [("data:," + HOSTILE, HOSTILE)]),
     ],
-    ids=lambda block: block.kind,
+    ids=lambda block: type(block).__name__,
 )
 def test_no_block_can_bring_markup_into_the_results(block: Block) -> None:
     parts = [Part(HOSTILE, HOSTILE, [block])]

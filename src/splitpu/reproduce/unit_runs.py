@@ -3,7 +3,7 @@
 import gc
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from splitpu.report.contents import RoundReport
 from splitpu.reproduce.figures import FIGURES, WatchingEngine
 from splitpu.reproduce.units import Unit, what_is_computed
 from splitpu.runs.folder import source_commit, versions
-from splitpu.training import Runtime, TrainSpec, open_context, profile_of, train
+from splitpu.training import Runtime, Training, TrainSpec, open_context, profile_of, train
 from splitpu.utils.torch_state import TORCH_STATE_LOCK
 from splitpu.utils.warnings import Note, collected_warnings
 from splitpu.views import Views
@@ -72,76 +72,86 @@ class Workplace:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a unit found, before it is written down."""
+    """What a unit trained, before it is compared with the truth and written down."""
 
-    base: Figures
-    rounds: list[dict[str, Any]]
+    base: Teacher
+    rounds: Sequence[Round]
+    data: PUData  # that the rounds split
     history: Sequence[EpochRecord]
+    views: Views
     hardware: Hardware
     engine: str
     more: dict[str, Any] = field(default_factory=dict)
+    judged: Callable[[Teacher], dict[str, float]] = lambda _: {}  # each model besides, by rows that were held out
+
+    @classmethod
+    def of(cls, training: Training, data: PUData, **found: Any) -> "Outcome":
+        """The whole method, as any user runs it."""
+        result, model, hardware = training.result, training.model, training.hardware
+        views = Views(model.preprocessing, model.config.views, hardware.device)
+        return cls(result.base, result.rounds, data, result.history, views, hardware, training.engine, **found)
+
+    def figures(self, teacher: Teacher, held_out: HeldOut, prior: float) -> Figures:
+        """One of the models on the test rows."""
+        logits = predict_logits(teacher.network, held_out.features, self.views, self.hardware)
+        return evaluate_scores(held_out.truth, logits - teacher.threshold, prior)
 
 
 def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -> dict[str, Any]:
     """Run one unit to its end, going on from whatever stages the cache holds; give its result line."""
     started = time.perf_counter()
-    free_memory()  # of the unit before, which may have failed for lack of it
+    with TORCH_STATE_LOCK:  # never while another unit captures a step
+        gc.collect()  # captured graphs of the unit before, which may have failed for lack of memory, keep theirs
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
     data, held_out, prior = workplace.draw(unit.data, unit.positives, unit.seed)
     run = {"figure": _figure, "choice": _choice}.get(unit.experiment.kind, _table)
     with collected_warnings(note) as warnings:
-        outcome = run(unit, workplace, observer, data, held_out, prior)
-    return _line(unit, workplace, outcome, warnings, time.perf_counter() - started)
+        outcome = run(unit, workplace.runtime(observer), data, held_out, prior)
+        base = outcome.figures(outcome.base, held_out, prior)
+        rounds = []
+        for found in outcome.rounds:
+            one, figures = RoundReport.of(found, outcome.data.truth), outcome.figures(found.student, held_out, prior)
+            rounds.append(
+                {
+                    **{"round": one.number, "accuracy": _percent(figures["accuracy"]), "easy": one.easy},
+                    **{"hard": one.hard, "noise": one.noise, "split_epoch": one.stopped_epoch},
+                    **{"reached": one.reached, "taken": one.taken, "metrics": figures},
+                    **outcome.judged(found.student),
+                }
+            )
+    return _line(unit, workplace, outcome, base, rounds) | {
+        "wall_seconds": round(time.perf_counter() - started, 3),  # that this unit took here
+        "warnings": warnings,
+    }
 
 
-def free_memory() -> None:
-    """Captured graphs keep their memory until they are collected."""
-    with TORCH_STATE_LOCK:  # never while another unit captures a step
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-
-
-def _table(
-    unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
-) -> Outcome:
+def _table(unit: Unit, runtime: Runtime, data: PUData, held_out: HeldOut, prior: float) -> Outcome:
     """The whole method, as any user runs it."""
     if profile_of(data) != unit.profile:  # it was planned without the data
         raise ValueError(f"{unit.data} was planned as {unit.profile} but is {profile_of(data)}")
-    training = train(data, _spec(unit, prior), workplace.runtime(observer))
-    hardware = training.hardware
-    views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
-    result = training.result
-    matched = matched_threshold(result.final.logits[torch.from_numpy(data.population).to(hardware.device)], prior)
-    at_prior = _test_figures(replace(result.final, threshold=matched), held_out, views, hardware, prior)
-    return Outcome(
-        base=_test_figures(result.base, held_out, views, hardware, prior),
-        rounds=[_round(r, data, _test_figures(r.student, held_out, views, hardware, prior)) for r in result.rounds],
-        history=result.history,
-        hardware=hardware,
-        engine=training.engine,
-        # What the model is worth where its own threshold is replaced by the one that meets the prior: another cut, the
-        # same ranking. Methods cut at 1/2 can so be told from methods that rank badly.
-        more={"matched_accuracy": _percent(at_prior["accuracy"])},
-    )
+    training = train(data, _spec(unit, prior), runtime)
+    outcome, final = Outcome.of(training, data), training.result.final
+    # What the model is worth where its own threshold is replaced by the one that meets the prior: another cut, the
+    # same ranking. Methods cut at 1/2 can so be told from methods that rank badly.
+    matched = matched_threshold(final.logits[torch.from_numpy(data.population).to(final.logits.device)], prior)
+    at_prior = outcome.figures(replace(final, threshold=matched), held_out, prior)
+    return replace(outcome, more={"matched_accuracy": _percent(at_prior["accuracy"])})
 
 
-def _choice(
-    unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
-) -> Outcome:
+def _choice(unit: Unit, runtime: Runtime, data: PUData, held_out: HeldOut, prior: float) -> Outcome:
     """Train without a part of P and U, and judge every model on that part as well as, for comparison, on the test."""
     left, positives, population = hold_out(data, unit.experiment.held_out, unit.seed)
-    spec, runtime = _spec(unit, prior), workplace.runtime(observer)
-    start = None
+    spec, start = _spec(unit, prior), None
     if unit.config.warmup.name != "none":
         # It sees no label, so the warm-up on all rows, which the tables need anyway, does for all candidates.
         start = warmed_up(open_context(data, spec, runtime)).warm_start
     training = train(left, spec, replace(runtime, warm_start=start))
-    hardware, result = training.hardware, training.result
-    views = Views(training.model.preprocessing, training.model.config.views, hardware.device)
+    outcome = Outcome.of(training, left)
 
     def judged(teacher: Teacher) -> dict[str, float]:
         on_positives, on_population = (
-            predict_logits(teacher.network, data.features[rows], views, hardware) - teacher.threshold
+            predict_logits(teacher.network, data.features[rows], outcome.views, outcome.hardware) - teacher.threshold
             for rows in (positives, population)
         )
         return {
@@ -149,57 +159,34 @@ def _choice(
             "nnpu_value": nnpu_value(on_positives, on_population, prior),
         }
 
-    rounds = [
-        {**_round(r, left, _test_figures(r.student, held_out, views, hardware, prior)), **judged(r.student)}
-        for r in result.rounds
-    ]
     more = {
-        "base_selection": judged(result.base),
-        "selection": judged(result.final),
+        "base_selection": judged(training.result.base),
+        "selection": judged(training.result.final),
         "held_out_positives": len(positives),
         "held_out_population": len(population),
     }
-    base = _test_figures(result.base, held_out, views, hardware, prior)
-    return Outcome(base, rounds, result.history, hardware, training.engine, more)
+    return replace(outcome, more=more, judged=judged)
 
 
-def _figure(
-    unit: Unit, workplace: Workplace, observer: Observer, data: PUData, held_out: HeldOut, prior: float
-) -> Outcome:
+def _figure(unit: Unit, runtime: Runtime, data: PUData, held_out: HeldOut, prior: float) -> Outcome:
     """The part of the method that the figure looks at."""
-    context = open_context(data, _spec(unit, prior), replace(workplace.runtime(observer), engine_type=WatchingEngine))
+    context = open_context(data, _spec(unit, prior), replace(runtime, engine_type=WatchingEngine))
     engine = context.engine
     assert isinstance(engine, WatchingEngine)  # as asked for just above
     found = FIGURES[unit.experiment.name](warmed_up(context), engine)
-    views, hardware = engine.views, engine.hardware
     rounds = []
     if found.student is not None and found.split is not None:
-        figures = _test_figures(found.student, held_out, views, hardware, prior)
-        rounds.append(_round(Round(1, found.base, found.split, found.student), data, figures))
-    base = _test_figures(found.base, held_out, views, hardware, prior)
-    return Outcome(base, rounds, engine.history, hardware, engine.describe(), {"series": found.series})
+        rounds.append(Round(1, found.base, found.split, found.student))
+    told = (engine.history, engine.views, engine.hardware, engine.describe())
+    return Outcome(found.base, rounds, data, *told, {"series": found.series})
 
 
 def _spec(unit: Unit, prior: float) -> TrainSpec:
     return TrainSpec(config=unit.config, prior=prior, backbone=unit.network, seed=unit.seed)
 
 
-def _test_figures(teacher: Teacher, held_out: HeldOut, views: Views, hardware: Hardware, prior: float) -> Figures:
-    logits = predict_logits(teacher.network, held_out.features, views, hardware)
-    return evaluate_scores(held_out.truth, logits - teacher.threshold, prior)
-
-
-def _round(found: Round, data: PUData, figures: Figures) -> dict[str, Any]:
-    one = RoundReport.of(found, data.truth)
-    return {
-        **{"round": one.number, "accuracy": _percent(figures["accuracy"]), "easy": one.easy, "hard": one.hard},
-        **{"noise": one.noise, "split_epoch": one.stopped_epoch, "reached": one.reached, "taken": one.taken},
-        "metrics": figures,
-    }
-
-
 def _line(
-    unit: Unit, workplace: Workplace, outcome: Outcome, warnings: list[str], wall_seconds: float
+    unit: Unit, workplace: Workplace, outcome: Outcome, base: Figures, rounds: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Everything that is known about the result. The accuracy is that of the last epoch, in percent."""
     settings = config_to_dict(unit.config)
@@ -208,17 +195,16 @@ def _line(
         stage_seconds[record.stage] = round(stage_seconds.get(record.stage, 0.0) + record.seconds, 3)
     seconds = round(sum(stage_seconds.values()), 3)
     shared = any(record.side_by_side for record in outcome.history)
-    final = next((r for r in reversed(outcome.rounds) if r["taken"]), None)
+    final = next((one for one in reversed(rounds) if one["taken"]), None)
     line = {
         **unit.identity,
-        "accuracy": final["accuracy"] if final else _percent(outcome.base["accuracy"]),
-        "base_accuracy": _percent(outcome.base["accuracy"]),
-        "metrics": final["metrics"] if final else outcome.base,
-        "base_metrics": outcome.base,
-        "rounds": [{key: value for key, value in r.items() if key != "metrics"} for r in outcome.rounds],
+        "accuracy": final["accuracy"] if final else _percent(base["accuracy"]),
+        "base_accuracy": _percent(base["accuracy"]),
+        "metrics": final["metrics"] if final else base,
+        "base_metrics": base,
+        "rounds": [{key: value for key, value in one.items() if key != "metrics"} for one in rounds],
         **outcome.more,
         "seconds": seconds,  # of all its stages, whether trained here or found cached
-        "wall_seconds": round(wall_seconds, 3),  # that this unit took here
         "stage_seconds": stage_seconds,
         "device": outcome.hardware.describe(),
         # Times of units that share a device say nothing about one alone: beside them, its share of the time.
@@ -230,7 +216,6 @@ def _line(
         "network": unit.network,
         "config_hash": unit.config_hash,
         "config": {section: settings[section] for section in what_is_computed(unit.config)},
-        "warnings": warnings,
         "versions": versions(),
         "commit": workplace.commit or source_commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
