@@ -181,7 +181,7 @@ def test_a_method_is_one_file_and_one_line(toy_rooms: Path, capsys: pytest.Captu
 
     from splitpu import PUData, TrainSpec, train
     from splitpu.cli import main
-    from splitpu.config import config_from_dict
+    from splitpu.config.parse import config_from_dict
     from splitpu.config.schema import METHOD_NAMES
     from splitpu.methods.registry import METHODS, register
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
         InputError as InputError, ModelFileError as ModelFileError, SplitPUError as SplitPUError,
         SplitPUWarning as SplitPUWarning,
     )
-    from splitpu.estimators.base import PerRow as PerRow
+    from splitpu.estimators.base import PUEstimator as PUEstimator, PerRow as PerRow
     from splitpu.estimators.classifiers import (
         DANClassifier as DANClassifier, DistPUClassifier as DistPUClassifier,
         ElkanNotoClassifier as ElkanNotoClassifier, NNPUClassifier as NNPUClassifier,
@@ -98,7 +98,7 @@ _PUBLIC = {
     "splitpu.engine.rows": "RowStore",
     "splitpu.engine.stage": "Batch EpochRecord Observer Pool Stage StageOutcome Task",
     "splitpu.errors": "InputError ModelFileError SplitPUError SplitPUWarning",
-    "splitpu.estimators.base": "PerRow",
+    "splitpu.estimators.base": "PUEstimator PerRow",
     "splitpu.estimators.classifiers": (
         "DANClassifier DistPUClassifier ElkanNotoClassifier NNPUClassifier NaivePUClassifier P3MixClassifier "
         "PUBaggingClassifier PUBoostingClassifier PUForestClassifier PULogisticClassifier PUUPLClassifier "

@@ -159,7 +159,7 @@ def train(data: PUData, spec: TrainSpec, runtime: Runtime | None = None) -> Trai
     """Run the configured method on the data.
 
     >>> from splitpu import load_named, make_pu, preset
-    >>> from splitpu.config import apply_overrides
+    >>> from splitpu.config.parse import apply_overrides
     >>> data, test = make_pu(load_named("digits"), 50, seed=0)
     >>> quick = apply_overrides(preset("default"), ["method=nnpu", "base.epochs=1"])
     >>> train(data, TrainSpec(config=quick, prior=0.49)).model.network_name

@@ -34,7 +34,8 @@ SHORT = ["rounds=1", "base.epochs=2", "split.max_epochs=1", "student.epochs=2", 
 MEASURE = """
 import sys
 import numpy as np
-from splitpu.config import apply_overrides, preset
+from splitpu.config.parse import apply_overrides
+from splitpu.config.presets import preset
 from splitpu.data import PUData
 from splitpu.training import Runtime, TrainSpec, profile_of, train
 

@@ -10,9 +10,9 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import splitpu
-from splitpu import estimators
 from splitpu.data.pudata import PUData
 from splitpu.errors import InputError, SplitPUWarning
+from splitpu.estimators import classifiers as estimators
 from splitpu.estimators.base import PUEstimator
 from splitpu.methods.registry import METHODS
 from splitpu.prior.estimate import PriorEstimate, estimate_prior

@@ -149,7 +149,7 @@ def laid_over(start: Config, config: Any) -> Config:
     raise InputError(f"config={config!r} is of type {kind}: give a Config, a dict or the path of a TOML file")
 
 
-WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.estimators.PUEstimator`."
+WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.PUEstimator`."
 FRAME = "frame"  # the kind of inputs of a model that was trained on a data frame in Python
 
 

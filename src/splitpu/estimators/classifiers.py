@@ -119,7 +119,7 @@ class RoundSummary:
 class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
     """A binary classifier learned with Split-PU from some known positives and many unlabelled rows.
 
-    Parameters and attributes are those of every classifier here (see `splitpu.estimators.PUEstimator`) and these:
+    Parameters and attributes are those of every classifier here (see `splitpu.PUEstimator`) and these:
 
     Parameters
     ----------

@@ -367,7 +367,7 @@ def train_side_by_side(
     >>> from splitpu import load_named, make_pu, preset
     >>> digits = load_named("digits")
     >>> draws = [make_pu(digits, 50, seed)[0] for seed in (0, 1)]
-    >>> from splitpu.config import apply_overrides
+    >>> from splitpu.config.parse import apply_overrides
     >>> quick = apply_overrides(preset("default"), ["method=nnpu", "base.epochs=1"])
     >>> both = train_side_by_side(draws, TrainSpec(config=quick, prior=0.49), seeds=(0, 1))
     >>> [one.model.network_name for one in both]
