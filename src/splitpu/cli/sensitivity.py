@@ -30,7 +30,7 @@ from splitpu.model import Model
 from splitpu.prior.estimate import estimate_prior
 from splitpu.prior.scores import ScoreKind, needs_networks
 from splitpu.runs.folder import NOT_JUDGED, RunFolder, kept_until_settled
-from splitpu.runs.grid import Grid, InTurn, Progress
+from splitpu.runs.grid import Fate, Grid, InTurn, Progress
 from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
 from splitpu.runs.run import spec_of
@@ -142,8 +142,9 @@ class _RefitLines(Progress[_Refit]):
     def __init__(self, display: ProgressDisplay) -> None:
         self._display = display
 
-    def unit_started(self, unit: _Refit) -> None:
-        self._display.say(f"training with {unit.name}")
+    def became(self, unit: _Refit, what: Fate, detail: Any = None) -> None:
+        if what == "started":
+            self._display.say(f"training with {unit.name}")
 
     def note(self, unit: _Refit, text: str) -> None:
         self._display.note(text)
