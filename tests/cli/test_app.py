@@ -19,9 +19,14 @@ import numpy as np
 import pytest
 from cli_tools import TINY, must_do, must_refuse, run_cli, tiny_arrays, write_npz
 
-from splitpu.cli.display import print_table
+from splitpu.cli import by_control_c
+from splitpu.cli.display import _widths, note_line, notes_in_report, print_table, shortest_list, title_of
 from splitpu.cli.options import as_options
-from splitpu.cli.progress import BarDisplay, LineDisplay, ProgressDisplay
+from splitpu.cli.progress import BarDisplay, LineDisplay, ProgressDisplay, terms_in_words
+from splitpu.cli.several_runs import parse_methods, parse_seeds
+from splitpu.cli.train import if_settings_do_nothing
+from splitpu.config.schema import Config
+from splitpu.engine.stage import EpochRecord
 
 Capture = pytest.CaptureFixture[str]
 COMMAND = [sys.executable, "-m", "splitpu"]
@@ -496,3 +501,58 @@ def test_only_arguments_are_translated(sentence: str, expected: str) -> None:
 )
 def test_commands_of_other_names_are_answered_with_ours(capsys: Capture, words: list[str], sentence: str) -> None:
     assert sentence in must_refuse(capsys, *words, saying="")
+
+
+def test_if_settings_do_nothing_in_short() -> None:
+    assert if_settings_do_nothing([Config(method="nnpu")], ["base.epochs=5", "student.epochs=5"], 3) == [
+        "--set student.epochs=5, --rounds 3 have no effect: nnpu reads the settings in base, selection"
+    ]
+
+
+def test_parse_seeds_in_short() -> None:
+    assert parse_seeds("3,0") == (3, 0)
+
+
+def test_parse_methods_in_short() -> None:
+    assert parse_methods("vpu, nnpu") == ("vpu", "nnpu")
+
+
+def test_terms_in_words_in_short() -> None:
+    assert (
+        terms_in_words(EpochRecord("base", 1, 2, 0.1, 1e-3, {"loss": 0.51234, "recall": 0.9}))
+        == "loss 0.512  recall 0.9"
+    )
+
+
+def test_note_line_in_short() -> None:
+    assert note_line("the prior was not given:\n  give prior=0.3") == "note: the prior was not given: give --prior 0.3"
+
+
+def test_title_of_in_short() -> None:
+    assert (title_of("roc_auc"), title_of("recall"), title_of("recall@50")) == (
+        "ROC AUC",
+        "recall",
+        "recall in the top 50",
+    )
+
+
+def test_widths_in_short() -> None:
+    assert (
+        _widths([("name", ["a"]), ("called positive", ["31.4 %"])], 80),
+        _widths([("called positive", ["31.4 %"])], 5),
+    ) == ([4, 15], [8])
+
+
+def test_shortest_list_in_short() -> None:
+    assert list(shortest_list(dict.fromkeys(["roc_auc", "lift@5", "lift@10", "lift@20"], 1.0))) == [
+        "roc_auc",
+        "lift@10",
+    ]
+
+
+def test_notes_in_report_in_short() -> None:
+    assert (notes_in_report(["column 'a' is empty"]), notes_in_report([])) == ({"notes": "1, all in the report"}, {})
+
+
+def test_by_control_c_in_short() -> None:
+    assert (by_control_c(KeyboardInterrupt()), by_control_c(RuntimeError("a mistake"))) == (True, False)

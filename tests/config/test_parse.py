@@ -25,7 +25,10 @@ from splitpu.config.parse import (
     config_hash,
     config_to_dict,
     config_to_toml,
+    nearest,
     read_config,
+    settings_in_names,
+    unknown_name,
     validate_config,
 )
 from splitpu.config.presets import DataProfile, preset, preset_names
@@ -353,3 +356,16 @@ def test_later_keys_are_in_no_name_until_they_are_used() -> None:
         assert config_hash(apply_overrides(Config(), [f"{key}={default}"])) == config_hash(Config())
         assert config_hash(apply_overrides(Config(), [f"{key}={other}"])) != config_hash(Config())
         assert config_hash(Config(), key) != config_hash(apply_overrides(Config(), [f"{key}={other}"]), key)
+
+
+def test_nearest_in_short() -> None:
+    assert nearest("NNPU", ["nnpu", "upu"]) == "nnpu"
+    assert nearest("banana", ["nnpu", "upu"]) is None
+
+
+def test_unknown_name_in_short() -> None:
+    assert str(unknown_name("method", "nnpuu", ["nnpu", "vpu"])) == "there is no method 'nnpuu'; did you mean 'nnpu'?"
+
+
+def test_settings_in_names_in_short() -> None:
+    assert "low_loss" not in settings_in_names(Config())["student"]

@@ -27,6 +27,7 @@ from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.data.pudata import PUData
 from splitpu.engine import hardware as hardware_module
 from splitpu.errors import InputError, SplitPUWarning
+from splitpu.estimators.base import usual_positive
 from splitpu.estimators.classifiers import NNPUClassifier, SplitPUClassifier, VPUClassifier
 
 # --- scikit-learn's own checks ---
@@ -538,3 +539,17 @@ def test_a_model_without_a_prior_is_looked_at_as_well(vectors):
     without_prior = VPUClassifier(prior=None, config={"vpu.epochs": 1}, random_state=0)
     (said,) = told_of_worthlessness(without_prior, np.ones_like(X), labels)
     assert said.startswith("VPU: the model gives every row the same score")
+
+
+def test_vpu_classifier_in_short() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    y = (X[:, 0] > 0) & (X[:, 1] > 0)
+    assert VPUClassifier(prior=None, config={"vpu.epochs": 2}, random_state=0).fit(X, y).predict(X).shape == (60,)
+
+
+def test_usual_positive_in_short() -> None:
+    assert (usual_positive("pos", "unl"), usual_positive("Unlabelled", "ill"), usual_positive("a", "b")) == (
+        "pos",
+        "ill",
+        None,
+    )

@@ -29,6 +29,7 @@ from splitpu.report.charts import (
     Labels,
     Mark,
     Series,
+    decades_axis,
     encode_png,
     histogram,
     line_chart,
@@ -37,9 +38,21 @@ from splitpu.report.charts import (
     span_of,
     stacked_bar,
 )
-from splitpu.report.contents import ReportData, RoundReport, Sample
+from splitpu.report.contents import (
+    MISSING,
+    NO_BREAK,
+    ReportData,
+    RoundReport,
+    Sample,
+    count,
+    decimal,
+    percent,
+    probability,
+    shorten,
+    writable,
+)
 from splitpu.report.render import render, render_page, render_seeds, write_report
-from splitpu.report.sections import called_positive
+from splitpu.report.sections import _words_for, called_positive
 from splitpu.reproduce.summary import Block, Charts, Grid, Heading, Paragraph, Part, Pictures
 
 HOSTILE = (
@@ -564,3 +577,43 @@ def test_axes_cover_their_values_with_few_ticks(values: list[float]) -> None:
     assert axis.low - slack <= low < high <= axis.high + slack
     assert 2 <= len(axis.ticks) <= 8
     assert len(set(axis.labels)) == len(axis.labels)
+
+
+def test_words_for_in_short() -> None:
+    assert (_words_for("round1.student.member3.again1"), _words_for("base.member2")) == (
+        ("Students", "round 1, member 3, attempt 2"),
+        ("Base", "base, member 2"),
+    )
+
+
+def test_writable_in_short() -> None:
+    assert writable("a\x00b") == "a�b"
+
+
+def test_shorten_in_short() -> None:
+    assert shorten("prediction", 6) == "predi…"
+
+
+def test_percent_in_short() -> None:
+    assert percent(0.3984).replace(NO_BREAK, " ") == "39.8 %"
+
+
+def test_count_in_short() -> None:
+    assert (count(35880), count(1, "round").replace(NO_BREAK, " ")) == ("35,880", "1 round")
+
+
+def test_decimal_in_short() -> None:
+    assert (decimal(0.123456), decimal(float("nan")) == MISSING) == ("0.123", True)
+
+
+def test_probability_in_short() -> None:
+    assert (probability(0.9999), probability(0.5), probability(1.0)) == (">0.999", "0.500", "1.000")
+
+
+def test_round_axis_in_short() -> None:
+    assert round_axis(0.13, 0.92).labels == ("0.0", "0.2", "0.4", "0.6", "0.8", "1.0")
+    assert round_axis(1, 7, whole=True, widen=False).ticks == (2.0, 4.0, 6.0)
+
+
+def test_decades_axis_in_short() -> None:
+    assert decades_axis(250).labels == ("1", "10", "100")

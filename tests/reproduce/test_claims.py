@@ -59,3 +59,19 @@ def test_differences_are_paired_by_seed_and_size_and_the_page_shows_each_claim_t
     table = next(block for block in claims_blocks(store) if isinstance(block, Grid))
     assert {"holds", "contradicted"} <= {row[-1] for row in table.rows}
     assert all(row[-1] != "not run" for row in table.rows)
+
+
+def test_differences_in_short() -> None:
+    assert differences(claims()[0], "default", ResultStore(Path("nowhere"))) == []
+
+
+def test_holm_in_short() -> None:
+    assert holm([0.01, None, 0.04, 0.03]) == [0.03, None, 0.06, 0.06]
+
+
+def test_judged_in_short() -> None:
+    assert (
+        judged(claims()[0], [1.1, 1.2, 1.3], 0.001),
+        judged(claims()[0], [-0.2], None),
+        judged(claims()[0], [0.3], None),
+    ) == ("holds", "not seen", "same sign")

@@ -12,14 +12,16 @@ from experiment_tools import NAMES, made_up, units_of
 from torch.nn import functional
 
 from splitpu.cli import main
+from splitpu.config.schema import Config
 from splitpu.errors import InputError
 from splitpu.networks.build import build_network
 from splitpu.reproduce.declared import Recipe, experiments, recipes
 from splitpu.reproduce.figures import coherence, first_convolution_gradients, penalised_regression_suspicion
-from splitpu.reproduce.pages import render, sweep_charts
-from splitpu.reproduce.store import ResultStore
-from splitpu.reproduce.summary import cells
-from splitpu.reproduce.units import Unit
+from splitpu.reproduce.pages import _mean_over_seeds, render, sweep_charts
+from splitpu.reproduce.runner import Session
+from splitpu.reproduce.store import ResultStore, device_seconds
+from splitpu.reproduce.summary import _after_round, cells, estimate, signed, with_deviation
+from splitpu.reproduce.units import Unit, rows_for, whole_run_seconds
 
 # ---------------------------------------------------------------------------------------------------------------- store
 
@@ -375,3 +377,48 @@ def test_coherence_is_low_for_the_one_that_disagrees() -> None:
     gradients = torch.ones(10, 1, 1, 2, 2)
     gradients[3] *= -1
     assert coherence(gradients).argmin() == 3
+
+
+def test_whole_run_seconds_in_short() -> None:
+    assert round(whole_run_seconds(Config(method="nnpu"), 50_000, 1000, 2.0)) == 100
+
+
+def test_rows_for_in_short() -> None:
+    assert [row.label for row in rows_for(experiments()["rho"], ("vpu",))] == ["VPU"]
+
+
+def test_estimate_in_short() -> None:
+    assert estimate({"rounds": [{"pu_accuracy": 91.0}], "selection": {"pu_accuracy": 92.0}}, "rounds.1") == 91.0
+
+
+def test_after_round_in_short() -> None:
+    line = {"rounds": [{"accuracy": 91.0}, {"accuracy": 50.0, "taken": False}]}
+    assert _after_round(line, "rounds.2", "accuracy", 90.0) == 91.0
+
+
+def test_with_deviation_in_short() -> None:
+    assert (with_deviation(90.513, 0.1), with_deviation(89.28, None)) == ("90.51 ± 0.10", "89.28")
+
+
+def test_signed_in_short() -> None:
+    assert (signed(0.5, None), signed(-0.5, 0.25)) == ("+0.50", "-0.50 ± 0.25")
+
+
+def test_summary_in_short() -> None:
+    assert Session().summary() == "0 units run, 0 were done before, 0 failed, 0 are left."
+
+
+def test_mean_over_seeds_in_short() -> None:
+    assert _mean_over_seeds([{"epoch": [1.0, 2.0], "auc": None}, {"epoch": [1.0, 4.0], "auc": 0.5}]) == {
+        "epoch": [1.0, 3.0],
+        "auc": 0.5,
+    }
+
+
+def test_as_run_for_in_short() -> None:
+    assert recipes()["default"].as_run_for("main") == {}
+
+
+def test_device_seconds_in_short() -> None:
+    assert device_seconds({"seconds": 90.0, "side_by_side": 3, "device_seconds": 32.5}) == 32.5
+    assert device_seconds({"seconds": 90.0, "side_by_side": 3}) == 30.0

@@ -17,11 +17,14 @@ import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from fault_tools import forge
 
+from splitpu.config.schema import WarmupConfig
 from splitpu.data.array_files import NpzSource
 from splitpu.data.pudata import PUData
 from splitpu.evaluation.metrics import most_doubtful
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.report_data import surest
+from splitpu.runs.grid_folders import in_words, seeds_in_words, warnings_in_words
+from splitpu.runs.hard_samples import _why
+from splitpu.runs.report_data import _warmup_in_words, middle_slice, surest
 from splitpu.runs.results import expected_positive_share
 
 # ------------------------------------------------------------------------------------------------------ a finished run
@@ -385,3 +388,39 @@ def test_rows_of_the_training_give_no_figures_under_any_name(finished: Path, tmp
     other = write_npz(tmp_path / "b.npz", X=tiny_arrays(seed=1)["X"], **without_truth)
     code, _, err = run_cli(capsys, "evaluate", finished, other)
     assert code == 0 and "flatter" not in err
+
+
+def test_middle_slice_in_short() -> None:
+    assert middle_slice(np.array([[[[1]]], [[[2]]], [[[3]]], [[[0]]]])).item() == 2
+
+
+def test_warmup_in_words_in_short() -> None:
+    assert (
+        _warmup_in_words(WarmupConfig(name="simclr", split=False))
+        == "simclr, 100 epochs without labels, for base and student"
+    )
+
+
+def test_why_in_short() -> None:
+    assert (_why(True, False, True), _why(True, False, False)) == (
+        "taught positive, learned negative",
+        "taught positive, learned negative; now negative",
+    )
+    assert _why(True, True, True) == "taught positive, learned positive, but less surely than others"
+
+
+def test_warnings_in_words_in_short() -> None:
+    assert warnings_in_words({"warnings": [{"warning": "no test rows", "seeds": [0, 1]}]}) == [
+        "seeds 0, 1: no test rows"
+    ]
+
+
+def test_seeds_in_words_in_short() -> None:
+    assert (seeds_in_words([3]), seeds_in_words([3, 0])) == ("seed 3", "seeds 3, 0")
+
+
+def test_in_words_in_short() -> None:
+    assert (in_words("accuracy", {"mean": 0.931, "sd": 0.004}), in_words("f1", {"mean": 0.9, "sd": 0.012})) == (
+        "93.1±0.4",
+        "0.900±.012",
+    )

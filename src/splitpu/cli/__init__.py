@@ -42,11 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def by_control_c(error: BaseException | None) -> bool:
-    """Whether this is Ctrl-C, or what became of it: Python 3.11 wraps it where it met a class being made.
-
-    >>> by_control_c(KeyboardInterrupt()), by_control_c(RuntimeError("a mistake"))
-    (True, False)
-    """
+    """Whether this is Ctrl-C, or what became of it: Python 3.11 wraps it where it met a class being made."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__
     return error is not None

@@ -51,20 +51,12 @@ def print_note(text: str) -> None:
 
 
 def note_line(text: str) -> str:
-    """A note as it is shown everywhere: one line, in the words of the command line.
-
-    >>> note_line("the prior was not given:\\n  give prior=0.3")
-    'note: the prior was not given: give --prior 0.3'
-    """
+    """A note as it is shown everywhere: one line, in the words of the command line."""
     return f"note: {printable(as_options(' '.join(text.split())))}"
 
 
 def title_of(figure: str) -> str:
-    """What a figure is called, the same in every table.
-
-    >>> title_of("roc_auc"), title_of("recall"), title_of("recall@50")
-    ('ROC AUC', 'recall', 'recall in the top 50')
-    """
+    """What a figure is called, the same in every table."""
     kind, _, length = figure.partition("@")
     return f"{kind} in the top {int(length):,}" if length else _TITLES.get(figure, figure.replace("_", " "))
 
@@ -105,9 +97,6 @@ def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int
     """How wide each column is, of which titles and cells are given, if all of them should fit into so much room.
 
     Where it gets narrow, titles are broken between words, and long texts anywhere, but numbers and names never are.
-
-    >>> _widths([("name", ["a"]), ("called positive", ["31.4 %"])], 80), _widths([("called positive", ["31.4 %"])], 5)
-    ([4, 15], [8])
     """
     widths, least = [], []
     for number, (title, cells) in enumerate(columns):
@@ -133,11 +122,7 @@ def print_figures(figures: Mapping[str, Mapping[str, float | None]]) -> None:
 
 
 def shortest_list(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures without those of several lengths of a list: one length does for a first look.
-
-    >>> list(shortest_list(dict.fromkeys(["roc_auc", "lift@5", "lift@10", "lift@20"], 1.0)))
-    ['roc_auc', 'lift@10']
-    """
+    """The figures without those of several lengths of a list: one length does for a first look."""
     lengths = sorted({int(name.partition("@")[2]) for name in figures if "@" in name})
     middle = lengths[len(lengths) // 2] if lengths else None
     return {name: one for name, one in figures.items() if "@" not in name or name.endswith(f"@{middle}")}
@@ -151,11 +136,7 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 def notes_in_report(warnings: Sequence[object]) -> dict[str, str]:
-    """How many warnings there were, and where they are kept: a fact, if there were any.
-
-    >>> notes_in_report(["column 'a' is empty"]), notes_in_report([])
-    ({'notes': '1, all in the report'}, {})
-    """
+    """How many warnings there were, and where they are kept: a fact, if there were any."""
     return {"notes": f"{len(warnings)}, all in the report"} if warnings else {}
 
 

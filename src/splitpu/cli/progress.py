@@ -186,10 +186,6 @@ class BarDisplay(ProgressDisplay):
 
 
 def terms_in_words(record: EpochRecord) -> str:
-    """Every term of an epoch.
-
-    >>> terms_in_words(EpochRecord("base", 1, 2, 0.1, 1e-3, {"loss": 0.51234, "recall": 0.9}))
-    'loss 0.512  recall 0.9'
-    """
+    """Every term of an epoch."""
     agreement = {} if record.agreement is None else {"agreement": record.agreement}
     return "  ".join(f"{name} {value:.3g}" for name, value in {**record.terms, **agreement}.items())

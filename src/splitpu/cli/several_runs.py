@@ -208,11 +208,7 @@ def show_summary(several: grid_folders.SeedsFolder, summary: dict[str, Any], *, 
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read the seeds, each of which is named once.
-
-    >>> parse_seeds("3,0")
-    (3, 0)
-    """
+    """Read the seeds, each of which is named once."""
     seeds = parse_numbers(text, "--seeds")
     if len(set(seeds)) < len(seeds):
         raise InputError(f"--seeds {text} names a seed twice; give each of them once.")
@@ -372,11 +368,7 @@ def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, 
 
 
 def parse_methods(text: str) -> tuple[str, ...]:
-    """Read the names of methods, each of which is named once.
-
-    >>> parse_methods("vpu, nnpu")
-    ('vpu', 'nnpu')
-    """
+    """Read the names of methods, each of which is named once."""
     names = tuple(find_method(word).name for word in parse_words(text, "--method", "split-pu,nnpu"))
     if len(set(names)) < len(names):
         raise InputError(f"--method {text} names a method twice; give names with commas, such as split-pu,nnpu.")

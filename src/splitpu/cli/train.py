@@ -188,11 +188,7 @@ def named_if_unheard(run: Path, shown_by: str) -> Iterator[None]:
 
 
 def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], rounds: int | None) -> list[str]:
-    """A note about settings without any effect on the methods of these configurations, waited for in vain.
-
-    >>> if_settings_do_nothing([Config(method="nnpu")], ["base.epochs=5", "student.epochs=5"], 3)
-    ['--set student.epochs=5, --rounds 3 have no effect: nnpu reads the settings in base, selection']
-    """
+    """A note about settings without any effect on the methods of these configurations, waited for in vain."""
     configs = list(configs)
     read = {"engine", "members", "warmup"}.union(*map(sections_in_use, configs))  # the first three by all methods
     if any(config.method == "split-pu" for config in configs):

@@ -50,13 +50,7 @@ Section = TypeVar("Section")
 
 
 def nearest(word: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
-    """Find the choice that was probably meant, so that an error can offer it; None when nothing is close.
-
-    >>> nearest("NNPU", ["nnpu", "upu"])
-    'nnpu'
-    >>> nearest("banana", ["nnpu", "upu"]) is None
-    True
-    """
+    """Find the choice that was probably meant, so that an error can offer it; None when nothing is close."""
     by_lower_case = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=alike)
     return by_lower_case[close[0]] if close else None
@@ -68,11 +62,7 @@ def quoted_list(words: Iterable[str]) -> str:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
-    """Say that there is no such thing of that name, and which one was probably meant or which ones there are.
-
-    >>> str(unknown_name("method", "nnpuu", ["nnpu", "vpu"]))
-    "there is no method 'nnpuu'; did you mean 'nnpu'?"
-    """
+    """Say that there is no such thing of that name, and which one was probably meant or which ones there are."""
     names = list(known)
     meant = nearest(name, names)
     advice = f"did you mean '{meant}'?" if meant else f"choose one of {quoted_list(names)}"
@@ -146,11 +136,7 @@ def config_to_dict(config: Config) -> dict[str, Any]:
 
 
 def settings_in_names(config: Config) -> dict[str, Any]:
-    """The configuration as results and stages are named by it: without later keys that stand at their default.
-
-    >>> "low_loss" in settings_in_names(Config())["student"]
-    False
-    """
+    """The configuration as results and stages are named by it: without later keys that stand at their default."""
     settings = config_to_dict(config)
     for key, default in LATER_KEYS.items():
         section, _, name = key.rpartition(".")

@@ -121,11 +121,7 @@ def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
 
 
 def usual_positive(first: Any, second: Any) -> Any:
-    """Which of two labels means positive by the words that are usual in PU learning; None if they do not say.
-
-    >>> usual_positive("pos", "unl"), usual_positive("Unlabelled", "ill"), usual_positive("a", "b")
-    ('pos', 'ill', None)
-    """
+    """Which of two labels means positive by the words that are usual in PU learning; None if they do not say."""
     words = [str(label).strip().lower() for label in (first, second)]
     for usual, others in ((POSITIVE_WORDS, False), (UNLABELLED_WORDS, True)):
         said = [word in usual for word in words]

@@ -72,14 +72,7 @@ class DistPUClassifier(PUEstimator, method="dist-pu"):
 
 
 class VPUClassifier(PUEstimator, method="vpu"):
-    """The variational approach: learns without a prior, which only places its threshold. Settings: `vpu`.
-
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
-    >>> y = (X[:, 0] > 0) & (X[:, 1] > 0)
-    >>> VPUClassifier(prior=None, config={"vpu.epochs": 2}, random_state=0).fit(X, y).predict(X).shape
-    (60,)
-    """
+    """The variational approach: learns without a prior, which only places its threshold. Settings: `vpu`."""
 
 
 class DANClassifier(PUEstimator, method="dan"):

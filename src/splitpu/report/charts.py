@@ -61,13 +61,7 @@ def span_of(values: Iterable[float | None]) -> tuple[float, float]:
 
 
 def round_axis(low: float, high: float, *, about: int = 4, whole: bool = False, widen: bool = True) -> Axis:
-    """Choose ticks at multiples of 1, 2 or 5 times a power of ten.
-
-    >>> round_axis(0.13, 0.92).labels
-    ('0.0', '0.2', '0.4', '0.6', '0.8', '1.0')
-    >>> round_axis(1, 7, whole=True, widen=False).ticks
-    (2.0, 4.0, 6.0)
-    """
+    """Choose ticks at multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(factor for factor in (1, 2, 5, 10) if rough <= factor * power * (1 + 1e-9))
@@ -83,11 +77,7 @@ def round_axis(low: float, high: float, *, about: int = 4, whole: bool = False, 
 
 
 def decades_axis(largest: float) -> Axis:
-    """Make an axis of log10(count) from just below one to the largest count.
-
-    >>> decades_axis(250).labels
-    ('1', '10', '100')
-    """
+    """Make an axis of log10(count) from just below one to the largest count."""
     top = math.log10(max(largest, 1.0))
     every = max(1, math.ceil(top / 5))
     ticks = tuple(float(power) for power in range(0, math.floor(top) + 1, every))

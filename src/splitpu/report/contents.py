@@ -91,55 +91,32 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 def writable(text: str) -> str:
     """What a page can hold of any text: file names may carry lone surrogates, which UTF-8 cannot write, and control
     characters, which XML forbids.
-
-    >>> writable("a\\x00b")
-    'a\N{REPLACEMENT CHARACTER}b'
     """
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def shorten(text: str, longest: int) -> str:
-    """Cut a text that has no room.
-
-    >>> shorten("prediction", 6)
-    'predi…'
-    """
+    """Cut a text that has no room."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """Write a share as a percentage.
-
-    >>> percent(0.3984).replace(NO_BREAK, " ")
-    '39.8 %'
-    """
+    """Write a share as a percentage."""
     return f"{100 * share:.{decimals}f}{NO_BREAK}%" if math.isfinite(share) else MISSING
 
 
 def count(number: int, thing: str = "") -> str:
-    """Write a number of things, with its plural.
-
-    >>> count(35880), count(1, "round").replace(NO_BREAK, " ")
-    ('35,880', '1 round')
-    """
+    """Write a number of things, with its plural."""
     return f"{number:,}{NO_BREAK}{thing}{'' if number == 1 else 's'}" if thing else f"{number:,}"
 
 
 def decimal(number: float, digits: int = 3) -> str:
-    """Write a number to a few significant digits.
-
-    >>> decimal(0.123456), decimal(float("nan")) == MISSING
-    ('0.123', True)
-    """
+    """Write a number to a few significant digits."""
     return f"{number:.{digits}g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(number) else MISSING
 
 
 def probability(number: float) -> str:
-    """Write a probability; rounding never turns an almost certain one into a certain one.
-
-    >>> probability(0.9999), probability(0.5), probability(1.0)
-    ('>0.999', '0.500', '1.000')
-    """
+    """Write a probability; rounding never turns an almost certain one into a certain one."""
     if not math.isfinite(number):
         return MISSING
     if 0.9995 <= number < 1:

@@ -170,11 +170,7 @@ def curves(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _words_for(stage: str) -> tuple[str, str]:
-    """Name a stage for the reader: its kind, and which one of that kind it is.
-
-    >>> _words_for("round1.student.member3.again1"), _words_for("base.member2")
-    (('Students', 'round 1, member 3, attempt 2'), ('Base', 'base, member 2'))
-    """
+    """Name a stage for the reader: its kind, and which one of that kind it is."""
     match = _STAGE.fullmatch(stage)
     if match is None:
         return stage, stage

@@ -69,12 +69,7 @@ def claims() -> tuple[Claim, ...]:
 
 
 def differences(claim: Claim, recipe: str, store: ResultStore) -> list[float]:
-    """What judges the claim: one difference for every seed and size that both sides were run with.
-
-    >>> from pathlib import Path
-    >>> differences(claims()[0], "default", ResultStore(Path("nowhere")))
-    []
-    """
+    """What judges the claim: one difference for every seed and size that both sides were run with."""
     experiment = experiments()[claim.table]
     if recipe not in experiment.recipes:
         return []
@@ -140,11 +135,7 @@ def p_value(gains: Sequence[float]) -> float | None:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down adjustment over those that are known.
-
-    >>> holm([0.01, None, 0.04, 0.03])
-    [0.03, None, 0.06, 0.06]
-    """
+    """Holm's step-down adjustment over those that are known."""
     known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
     highest = 0.0
@@ -155,11 +146,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def judged(claim: Claim, gains: Sequence[float], p: float | None) -> str:
-    """What may be said of a claim; `p` is the adjusted one.
-
-    >>> judged(claims()[0], [1.1, 1.2, 1.3], 0.001), judged(claims()[0], [-0.2], None), judged(claims()[0], [0.3], None)
-    ('holds', 'not seen', 'same sign')
-    """
+    """What may be said of a claim; `p` is the adjusted one."""
     effect, clear = mean(gains), p is not None and p < LEVEL
     if effect is None:
         return NOT_RUN

@@ -43,11 +43,7 @@ class Recipe:
     unavailable: str = ""  # why it cannot be run, if it cannot
 
     def as_run_for(self, experiment: str) -> Mapping[str, Any]:
-        """What a table has otherwise than the recipe has it today, because its runs were made before.
-
-        >>> recipes()["default"].as_run_for("main")
-        {}
-        """
+        """What a table has otherwise than the recipe has it today, because its runs were made before."""
         return self.earlier if experiment in self.earlier_in else {}
 
 

@@ -345,11 +345,7 @@ FIGURE_CONTENTS: dict[str, Callable[[list[Line]], list[Block]]] = {
 
 
 def _mean_over_seeds(found: Sequence[Any]) -> Any:
-    """The same curves and figures, each the mean over the seeds that have it.
-
-    >>> _mean_over_seeds([{"epoch": [1.0, 2.0], "auc": None}, {"epoch": [1.0, 4.0], "auc": 0.5}])
-    {'epoch': [1.0, 3.0], 'auc': 0.5}
-    """
+    """The same curves and figures, each the mean over the seeds that have it."""
     first = found[0]
     if isinstance(first, dict):
         return {key: _mean_over_seeds([one[key] for one in found if key in one]) for key in first}

@@ -117,11 +117,7 @@ class Session:
     left: list[Unit] = field(default_factory=list)
 
     def summary(self) -> str:
-        """One sentence.
-
-        >>> Session().summary()
-        '0 units run, 0 were done before, 0 failed, 0 are left.'
-        """
+        """One sentence."""
         text = (
             f"{len(self.done)} units run, {len(self.skipped)} were done before, {len(self.failed)} failed, "
             f"{len(self.left)} are left."

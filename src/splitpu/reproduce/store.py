@@ -130,17 +130,8 @@ class ResultStore:
 
 
 def device_seconds(line: Line) -> float:
-    """How long a run had the device to itself; of several at once, its share of the time.
-
-    >>> device_seconds({"seconds": 90.0, "side_by_side": 3, "device_seconds": 32.5})
-    32.5
-
-    Older lines do not know how many there were at each epoch, only at the end:
-
-    >>> device_seconds({"seconds": 90.0, "side_by_side": 3})
-    30.0
-    """
-    known = line.get("device_seconds")
+    """How long a run had the device to itself; of several at once, its share of the time."""
+    known = line.get("device_seconds")  # older lines do not know how many there were at each epoch, only at the end
     return float(line["seconds"]) / int(line.get("side_by_side", 1)) if known is None else float(known)
 
 

@@ -107,23 +107,14 @@ def reading(line: Line, value: str) -> float | None:
 
 
 def estimate(line: Line, value: str) -> float | None:
-    """The accuracy estimated on held-out P and U of the model that a row is about.
-
-    >>> estimate({"rounds": [{"pu_accuracy": 91.0}], "selection": {"pu_accuracy": 92.0}}, "rounds.1")
-    91.0
-    """
+    """The accuracy estimated on held-out P and U of the model that a row is about."""
     if value.startswith("rounds."):
         return _after_round(line, value, "pu_accuracy", line.get("base_selection", {}).get("pu_accuracy"))
     return float(line["base_selection" if value == "base_accuracy" else "selection"]["pu_accuracy"])
 
 
 def _after_round(line: Line, value: str, figure: str, of_base: float | None) -> float | None:
-    """A figure of the model that there is after some rounds (`rounds.2`, say): a student that was not taken is none.
-
-    >>> line = {"rounds": [{"accuracy": 91.0}, {"accuracy": 50.0, "taken": False}]}
-    >>> _after_round(line, "rounds.2", "accuracy", 90.0)
-    91.0
-    """
+    """A figure of the model that there is after some rounds (`rounds.2`, say): a student that was not taken is none."""
     number = int(value.removeprefix("rounds."))
     if len(line["rounds"]) < number:
         return None
@@ -131,11 +122,7 @@ def _after_round(line: Line, value: str, figure: str, of_base: float | None) -> 
 
 
 def with_deviation(mean: float, deviation: float | None) -> str:
-    """Write a figure.
-
-    >>> with_deviation(90.513, 0.1), with_deviation(89.28, None)
-    ('90.51 ± 0.10', '89.28')
-    """
+    """Write a figure."""
     return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
@@ -147,11 +134,7 @@ def mean_and_deviation(values: Iterable[float | None], none: str) -> str:
 
 
 def signed(gain: float | None, error: float | None) -> str:
-    """Write a difference.
-
-    >>> signed(0.5, None), signed(-0.5, 0.25)
-    ('+0.50', '-0.50 ± 0.25')
-    """
+    """Write a difference."""
     return MISSING if gain is None else f"{'+' * (gain > 0)}{with_deviation(gain, error)}"
 
 

@@ -61,11 +61,7 @@ class Work:
 
 
 def whole_run_seconds(config: Config, rows: int, positives: int, epoch_seconds: float) -> float:
-    """What a run may take in all, from what one epoch of its first stage took on whatever machine this is.
-
-    >>> round(whole_run_seconds(Config(method="nnpu"), 50_000, 1000, 2.0))
-    100
-    """
+    """What a run may take in all, from what one epoch of its first stage took on whatever machine this is."""
     works = list(works_of(config, rows, positives))
     return epoch_seconds * sum(work.rows for work in works) * works[0].epochs / works[0].rows
 
@@ -364,10 +360,6 @@ def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
 def rows_for(experiment: Experiment, methods: tuple[str, ...] | None) -> tuple[Row, ...]:
     """The rows of these methods, alone or as teachers; one that the table does not name gets a row of its own, at its
     own settings.
-
-    >>> from splitpu.reproduce.declared import experiments
-    >>> [row.label for row in rows_for(experiments()["rho"], ("vpu",))]
-    ['VPU']
     """
     if methods is None:
         return experiment.rows

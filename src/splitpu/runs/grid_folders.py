@@ -149,20 +149,12 @@ def _role(model: Mapping[str, Any]) -> str:
 
 
 def warnings_in_words(summary: Mapping[str, Any]) -> list[str]:
-    """The warnings of all runs, each with the seeds that it concerns before it.
-
-    >>> warnings_in_words({"warnings": [{"warning": "no test rows", "seeds": [0, 1]}]})
-    ['seeds 0, 1: no test rows']
-    """
+    """The warnings of all runs, each with the seeds that it concerns before it."""
     return [f"{seeds_in_words(one['seeds'])}: {one['warning']}" for one in summary["warnings"]]
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
-    """Name the seeds.
-
-    >>> seeds_in_words([3]), seeds_in_words([3, 0])
-    ('seed 3', 'seeds 3, 0')
-    """
+    """Name the seeds."""
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
@@ -189,11 +181,7 @@ def seed_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def in_words(figure: str, spread: Mapping[str, Any]) -> str:
-    """Mean and deviation as a table shows them, short enough for a terminal of 80 columns; percent without the sign.
-
-    >>> in_words("accuracy", {"mean": 0.931, "sd": 0.004}), in_words("f1", {"mean": 0.9, "sd": 0.012})
-    ('93.1±0.4', '0.900±.012')
-    """
+    """Mean and deviation as a table shows them, short enough for a terminal of 80 columns; percent without the sign."""
     if spread["mean"] is None:
         return "-"
     if figure in _PERCENTAGES:

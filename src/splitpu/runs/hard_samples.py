@@ -74,13 +74,7 @@ def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSampl
 
 
 def _why(taught: bool, learned: bool, said: bool) -> str:
-    """What a fresh network was taught and what it made of that; and what the final model says, if not what was taught.
-
-    >>> _why(True, False, True), _why(True, False, False)
-    ('taught positive, learned negative', 'taught positive, learned negative; now negative')
-    >>> _why(True, True, True)
-    'taught positive, learned positive, but less surely than others'
-    """
+    """What a fresh network was taught and made of that; and what the final model says, if not what was taught."""
     words = {True: "positive", False: "negative"}
     outcome = words[learned] + (", but less surely than others" if learned == taught else "")
     changed = "" if taught == said else f"; now {words[said]}"

@@ -111,11 +111,7 @@ def _sample(row: int, teacher: float, student: float, loaded: LoadedData, prepro
 
 
 def middle_slice(volume: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The slice that stands for a volume in a gallery: the middle one of those that are there.
-
-    >>> middle_slice(np.array([[[[1]]], [[[2]]], [[[3]]], [[[0]]]])).item()
-    2
-    """
+    """The slice that stands for a volume in a gallery: the middle one of those that are there."""
     there = np.flatnonzero(volume.reshape(len(volume), -1).any(axis=1))
     found: npt.NDArray[Any] = volume[there[len(there) // 2] if len(there) else 0]
     return found
@@ -185,11 +181,7 @@ def _asked(training: Training, loaded: LoadedData, request: Request) -> dict[str
 
 
 def _warmup_in_words(config: WarmupConfig) -> str:
-    """What every network starts from.
-
-    >>> _warmup_in_words(WarmupConfig(name="simclr", split=False))
-    'simclr, 100 epochs without labels, for base and student'
-    """
+    """What every network starts from."""
     if config.name == "none":
         return "none"
     started = [name for name in ("base", "split", "student") if getattr(config, name)]
