@@ -121,6 +121,17 @@ def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = Fals
     run_export(run, file, json=json)
 
 
+def card(run: FinishedRun, out: Path | None = None, /) -> None:
+    """Write a model card: what the model learned from, how good it is, what it assumes, as the Hugging Face Hub has it.
+
+    Args:
+        out: The Markdown file to write. If not given: README.md in the run folder.
+    """
+    from splitpu.runs.card import write_card
+
+    print(write_card(run, out))
+
+
 def info(run: str | None = None, /, *, json: AsJson = False) -> None:
     """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
 
@@ -355,7 +366,8 @@ app = App(
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
 COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
-    (app, (demo, fit, resume, predict, merge, hard, evaluate, export, prior, sensitivity, methods, compare, info)),
+    (app, (demo, fit, resume, predict, merge, hard, evaluate, export, card)),
+    (app, (prior, sensitivity, methods, compare, info)),
     (datasets, (data_list, data_get)),
     (reproduce, (experiments.reproduce_list, experiments.reproduce_run, experiments.reproduce_plan)),
     (reproduce, (experiments.reproduce_choose, experiments.reproduce_smoke, experiments.reproduce_render)),
@@ -368,7 +380,7 @@ app.command(reproduce)
 
 # The help names the commands in the order in which most people need them, not in that of the alphabet.
 IN_ORDER_OF_NEED = {
-    "Train a model and use it": ("demo", "fit", "resume", "predict", "merge", "hard", "evaluate", "export"),
+    "Train a model and use it": ("demo", "fit", "resume", "predict", "merge", "hard", "evaluate", "export", "card"),
     "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
     "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
 }
