@@ -131,10 +131,10 @@ def measured(rows: Drawn, scores: dict[str, Any], draw: int) -> dict[str, Any]:
 
 def before(rows: Drawn, draw: int) -> dict[str, Any]:
     """The consensus of estimators on classical scores, and the check for random labelling on the same."""
-    from splitpu.data import PUData
+    from splitpu.data.pudata import PUData
     from splitpu.errors import InputError
     from splitpu.evaluation import check_random_labelling
-    from splitpu.prior import estimate_prior
+    from splitpu.prior.estimate import estimate_prior
 
     data = PUData.from_arrays(
         rows.features.astype(np.float32),

@@ -36,7 +36,7 @@ import sys
 import numpy as np
 from splitpu.config.parse import apply_overrides
 from splitpu.config.presets import preset
-from splitpu.data import PUData
+from splitpu.data.pudata import PUData
 from splitpu.training import Runtime, TrainSpec, profile_of, train
 
 def most_memory_so_far():
