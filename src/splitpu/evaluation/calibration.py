@@ -22,7 +22,6 @@ CalibrationMethod = Literal["temperature", "platt", "isotonic"]
 # How far a slope may go. Held-out rows with fewer positives than the prior says, which is every second draw of a model
 # that tells classes apart well, ask for infinity; what a bound costs where a steep slope is right is next to nothing.
 _STEEPEST, _FLATTEST = 5.0, 0.02
-_STEPS = 100
 SUREST_MISS = 1e-6  # an isotonic map may say 0 or 1, of which there are no log odds
 
 
@@ -182,36 +181,23 @@ def _with_population(
 
 
 def _logistic(positive: Floats, population: Floats, prior: float, *, with_offset: bool) -> tuple[float, float]:
-    """Newton's steps on slope and offset, halved until the loss falls."""
-    design = np.stack([population, np.ones_like(population)], axis=1)
-    pull = prior * np.array([positive.mean(), 1.0])
-    ridge = 1e-6 * max(float((population**2).mean()), 1.0)
-    theta = np.array([1.0, 0.0])
-    lowest, highest = np.array([_FLATTEST, -np.inf]), np.array([_STEEPEST, np.inf])
+    """The slope, inside its bounds, and the offset of the least loss."""
+    from scipy.optimize import minimize
 
-    def loss(at: Floats) -> float:
-        return float(np.logaddexp(0, design @ at).mean() - pull @ at)
+    # On one scale: decisions may be thousands, and slope and offset have to move alike.
+    middle, spread = float(population.mean()) if with_offset else 0.0, float(population.std()) or 1.0
+    design = np.stack([(population - middle) / spread, np.ones_like(population)], axis=1)
+    pull = prior * np.array([(positive.mean() - middle) / spread, 1.0])
 
-    for _ in range(_STEPS):
-        probability = sigmoid(design @ theta)
-        gradient = probability @ design / len(design) - pull
-        # A slope that would leave its bounds stays, and the offset moves alone: it is not the same without the other.
-        free = np.array([theta[0] != np.clip(theta - gradient, lowest, highest)[0], with_offset])
-        if not free.any():
-            break
-        weight = probability * (1 - probability)
-        curvature = (design.T * weight @ design / len(design))[np.ix_(free, free)] + ridge * np.eye(int(free.sum()))
-        step = np.zeros(2)
-        step[free] = np.linalg.solve(curvature, gradient[free])
-        size = 1.0
-        moved = np.clip(theta - step, lowest, highest)
-        while size > 1e-4 and loss(moved) > loss(theta):
-            size /= 2
-            moved = np.clip(theta - size * step, lowest, highest)
-        if loss(moved) > loss(theta) or np.abs(moved - theta).max() < 1e-8:
-            break
-        theta = moved
-    return float(theta[0]), float(theta[1])
+    def loss_and_slopes(at: Floats) -> tuple[float, Floats]:
+        logits = design @ at
+        return np.logaddexp(0, logits).mean() - pull @ at, sigmoid(logits) @ design / len(design) - pull
+
+    bounds = [(_FLATTEST * spread, _STEEPEST * spread), (None, None) if with_offset else (0.0, 0.0)]
+    how = {"jac": True, "bounds": bounds, "method": "L-BFGS-B", "options": {"ftol": 1e-14, "gtol": 1e-9}}
+    found = minimize(loss_and_slopes, [spread, middle], **how)
+    slope = float(found.x[0]) / spread
+    return slope, float(found.x[1]) - slope * middle
 
 
 def _isotonic(positive: Floats, population: Floats, prior: float) -> tuple[Floats, Floats]:
