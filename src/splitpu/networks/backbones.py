@@ -6,12 +6,13 @@ import copy
 import itertools
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from splitpu.kernels.batch_norm import normalise
 from splitpu.kernels.convolution import convolve
@@ -264,16 +265,10 @@ def _fold_pair(parent: nn.Module, first: str, second: str) -> None:
     if mean is None or variance is None or layer._forward_hooks or norm._forward_hooks or other_axis:
         return
     # In double precision: the quotient multiplies whole weights, so its rounding would be in every output.
-    scale = torch.rsqrt(variance.double() + norm.eps)
-    if norm.weight is not None:
-        scale = scale * norm.weight.double()
-    bias = torch.zeros_like(mean) if layer.bias is None else layer.bias
-    shift = (bias.double() - mean.double()) * scale
-    if norm.bias is not None:
-        shift = shift + norm.bias.double()
-    weight = layer.weight.double() * scale.view(-1, *(1 for _ in layer.weight.shape[1:]))
-    layer.weight = nn.Parameter(weight.to(layer.weight.dtype), requires_grad=False)
-    layer.bias = nn.Parameter(shift.to(layer.weight.dtype), requires_grad=False)
+    given = (layer.weight, layer.bias, mean, variance, norm.eps, norm.weight, norm.bias)
+    exact: Any = [one.double() if isinstance(one, Tensor) else one for one in given]
+    fused = fuse_conv_bn_weights(*exact)
+    layer.weight, layer.bias = (nn.Parameter(one.to(layer.weight.dtype), requires_grad=False) for one in fused)
     setattr(parent, second, nn.Identity())
 
 
