@@ -73,7 +73,7 @@ class FittedAverage:
 
     def network(self) -> LearnerNetwork:
         members = [member.network() for member in self.members]
-        return AverageNetwork.of(members, self.slope, self.offset, self.share)
+        return AverageNetwork(members).filled(slope=self.slope, offset=self.offset, share=self.share)
 
 
 @dataclass

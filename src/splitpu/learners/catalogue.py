@@ -76,8 +76,8 @@ class FittedLinear:
         return np.asarray(np.where(gone, self.centre, rows) @ self.weight + gone @ self.missing + self.bias)
 
     def network(self) -> LearnerNetwork:
-        network: LearnerNetwork = LinearNetwork.of(self.weight, self.bias, missing=self.missing, centre=self.centre)
-        return network
+        buffers = {name: getattr(self, name) for name in ("weight", "bias", "missing", "centre")}
+        return LinearNetwork(len(self.weight)).filled(**buffers)
 
 
 @dataclass
@@ -102,14 +102,8 @@ class FittedKernel:
         return standardised(rows, self.centre, self.scale)
 
     def network(self) -> LearnerNetwork:
-        import torch
-
-        network = KernelNetwork(len(self.centre), len(self.landmarks))
-        for name in ("centre", "scale", "landmarks", "weight"):
-            getattr(network, name).copy_(torch.from_numpy(np.ascontiguousarray(getattr(self, name))))
-        network.bias.fill_(self.bias)
-        network.width.fill_(self.width)
-        return network
+        buffers = {name: getattr(self, name) for name in ("centre", "scale", "landmarks", "weight", "bias", "width")}
+        return KernelNetwork(len(self.centre), len(self.landmarks)).filled(**buffers)
 
 
 @dataclass

@@ -8,7 +8,7 @@ and `check` take them from a file nobody vouches for.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,17 @@ class LearnerNetwork(nn.Module):
     """What all of them share: a kind, sizes, and a check of the buffers against those sizes."""
 
     kind = ""
+
+    def hold(self, kind: torch.dtype = torch.float64, **shapes: tuple[int, ...]) -> None:
+        """Buffers of these names and shapes, all zero."""
+        for name, shape in shapes.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=kind))
+
+    def filled(self, **given: npt.ArrayLike) -> Self:
+        """This network with these numbers in the buffers of these names."""
+        for name, numbers in given.items():
+            self.get_buffer(name).copy_(torch.from_numpy(np.array(numbers)))
+        return self
 
     def sizes(self) -> Spec:
         raise NotImplementedError
@@ -89,20 +100,7 @@ class LinearNetwork(LearnerNetwork):
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        for name in ("weight", "missing", "centre"):
-            self.register_buffer(name, torch.zeros(columns, dtype=torch.float64))
-        self.register_buffer("bias", torch.zeros((), dtype=torch.float64))
-
-    @classmethod
-    def of(cls, weight: Floats, bias: float, *, missing: Floats | None = None, centre: Floats | None = None) -> Any:
-        network = cls(len(weight))
-        network.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))
-        network.bias.fill_(float(bias))
-        if missing is not None:
-            network.missing.copy_(torch.from_numpy(np.ascontiguousarray(missing)))
-        if centre is not None:
-            network.centre.copy_(torch.from_numpy(np.ascontiguousarray(centre)))
-        return network
+        self.hold(weight=(columns,), missing=(columns,), centre=(columns,), bias=())
 
     def sizes(self) -> Spec:
         return {"columns": len(self.weight)}
@@ -131,12 +129,8 @@ class KernelNetwork(LearnerNetwork):
 
     def __init__(self, columns: int, landmarks: int) -> None:
         super().__init__()
-        self.register_buffer("centre", torch.zeros(columns, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones(columns, dtype=torch.float64))
-        self.register_buffer("landmarks", torch.zeros(landmarks, columns, dtype=torch.float64))
-        self.register_buffer("weight", torch.zeros(landmarks, dtype=torch.float64))
-        self.register_buffer("bias", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("width", torch.ones((), dtype=torch.float64))
+        self.hold(centre=(columns,), scale=(columns,), landmarks=(landmarks, columns))
+        self.hold(weight=(landmarks,), bias=(), width=())
 
     def sizes(self) -> Spec:
         return {"columns": self.landmarks.shape[1], "landmarks": self.landmarks.shape[0]}
@@ -175,21 +169,14 @@ class TreeNetwork(LearnerNetwork):
     def __init__(self, columns: int, nodes: int, trees: int, depth: int, shares: bool, rounded: bool) -> None:
         super().__init__()
         self.columns, self.depth, self.shares, self.rounded = columns, depth, shares, rounded
-        for name in ("feature", "left", "right"):
-            self.register_buffer(name, torch.zeros(nodes, dtype=torch.int64))
-        for name in ("threshold", "value"):
-            self.register_buffer(name, torch.zeros(nodes, dtype=torch.float64))
-        self.register_buffer("missing_left", torch.zeros(nodes, dtype=torch.bool))
-        self.register_buffer("roots", torch.zeros(trees, dtype=torch.int64))
-        self.register_buffer("start", torch.zeros((), dtype=torch.float64))
+        self.hold(torch.int64, feature=(nodes,), left=(nodes,), right=(nodes,), roots=(trees,))
+        self.hold(threshold=(nodes,), value=(nodes,), start=())
+        self.hold(torch.bool, missing_left=(nodes,))
 
     @classmethod
     def of(cls, trees: FlatTrees, columns: int, *, shares: bool, rounded: bool, start: float = 0.0) -> "TreeNetwork":
         network = cls(columns, len(trees.value), len(trees.roots), trees.depth, shares, rounded)
-        for name in ("feature", "threshold", "left", "right", "missing_left", "value", "roots"):
-            getattr(network, name).copy_(torch.from_numpy(np.ascontiguousarray(getattr(trees, name))))
-        network.start.fill_(start)
-        return network
+        return network.filled(start=start, **{name: one for name, one in trees._asdict().items() if name != "depth"})
 
     def sizes(self) -> Spec:
         return {
@@ -237,17 +224,14 @@ class PerceptronNetwork(LearnerNetwork):
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        self.register_buffer("centre", torch.zeros(columns, dtype=torch.float64))
-        self.register_buffer("scale", torch.ones(columns, dtype=torch.float64))
+        self.hold(centre=(columns,), scale=(columns,))
         self.network = MLP((columns,)).double().eval().requires_grad_(False)
 
     @classmethod
     def of(cls, network: nn.Module, centre: Floats, scale: Floats) -> "PerceptronNetwork":
         """A trained network behind the means and deviations of the columns that it was trained on."""
-        found = cls(len(centre))
+        found = cls(len(centre)).filled(centre=centre, scale=scale)
         found.network.load_state_dict(network.state_dict())
-        found.centre.copy_(torch.from_numpy(np.ascontiguousarray(centre)))
-        found.scale.copy_(torch.from_numpy(np.ascontiguousarray(scale)))
         return found
 
     def sizes(self) -> Spec:
@@ -279,18 +263,7 @@ class AverageNetwork(LearnerNetwork):
     def __init__(self, members: Sequence[LearnerNetwork]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
-        self.register_buffer("slope", torch.ones(len(members), dtype=torch.float64))
-        self.register_buffer("offset", torch.zeros(len(members), dtype=torch.float64))
-        self.register_buffer("share", torch.full((len(members),), 1 / len(members), dtype=torch.float64))
-
-    @classmethod
-    def of(
-        cls, members: Sequence[LearnerNetwork], slope: Sequence[float], offset: Sequence[float], share: Sequence[float]
-    ) -> "AverageNetwork":
-        network = cls(members)
-        for name, given in (("slope", slope), ("offset", offset), ("share", share)):
-            getattr(network, name).copy_(torch.tensor(list(given), dtype=torch.float64))
-        return network
+        self.hold(slope=(len(members),), offset=(len(members),), share=(len(members),))
 
     def sizes(self) -> Spec:
         return {"members": [member.to_spec() for member in self._each()]}
@@ -327,13 +300,10 @@ def from_spec(spec: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = No
     {'kind': 'linear', 'columns': 3}
     """
     if tensors is not None:
-        _compare_sizes(_shapes(spec, deep), tensors)
+        with torch.device("meta"):  # sizes alone, nothing is allocated
+            _compare(_empty(spec, deep).state_dict(), tensors)
     network = _empty(spec, deep)
     if tensors is not None:
-        wanted = network.state_dict()
-        for name, tensor in tensors.items():
-            if tensor.dtype != wanted[name].dtype:
-                raise ModelFileError(f"the model's {name} is {tensor.dtype} where {wanted[name].dtype} was expected")
         network.load_state_dict(dict(tensors))
         network.check()
     return network
@@ -356,41 +326,16 @@ def _empty(spec: Mapping[str, Any], deep: int) -> LearnerNetwork:
     raise ModelFileError(f"{kind!r} is no kind of learner: one of linear, kernel, trees, perceptron, average")
 
 
-def _shapes(spec: Mapping[str, Any], deep: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor that the spec promises, by name."""
-    kind = spec.get("kind")
-    if kind == "linear":
-        columns = _whole(spec, "columns", MOST_COLUMNS)
-        return {"weight": (columns,), "missing": (columns,), "centre": (columns,), "bias": ()}
-    if kind == "kernel":
-        columns, landmarks = _whole(spec, "columns", MOST_COLUMNS), _whole(spec, "landmarks", MOST_NODES)
-        shapes: dict[str, tuple[int, ...]] = {"centre": (columns,), "scale": (columns,), "weight": (landmarks,)}
-        return {**shapes, "landmarks": (landmarks, columns), "bias": (), "width": ()}
-    if kind == "trees":
-        nodes, trees = _whole(spec, "nodes", MOST_NODES), _whole(spec, "trees", MOST_NODES)
-        per_node = ("feature", "left", "right", "threshold", "value", "missing_left")
-        return {**dict.fromkeys(per_node, (nodes,)), "roots": (trees,), "start": ()}
-    if kind == "perceptron":
-        with torch.device("meta"):  # sizes alone, nothing is allocated
-            empty = PerceptronNetwork(_whole(spec, "columns", MOST_WIDE))
-        return {name: tuple(tensor.shape) for name, tensor in empty.state_dict().items()}
-    if kind == "average":
-        members = _members(spec, deep)
-        shapes = {name: (len(members),) for name in ("slope", "offset", "share")}
-        for place, member in enumerate(members):
-            shapes |= {f"members.{place}.{name}": shape for name, shape in _shapes(member, deep + 1).items()}
-        return shapes
-    raise ModelFileError(f"{kind!r} is no kind of learner: one of linear, kernel, trees, perceptron, average")
-
-
-def _compare_sizes(promised: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
+def _compare(promised: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     for name in promised.keys() ^ tensors.keys():
         there = "is missing from" if name in promised else "does not belong in"
         raise ModelFileError(f"the tensor {name} {there} this model: the file is damaged")
-    for name, shape in promised.items():
-        if tuple(tensors[name].shape) != shape:
-            found = tuple(tensors[name].shape)
+    for name, wanted in promised.items():
+        shape, found = tuple(wanted.shape), tuple(tensors[name].shape)
+        if found != shape:
             raise ModelFileError(f"the tensor {name} has the shape {found}, but the model's description says {shape}")
+        if tensors[name].dtype != wanted.dtype:
+            raise ModelFileError(f"the model's {name} is {tensors[name].dtype} where {wanted.dtype} was expected")
 
 
 def _members(spec: Mapping[str, Any], deep: int) -> list[Mapping[str, Any]]:
@@ -471,17 +416,13 @@ def _finite(threshold: npt.NDArray[Any]) -> Floats:
 
 
 def _end_to_end(parts: Sequence[FlatTrees]) -> FlatTrees:
-    starts = np.cumsum([0, *(len(part.value) for part in parts[:-1])])
-    return FlatTrees(
-        np.concatenate([part.feature for part in parts]).astype(np.int64),
-        np.concatenate([part.threshold for part in parts]),
-        np.concatenate([part.left + start for part, start in zip(parts, starts, strict=True)]),
-        np.concatenate([part.right + start for part, start in zip(parts, starts, strict=True)]),
-        np.concatenate([part.missing_left for part in parts]),
-        np.concatenate([part.value for part in parts]),
-        starts.astype(np.int64),
-        max(part.depth for part in parts),
-    )
+    starts = np.cumsum([0, *(len(part.value) for part in parts[:-1])]).astype(np.int64)
+    shifted = [
+        part._replace(left=part.left + at, right=part.right + at) for part, at in zip(parts, starts, strict=True)
+    ]
+    names = ("feature", "threshold", "left", "right", "missing_left", "value")
+    joined = {name: np.concatenate([getattr(part, name) for part in shifted]) for name in names}
+    return FlatTrees(**joined, roots=starts, depth=max(part.depth for part in parts))
 
 
 class ForeignNetwork(LearnerNetwork):
@@ -537,13 +478,9 @@ def network_of(fitted: Any, columns: int) -> LearnerNetwork:
         start = math.log(share / (1 - share))
         return TreeNetwork.of(flat, columns, shares=False, rounded=True, start=start)
     if hasattr(fitted, "coef_") and np.shape(fitted.coef_)[0] == 1:
-        network: LearnerNetwork = LinearNetwork.of(np.asarray(fitted.coef_, dtype=np.float64)[0], _first(fitted))
-        return network
+        weight = np.asarray(fitted.coef_, dtype=np.float64)[0]
+        return LinearNetwork(len(weight)).filled(weight=weight, bias=float(np.ravel(fitted.intercept_)[0]))
     return ForeignNetwork(fitted)
-
-
-def _first(fitted: Any) -> float:
-    return float(np.ravel(fitted.intercept_)[0])
 
 
 def _logit(share: Tensor) -> Tensor:
