@@ -323,3 +323,16 @@ def test_where_nnpu_steps_back_known_negatives_still_pull() -> None:
 
 def test_logistic_loss_in_short() -> None:
     assert torch.allclose(logistic_loss(torch.tensor([0.0, -9.0]), +1), torch.tensor([0.6931, 9.0001]), atol=1e-4)
+
+
+def test_nnpu_risk_in_short() -> None:
+    risk = nnpu_risk(torch.tensor([9.0]), torch.tensor([-9.0]), prior=0.5)
+    assert (bool(risk.negative < 0), bool(risk.objective > 0)) == (True, True)
+
+
+def test_pnu_risk_in_short() -> None:
+    pu = nnpu_risk(torch.tensor([9.0]), torch.tensor([-9.0]), prior=0.5)
+    assert (
+        float(pnu_risk(pu, torch.tensor([0.0]), 0.5, share=0.5, surrogate=sigmoid_loss).value.round(decimals=3))
+        == 0.125
+    )

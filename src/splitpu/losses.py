@@ -79,10 +79,6 @@ def nnpu_risk(
     A true risk on negatives cannot be negative, so there the network is overfitting: the objective becomes
     `-gamma * negative` *alone*, and only the reported value is clamped. With a `weight` for each row of the population,
     their mean is a weighted one.
-
-    >>> risk = nnpu_risk(torch.tensor([9.0]), torch.tensor([-9.0]), prior=0.5)
-    >>> bool(risk.negative < 0), bool(risk.objective > 0)
-    (True, True)
     """
     if beta < 0 or gamma < 0:
         raise InputError(f"nnPU was given beta = {beta} and gamma = {gamma}; give two numbers that are not negative.")
@@ -97,10 +93,6 @@ def pnu_risk(known: PURisk, negative_logit: Tensor, prior: float, *, share: floa
 
     Both have the same term for positives, so N is a second opinion on the risk on negatives: `(1 - prior) E_N l(z, -1)`
     beside `E_U l(z, -1) - prior E_P l(z, -1)`. It cannot fall below zero, so where nnPU steps back it still pulls.
-
-    >>> pu = nnpu_risk(torch.tensor([9.0]), torch.tensor([-9.0]), prior=0.5)
-    >>> float(pnu_risk(pu, torch.tensor([0.0]), 0.5, share=0.5, surrogate=sigmoid_loss).value.round(decimals=3))
-    0.125
     """
     if not 0 <= share <= 1:
         raise InputError(f"The share of the supervised risk is {share}; give a number from 0 to 1.")

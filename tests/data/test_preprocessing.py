@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from splitpu.data.preprocessing import Preprocessing
+from splitpu.data.preprocessing import Preprocessing, kind_of
 from splitpu.errors import InputError, ModelFileError
 
 NOISE = np.random.default_rng(0)
@@ -131,3 +131,11 @@ def test_images_of_sixteen_bits_and_of_bytes_are_not_mixed_up():
     with pytest.raises(InputError, match=r"X has no value above 0\.\d+, but .*: rescale the images$"):
         fitted.check(deep / 60001)
     fitted.check((deep // 257).astype(np.uint8).astype(np.float32))  # as the sentence says
+
+
+def test_kind_of_in_short() -> None:
+    assert (kind_of(np.zeros((2, 3))), kind_of(np.zeros((2, 8, 8, 1))), kind_of(np.zeros((2, 5, 8, 8, 1)))) == (
+        "vectors",
+        "images",
+        "volumes",
+    )

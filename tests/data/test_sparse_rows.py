@@ -111,3 +111,15 @@ def test_damaged_parts_are_refused(tmp_path: Path) -> None:
         np.savez(tmp_path / "bad.npz", **{**sound, **wrong})
         with pytest.raises(InputError, match="sparse matrix"):
             read_features(tmp_path / "bad.npz")
+
+
+def test_sparserows_in_short() -> None:
+    import scipy.sparse
+
+    rows = SparseRows(scipy.sparse.csr_matrix(np.eye(3, dtype=np.float32)))
+    assert (len(rows), rows.shape, rows[1].tolist(), rows[1:].dense().tolist()) == (
+        3,
+        (3, 3),
+        [0.0, 1.0, 0.0],
+        [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    )

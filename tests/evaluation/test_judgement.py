@@ -78,3 +78,14 @@ def test_what_looks_too_good_is_said_to_rest_on_few_rows() -> None:
     assert found["roc_auc"].value == found["roc_auc"].high == 1.0 and found["roc_auc"].low < 0.99
     assert "ROC AUC 1.000 rests on 20 positives" in str(too_good(found, 20))
     assert too_good({"roc_auc": PUFigure(0.9, 0.8, 0.95)}, 20) is None
+
+
+def test_counted_in_short() -> None:
+    figures = counted(np.arange(100) >= 80, np.arange(100) - 84.5)
+    assert (
+        figures["roc_auc"].value,
+        figures["recall"].value,
+        figures["precision@20"].value,
+        figures["lift@20"].value,
+    ) == (1.0, 0.75, 1.0, 5.0)
+    assert (figures["roc_auc"].low < 0.99, figures["accuracy"].always_negative) == (True, 0.8)

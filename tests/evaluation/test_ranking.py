@@ -121,3 +121,8 @@ def test_lengths_that_are_none_are_refused(at: list[int]) -> None:
     scores, known, _ = drawn(1000, 0.2, 2.0, 50, 5)
     with pytest.raises(InputError, match="at holds"):
         ranking_figures(scores, known, 0.2, at=at)
+
+
+def test_in_telling_order_in_short() -> None:
+    assert in_telling_order(["accuracy", "f1", "roc_auc", "lift@9"], 0.05) == ("roc_auc", "lift@9", "accuracy", "f1")
+    assert in_telling_order(["accuracy", "f1", "roc_auc", "lift@9"], 0.3) == ("roc_auc", "accuracy", "f1", "lift@9")

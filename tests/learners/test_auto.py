@@ -91,3 +91,10 @@ def test_what_cannot_be_chosen_is_said() -> None:
         choose(rows, labelled[:-1])
     with pytest.raises(InputError, match="two labelled"):
         choose(rows, np.arange(60) == 0)
+
+
+def test_choose_in_short() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(120, 2)) + 2 * (np.arange(120) < 60)[:, None]
+    choice = choose(rows, np.arange(120) < 30, candidates=["logistic", "bagging"])
+    assert (sorted(row["learner"] for row in choice.table()), choice.scores.shape) == (["bagging", "logistic"], (120,))

@@ -20,6 +20,7 @@ from splitpu.learners.catalogue import (
     Kernel,
     Logistic,
     NaiveBayes,
+    as_two_classes,
     fewer_rows,
     guarded,
     learner,
@@ -150,3 +151,24 @@ def test_what_cannot_be_learnt_is_said() -> None:
     with pytest.raises(InputError, match="missing"):
         Logistic().fit(rows, np.zeros(400, dtype=bool))
     assert {learner(name).name for name in LEARNERS} == set(LEARNERS)
+
+
+def test_learner_in_short() -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    assert learner("forest").name == "forest"
+    assert learner(GaussianNB()).name == "GaussianNB"
+
+
+def test_fewer_rows_in_short() -> None:
+    kept = fewer_rows(np.arange(1000) < 30, 100, seed=0)
+    assert (len(kept), int((kept < 30).sum())) == (100, 30)
+
+
+def test_as_two_classes_in_short() -> None:
+    rows, label, weight = as_two_classes(np.array([[1.0], [2.0]]), np.array([1.0, 0.25]), np.ones(2))
+    assert (rows.ravel().tolist(), label.tolist(), weight.tolist()) == (
+        [1.0, 2.0, 2.0],
+        [True, True, False],
+        [1.0, 0.25, 0.75],
+    )

@@ -98,3 +98,30 @@ def test_calibration_finds_the_logits() -> None:
     slope, offset = platt(3 * logits + 7, labelled)
     assert slope == pytest.approx(1 / 3, rel=0.05) and offset == pytest.approx(-7 / 3, rel=0.05)
     assert platt(-logits, labelled)[0] > 0  # a ranking that is upside down is not turned round behind one's back
+
+
+def test_fold_numbers_in_short() -> None:
+    folds = fold_numbers(np.arange(10) < 4, 2, seed=0)
+    assert (np.bincount(folds).tolist(), np.bincount(folds[:4]).tolist()) == ([5, 5], [2, 2])
+
+
+def test_out_of_fold_in_short() -> None:
+    from splitpu.learners.catalogue import Logistic
+
+    rows = np.random.default_rng(0).normal(size=(60, 2)) + (np.arange(60) < 20)[:, None]
+    labelled = np.arange(60) < 15
+    assert out_of_fold(Logistic(), rows, labelled, fold_numbers(labelled, 3, seed=0)).shape == (60,)
+
+
+def test_auc_of_in_short() -> None:
+    found = auc_of(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, True, False, False]))
+    assert found.value == 0.75
+
+
+def test_compare_auc_in_short() -> None:
+    same = np.arange(6.0)
+    assert compare_auc(same, same, same > 3).value == 0.0
+
+
+def test_true_auc_in_short() -> None:
+    assert round(true_auc(0.8, 0.25), 2) == 0.9

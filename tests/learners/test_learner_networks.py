@@ -176,3 +176,14 @@ def test_what_cannot_be_written_is_said() -> None:
     with pytest.raises(InputError, match="GaussianNB cannot be saved"):
         network_of(GaussianNB().fit(rows, label), 5).to_spec()
     assert isinstance(network_of(RandomForestClassifier(2).fit(rows, label), 5), TreeNetwork)
+
+
+def test_linearnetwork_in_short() -> None:
+    network = LinearNetwork(2)
+    network.weight += torch.tensor([1.0, -1.0])
+    assert network(torch.tensor([[3.0, 1.0], [torch.nan, 1.0]])).tolist() == [2.0, -1.0]
+
+
+def test_from_spec_in_short() -> None:
+    network = LinearNetwork(3)
+    assert from_spec(network.to_spec(), network.state_dict()).to_spec() == {"kind": "linear", "columns": 3}

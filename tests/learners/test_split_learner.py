@@ -79,3 +79,10 @@ def test_what_makes_no_sense_is_refused() -> None:
             SplitLearner(Logistic(), **wrong)
     with pytest.raises(InputError, match="mask"):
         SplitLearner(Logistic()).fit(rows, np.full(500, 0.5))
+
+
+def test_posteriors_in_short() -> None:
+    rng = np.random.default_rng(0)
+    labelled = np.arange(1000) < 100
+    scores = np.where(np.arange(1000) < 300, 2.0, -2.0) + rng.normal(size=1000)
+    assert round(float(posteriors(scores, labelled, prior=200 / 900)[100:300].mean()), 1) == 0.8

@@ -168,3 +168,11 @@ def test_known_negatives_move_the_head_and_the_spread_labels_away() -> None:
         standard = [(one - one.mean()) / one.std() for one in (before, after)]
         assert standard[1][100:140].mean() < standard[0][100:140].mean()
         assert standard[1][40:50].mean() > standard[0][40:50].mean()
+
+
+def test_fit_frozen_in_short() -> None:
+    draw = np.random.default_rng(0)
+    truth = np.arange(200) < 80
+    rows = draw.normal(size=(200, 3, 16)) + truth[:, None, None]
+    fit = fit_frozen(rows, np.arange(200) < 30, prior=0.4, seed=0)
+    assert bool(((fit.scores > fit.threshold) == truth).mean() > 0.95)

@@ -184,3 +184,8 @@ class TestSecondOpinion:
         result = train(data, TrainSpec(prior=0.7, config=configured("method=nnpu", "base.epochs=3"), seed=0)).result
         logits = result.base.logits[torch.as_tensor(data.population)]
         assert result.base.threshold == matched_threshold(logits, 0.7)
+
+
+def test_threshold_near_in_short() -> None:
+    logits = torch.cat([torch.linspace(4, 6, 40), torch.linspace(-6, -4, 60)])
+    assert matched_threshold(logits, 0.43) < -4 < threshold_near(logits, 0.43, (0.37, 0.49)) < 4

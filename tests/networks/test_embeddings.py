@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from splitpu.errors import InputError
 from splitpu.networks import embeddings
-from splitpu.networks.embeddings import CHUNK, ViewPlan, embed
+from splitpu.networks.embeddings import CHUNK, ViewPlan, embed, volume_slices
 from splitpu.networks.encoders import Encoder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (CHUNK + 5, 16, 20, 1), dtype=np.uint8)
@@ -137,3 +137,11 @@ def test_goes_on_after_an_interruption_and_in_several_processes(tmp_path: Path) 
     assert np.array_equal(found, embed(IMAGES, corners(), PLAN, folder=tmp_path / "apart"))
     assert all(file.stat().st_mtime_ns == when for file, when in there.items())
     assert len(list(store.glob("*.npy"))) == 2
+
+
+def test_viewplan_in_short() -> None:
+    assert ViewPlan(weak=2, strong=1).names == ("plain", "mirrored", "weak-0", "weak-1", "strong-0")
+
+
+def test_volume_slices_in_short() -> None:
+    assert volume_slices(np.array([[[[0]]], [[[7]]], [[[0]]]], np.uint8)).shape == (1, 1, 1, 1)

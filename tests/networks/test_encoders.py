@@ -17,9 +17,9 @@ from network_tools import encoded
 from safetensors.torch import save_file
 
 from splitpu.errors import InputError
-from splitpu.networks.efficientnet_lite import SIZES, EfficientNetLite
+from splitpu.networks.efficientnet_lite import SIZES, EfficientNetLite, LiteSize, _rounded
 from splitpu.networks.embeddings import embed
-from splitpu.networks.encoders import Encoder, encoder, rebuilt
+from splitpu.networks.encoders import Encoder, _side, encoder, is_encoder, rebuilt
 
 LITE = "efficientnet-lite0"
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 40, 48, 3), dtype=np.uint8)
@@ -314,3 +314,37 @@ def test_real_transformers(tmp_path: Path) -> None:
     shown = {"size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(shown))
     check(encoder(f"hf:{tmp_path / 'vit'}"))
+
+
+def test_efficientnetlite_in_short() -> None:
+    network = EfficientNetLite(LiteSize(1.0, 1.0, 224))
+    assert (network(torch.zeros(2, 3, 32, 32)).shape, network.width) == (torch.Size([2, 608]), 608)
+    assert EfficientNetLite(LiteSize(1.0, 1.0, 224), middle=False).width == 1280
+
+
+def test_rounded_in_short() -> None:
+    assert (_rounded(24 * 1.1), _rounded(40.0)) == (24, 40)
+
+
+def test_is_encoder_in_short() -> None:
+    assert (is_encoder("efficientnet-lite0"), is_encoder("timm:resnet18"), is_encoder("resnet18")) == (
+        True,
+        True,
+        False,
+    )
+
+
+def test_encoder_in_short() -> None:
+    with pytest.raises(
+        InputError, match=r"there is no encoder 'resnet': give efficientnet-lite0, .*, hf:NAME_OR_FOLDER"
+    ):
+        encoder("resnet")
+
+
+def test_side_in_short() -> None:
+    assert (_side(224), _side({"shortest_edge": 256}), _side({"height": 64, "width": 64}), _side(None)) == (
+        224,
+        256,
+        64,
+        224,
+    )

@@ -19,7 +19,7 @@ from torch import nn
 from splitpu.errors import InputError
 from splitpu.networks.backbones import ResNet18
 from splitpu.networks.build import weights_file
-from splitpu.networks.pretrained import fitted_to_channels, imagenet_weights, read_pretrained, transfer
+from splitpu.networks.pretrained import fitted_to_channels, imagenet_weights, pretrainable, read_pretrained, transfer
 
 Capture = pytest.CaptureFixture[str]
 
@@ -179,3 +179,7 @@ def test_without_a_network_the_sentence_says_so(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(InputError, match=r"cannot be fetched .*no route to host.*where there is a network"):
         imagenet_weights()
     assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_pretrainable_in_short() -> None:
+    assert (pretrainable((64, 64, 3)), pretrainable((20, 64, 64, 1))) == ("resnet18", "slices-resnet18")

@@ -9,7 +9,7 @@ from prior_tools import mixture, pu_mixture
 from splitpu import load_named, make_pu
 from splitpu.data.public.named_set import true_prior
 from splitpu.data.pudata import PUData
-from splitpu.prior.algorithms import bbe, dedpul, km2, penl1, tice
+from splitpu.prior.algorithms import bbe, dedpul, gap_at, km2, penl1, tice
 from splitpu.prior.estimate import estimate_prior, population_share
 from splitpu.prior.scores import (
     APART,
@@ -164,3 +164,7 @@ def test_too_few_rows_in_short() -> None:
         too_few_rows(PUData.from_arrays(np.zeros((12, 1)), [0] + 11 * [1])).partition(":")[0]
         == "1 unlabelled row is too few to estimate the prior from"
     )
+
+
+def test_gap_at_in_short() -> None:
+    assert round(gap_at(0.5), 3) == 0.05

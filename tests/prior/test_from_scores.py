@@ -163,3 +163,11 @@ def test_an_unknown_scenario_is_refused() -> None:
     scores, known, _ = drawn(200, 0.2, 2.5, 20)
     with pytest.raises(InputError, match="scenario"):
         prior_from_scores(scores, known, scenario="other")  # type: ignore[arg-type]
+
+
+def test_in_population_in_short() -> None:
+    assert (in_population(0.5, 2, 8, "single-training-set"), in_population(0.5, 2, 8, "case-control")) == (0.6, 0.5)
+
+
+def test_share_bound_in_short() -> None:
+    assert round(share_bound(np.arange(90.0, 100.0), np.arange(100.0)), 2) == 0.4

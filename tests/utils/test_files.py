@@ -22,7 +22,8 @@ from process_tools import start_python
 from splitpu.cli import main
 from splitpu.errors import InputError
 from splitpu.utils import files as drafts
-from splitpu.utils.files import Taken, check_free, drafted, held_alone
+from splitpu.utils.files import Taken, check_free, drafted, ends_in, held_alone, in_a_command
+from splitpu.utils.reading import checked, json_loads
 
 HOLDER = """
 import sys, time
@@ -248,3 +249,22 @@ def test_an_answer_that_nobody_reads(finished: Path, tmp_path: Path, words: list
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
     done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ends_in_in_short() -> None:
+    assert (ends_in("scan.NII.GZ", ".nii", ".nii.gz"), ends_in(Path("rows.npy"), ".npz")) == (True, False)
+
+
+def test_in_a_command_in_short() -> None:
+    assert (in_a_command(Path("runs/first")), in_a_command(Path("my run"))) == ("runs/first", "'my run'")
+
+
+def test_json_loads_in_short() -> None:
+    with pytest.raises(ValueError, match="it holds the number inf, which cannot be computed with"):
+        json_loads("[1e999]")
+
+
+def test_checked_in_short() -> None:
+    assert checked({"seeds": [0, 1]}, dict[str, list[int]]) == {"seeds": [0, 1]}
+    with pytest.raises(ValueError, match=r"it\['seeds'\]\[1\] is '1', not a whole number"):
+        checked({"seeds": [0, "1"]}, dict[str, list[int]])

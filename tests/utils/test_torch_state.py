@@ -12,7 +12,7 @@ from estimator_tools import tiny
 from torch import nn
 
 from splitpu.estimators.classifiers import SplitPUClassifier
-from splitpu.utils.torch_state import float32_by_default, usual_torch
+from splitpu.utils.torch_state import derive_seed, float32_by_default, usual_torch
 
 
 @contextmanager
@@ -91,3 +91,7 @@ def test_a_model_is_loaded_as_it_was_saved(vectors: Any, tmp_path: Any, surround
     with SURROUNDINGS[surroundings]():
         loaded = SplitPUClassifier.load(tmp_path / "model")
     assert np.array_equal(loaded.decision_function(X), fitted.decision_function(X))
+
+
+def test_derive_seed_in_short() -> None:
+    assert derive_seed(0, "base", 3) == derive_seed(0, "base", 3) != derive_seed(0, "base", 4)

@@ -24,11 +24,7 @@ _KINDS: dict[int, Kind] = {2: "vectors", 4: "images", 5: "volumes"}  # by the nu
 
 
 def kind_of(features: Array) -> Kind:
-    """What canonical features are.
-
-    >>> kind_of(np.zeros((2, 3))), kind_of(np.zeros((2, 8, 8, 1))), kind_of(np.zeros((2, 5, 8, 8, 1)))
-    ('vectors', 'images', 'volumes')
-    """
+    """What canonical features are."""
     return _KINDS[features.ndim]
 
 

@@ -19,11 +19,6 @@ class SparseRows:
 
     One row is a plain array; several are sparse again. What would make an array of all of them is refused, since that
     could fill the memory many times over.
-
-    >>> import scipy.sparse
-    >>> rows = SparseRows(scipy.sparse.csr_matrix(np.eye(3, dtype=np.float32)))
-    >>> len(rows), rows.shape, rows[1].tolist(), rows[1:].dense().tolist()
-    (3, (3, 3), [0.0, 1.0, 0.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
 
     ndim = 2

@@ -58,12 +58,6 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
 
     Intervals come from drawing the rows again. One more row of either class is thought of, spread over all scores:
     even an order without a fault in 20 positives leaves room for a missed one.
-
-    >>> figures = counted(np.arange(100) >= 80, np.arange(100) - 84.5)
-    >>> figures["roc_auc"].value, figures["recall"].value, figures["precision@20"].value, figures["lift@20"].value
-    (1.0, 0.75, 1.0, 5.0)
-    >>> figures["roc_auc"].low < 0.99, figures["accuracy"].always_negative
-    (True, 0.8)
     """
     actual = np.asarray(truth) == 1
     if actual.all() or not actual.any() or not np.isfinite(decision).all():

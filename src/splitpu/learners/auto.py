@@ -139,12 +139,6 @@ def choose(
 
     `groups` keeps the rows of one patient, site or author together. `prior` (the share of positives among the
     unlabelled rows) is only for the students' soft labels; without it they estimate their own.
-
-    >>> rng = np.random.default_rng(0)
-    >>> rows = rng.normal(size=(120, 2)) + 2 * (np.arange(120) < 60)[:, None]
-    >>> choice = choose(rows, np.arange(120) < 30, candidates=["logistic", "bagging"])
-    >>> sorted(row["learner"] for row in choice.table()), choice.scores.shape
-    (['bagging', 'logistic'], (120,))
     """
     started = time.perf_counter()
     labelled = np.asarray(labelled, dtype=bool)

@@ -404,14 +404,7 @@ LEARNERS: dict[str, Callable[[], Learner]] = {
 
 
 def learner(wanted: Any) -> Learner:
-    """A learner by its name, or a scikit-learn classifier as a learner; a learner stays what it is.
-
-    >>> learner("forest").name
-    'forest'
-    >>> from sklearn.naive_bayes import GaussianNB
-    >>> learner(GaussianNB()).name
-    'GaussianNB'
-    """
+    """A learner by its name, or a scikit-learn classifier as a learner; a learner stays what it is."""
     if isinstance(wanted, str):
         if wanted not in LEARNERS:
             raise InputError(f"there is no learner named {wanted!r}: one of {', '.join(LEARNERS)}")
@@ -456,12 +449,7 @@ def guarded(
 
 
 def fewer_rows(target: Floats | Mask, most: int, seed: int) -> Indices:
-    """Which rows to keep of too many, in their order.
-
-    >>> kept = fewer_rows(np.arange(1000) < 30, 100, seed=0)
-    >>> len(kept), int((kept < 30).sum())
-    (100, 30)
-    """
+    """Which rows to keep of too many, in their order."""
     rng = np.random.default_rng(seed)
     likelier = np.asarray(target, dtype=np.float64) > 0.5
     likely, others = np.flatnonzero(likelier), np.flatnonzero(~likelier)
@@ -475,12 +463,7 @@ def fewer_rows(target: Floats | Mask, most: int, seed: int) -> Indices:
 
 
 def as_two_classes(rows: Rows, target: Floats, weight: Floats) -> tuple[Rows, Mask, Floats]:
-    """Soft labels as weighted hard ones: a row that is neither stands twice, once on each side.
-
-    >>> rows, label, weight = as_two_classes(np.array([[1.0], [2.0]]), np.array([1.0, 0.25]), np.ones(2))
-    >>> rows.ravel().tolist(), label.tolist(), weight.tolist()
-    ([1.0, 2.0, 2.0], [True, True, False], [1.0, 0.25, 0.75])
-    """
+    """Soft labels as weighted hard ones: a row that is neither stands twice, once on each side."""
     if not is_soft(target):
         return rows, target > 0.5, weight
     positive, negative = np.flatnonzero(target > 0), np.flatnonzero(target < 1)

@@ -45,12 +45,7 @@ class Difference:
 
 
 def fold_numbers(labelled: Mask, number: int, seed: int, groups: npt.ArrayLike | None = None) -> Indices:
-    """The fold of every row: labelled rows spread evenly, a group never cut apart.
-
-    >>> folds = fold_numbers(np.arange(10) < 4, 2, seed=0)
-    >>> np.bincount(folds).tolist(), np.bincount(folds[:4]).tolist()
-    ([5, 5], [2, 2])
-    """
+    """The fold of every row: labelled rows spread evenly, a group never cut apart."""
     folds: Indices = np.zeros(len(labelled), dtype=np.int64)
     if groups is None:
         if labelled.sum() < number or (~labelled).sum() < number:
@@ -78,14 +73,7 @@ def fold_numbers(labelled: Mask, number: int, seed: int, groups: npt.ArrayLike |
 def out_of_fold(
     learner: Learner, rows: Rows, labelled: Mask, folds: Indices, *, sample_weight: Floats | None = None, seed: int = 0
 ) -> Floats:
-    """The score of every row by the learner fitted without the row's fold.
-
-    >>> from splitpu.learners.catalogue import Logistic
-    >>> rows = np.random.default_rng(0).normal(size=(60, 2)) + (np.arange(60) < 20)[:, None]
-    >>> labelled = np.arange(60) < 15
-    >>> out_of_fold(Logistic(), rows, labelled, fold_numbers(labelled, 3, seed=0)).shape
-    (60,)
-    """
+    """The score of every row by the learner fitted without the row's fold."""
     scores = np.empty(len(labelled))
     for fold in np.unique(folds):
         held = folds == fold
@@ -112,10 +100,6 @@ def auc_of(scores: Floats, labelled: Mask) -> Auc:
     """How often a labelled row ranks above an unlabelled one (ties count half), with DeLong's interval.
 
     The interval is made on the logit scale, so that it stays between 0 and 1; a perfect ranking gets one too.
-
-    >>> found = auc_of(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, True, False, False]))
-    >>> found.value
-    0.75
     """
     value, of_positive, of_other = _placements(scores, labelled)
     error = math.sqrt(_variance(of_positive) + _variance(of_other))
@@ -124,12 +108,7 @@ def auc_of(scores: Floats, labelled: Mask) -> Auc:
 
 
 def compare_auc(first: Floats, second: Floats, labelled: Mask) -> Difference:
-    """The AUC of the first less that of the second on the same rows (paired DeLong).
-
-    >>> same = np.arange(6.0)
-    >>> compare_auc(same, same, same > 3).value
-    0.0
-    """
+    """The AUC of the first less that of the second on the same rows (paired DeLong)."""
     value, of_positive, of_other = _placements(first, labelled)
     other_value, other_positive, other_other = _placements(second, labelled)
     error = math.sqrt(_variance(of_positive - other_positive) + _variance(of_other - other_other))
@@ -138,11 +117,7 @@ def compare_auc(first: Floats, second: Floats, labelled: Mask) -> Difference:
 
 
 def true_auc(of_unlabelled: float, share: float) -> float:
-    """The AUC of positives against negatives that an AUC of P against U stands for, at a share of positives in U.
-
-    >>> round(true_auc(0.8, 0.25), 2)
-    0.9
-    """
+    """The AUC of positives against negatives that an AUC of P against U stands for, at a share of positives in U."""
     return min(1.0, max(0.0, (of_unlabelled - share / 2) / max(1 - share, 1e-9)))
 
 

@@ -84,13 +84,7 @@ class LearnerNetwork(nn.Module):
 
 
 class LinearNetwork(LearnerNetwork):
-    """`weight . x + bias`; a missing value counts as the column's centre, plus a weight for being missing.
-
-    >>> network = LinearNetwork(2)
-    >>> network.weight += torch.tensor([1.0, -1.0])
-    >>> network(torch.tensor([[3.0, 1.0], [torch.nan, 1.0]])).tolist()
-    [2.0, -1.0]
-    """
+    """`weight . x + bias`; a missing value counts as the column's centre, plus a weight for being missing."""
 
     kind = "linear"
     weight: Tensor
@@ -294,10 +288,6 @@ def from_spec(spec: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = No
 
     Sizes are compared with the tensors before anything is allocated, so that a file of a few bytes cannot ask for all
     the memory there is; what the tensors say is checked before anybody walks down a tree.
-
-    >>> network = LinearNetwork(3)
-    >>> from_spec(network.to_spec(), network.state_dict()).to_spec()
-    {'kind': 'linear', 'columns': 3}
     """
     if tensors is not None:
         with torch.device("meta"):  # sizes alone, nothing is allocated

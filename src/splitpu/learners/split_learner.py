@@ -124,12 +124,6 @@ def posteriors(scores: Floats, labelled: Mask, prior: float | None = None) -> Fl
     Elkan and Noto: a calibrated p = P(labelled | x) means odds of (1 - c) / c * p / (1 - p) that an unlabelled row is
     positive, with c the mean p over the labelled. With a prior, the odds are scaled until their mean over U is the
     prior, whatever the calibration did.
-
-    >>> rng = np.random.default_rng(0)
-    >>> labelled = np.arange(1000) < 100
-    >>> scores = np.where(np.arange(1000) < 300, 2.0, -2.0) + rng.normal(size=1000)
-    >>> round(float(posteriors(scores, labelled, prior=200 / 900)[100:300].mean()), 1)
-    0.8
     """
     slope, offset = platt(scores, labelled)
     p = 1 / (1 + np.exp(-np.clip(slope * scores + offset, -30, 30)))

@@ -110,13 +110,6 @@ def fit_frozen(
 
     `prior` is the share of positives among all rows; the threshold lets as many pass (without it there is none: NaN).
     `seed` draws the folds. `answers` are labels of unlabelled rows that somebody gave: 1 = positive, -1 = negative.
-
-    >>> draw = np.random.default_rng(0)
-    >>> truth = np.arange(200) < 80
-    >>> rows = draw.normal(size=(200, 3, 16)) + truth[:, None, None]
-    >>> fit = fit_frozen(rows, np.arange(200) < 30, prior=0.4, seed=0)
-    >>> bool(((fit.scores > fit.threshold) == truth).mean() > 0.95)
-    True
     """
     from sklearn.metrics import roc_auc_score
 

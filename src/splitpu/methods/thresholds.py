@@ -26,10 +26,6 @@ def threshold_near(logits: Tensor, prior: float, interval: tuple[float, float]) 
 
     Where classes are far apart, a prior that is off by a point cuts through one of them and costs a point of accuracy;
     the gap between them is then the better guess. Where logits lie evenly, this is the cut that matches the prior.
-
-    >>> logits = torch.cat([torch.linspace(4, 6, 40), torch.linspace(-6, -4, 60)])
-    >>> matched_threshold(logits, 0.43) < -4 < threshold_near(logits, 0.43, (0.37, 0.49)) < 4
-    True
     """
     ordered, count = _descending(logits), len(logits)
     around = max(3, int(_NEIGHBOURS * count))

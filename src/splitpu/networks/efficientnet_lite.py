@@ -94,12 +94,6 @@ class EfficientNetLite(nn.Module):
     With `middle`, what two stages before the last ones say: mean and spread over all places of each of their channels.
     The last channels know what ImageNet asks for, kinds of dogs; on ultrasound images a head on the middle ones was
     seven points of AUC better (benchmarks/few_images_frozen.py), in less time.
-
-    >>> network = EfficientNetLite(LiteSize(1.0, 1.0, 224))
-    >>> network(torch.zeros(2, 3, 32, 32)).shape, network.width
-    (torch.Size([2, 608]), 608)
-    >>> EfficientNetLite(LiteSize(1.0, 1.0, 224), middle=False).width
-    1280
     """
 
     def __init__(self, size: LiteSize, *, middle: bool = True) -> None:
@@ -164,10 +158,6 @@ class EfficientNetLite(nn.Module):
 
 
 def _rounded(channels: float) -> int:
-    """The nearest multiple that does not take away more than a tenth.
-
-    >>> _rounded(24 * 1.1), _rounded(40.0)
-    (24, 40)
-    """
+    """The nearest multiple that does not take away more than a tenth."""
     rounded = max(_CHANNELS_BY, int(channels + _CHANNELS_BY / 2) // _CHANNELS_BY * _CHANNELS_BY)
     return rounded + _CHANNELS_BY if rounded < _LEAST_KEPT * channels else rounded

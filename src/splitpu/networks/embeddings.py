@@ -43,11 +43,7 @@ GENTLE = ViewsConfig(
 
 @dataclass(frozen=True)
 class ViewPlan:
-    """Which views of every picture are embedded: the plain one, its mirror image, and so many drawn ones.
-
-    >>> ViewPlan(weak=2, strong=1).names
-    ('plain', 'mirrored', 'weak-0', 'weak-1', 'strong-0')
-    """
+    """Which views of every picture are embedded: the plain one, its mirror image, and so many drawn ones."""
 
     weak: int = 3
     strong: int = 0
@@ -96,11 +92,7 @@ def embed_chunk(pictures: Sequence[Bytes], encoder: Encoder, plan: ViewPlan) -> 
 
 
 def volume_slices(volume: Bytes) -> Bytes:
-    """Slices of a volume (S, H, W, C) that show anything; one empty slice where none does.
-
-    >>> volume_slices(np.array([[[[0]]], [[[7]]], [[[0]]]], np.uint8)).shape
-    (1, 1, 1, 1)
-    """
+    """Slices of a volume (S, H, W, C) that show anything; one empty slice where none does."""
     there = volume.reshape(len(volume), -1).any(axis=1)
     return volume[there] if there.any() else volume[:1]
 

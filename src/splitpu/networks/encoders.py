@@ -77,11 +77,7 @@ class Encoder:
 
 
 def is_encoder(name: object) -> bool:
-    """Whether a backbone's name is that of an encoder, whose weights are taken as they are.
-
-    >>> is_encoder("efficientnet-lite0"), is_encoder("timm:resnet18"), is_encoder("resnet18")
-    (True, True, False)
-    """
+    """Whether a backbone's name is that of an encoder, whose weights are taken as they are."""
     if not isinstance(name, str):
         return False
     kind, _, inner = name.partition(":")
@@ -94,12 +90,7 @@ def weights_installed(name: str = USUAL_ENCODER) -> bool:
 
 
 def encoder(name: str, *, weights: str | Path | None = None) -> Encoder:
-    """The encoder of that name; `weights` is a file with its tensors, where they are not to be looked for.
-
-    >>> encoder("resnet")
-    Traceback (most recent call last):
-    splitpu.errors.InputError: there is no encoder 'resnet': give efficientnet-lite0, ..., hf:NAME_OR_FOLDER.
-    """
+    """The encoder of that name; `weights` is a file with its tensors, where they are not to be looked for."""
     file = None if weights is None else Path(weights)
     kind, _, inner = name.partition(":")
     if name.removesuffix(_LAST) in SIZES:
@@ -296,11 +287,7 @@ def _hf_processor(transformers: Any, where: str) -> dict[str, Any]:
 
 
 def _side(size: Any) -> int:
-    """One number from any of the forms in which a size is written.
-
-    >>> _side(224), _side({"shortest_edge": 256}), _side({"height": 64, "width": 64}), _side(None)
-    (224, 256, 64, 224)
-    """
+    """One number from any of the forms in which a size is written."""
     if isinstance(size, Mapping):
         size = next((size[key] for key in ("shortest_edge", "height", "longest_edge") if key in size), None)
     return _USUAL_SIDE if size is None else int(size)

@@ -121,11 +121,7 @@ def transfer(weights: PretrainedWeights, network: ResNet18) -> Transfer:
 
 
 def pretrainable(shape: tuple[int, ...]) -> str:
-    """The network that can start from weights of a ResNet-18, for samples of this shape.
-
-    >>> pretrainable((64, 64, 3)), pretrainable((20, 64, 64, 1))
-    ('resnet18', 'slices-resnet18')
-    """
+    """The network that can start from weights of a ResNet-18, for samples of this shape."""
     return "slices-resnet18" if len(shape) == 4 else "resnet18"
 
 

@@ -139,11 +139,7 @@ def km2(positive: Floats, unlabelled: Floats, seed: int = 0) -> float:
 
 
 def gap_at(share: float) -> float:
-    """How far apart the shares are that can be found near this one: resampled rows often give the very same.
-
-    >>> round(gap_at(0.5), 3)
-    0.05
-    """
+    """How far apart the shares are that can be found near this one: resampled rows often give the very same."""
     first, last, count = _PUSHES
     return (last - first) / (count - 1) * (1 - share) ** 2
 

@@ -110,11 +110,7 @@ def prior_from_scores(
 
 
 def in_population(share: float, positives: int, unlabelled: int, scenario: Scenario) -> float:
-    """The prior that a share of positives among the unlabelled rows means.
-
-    >>> in_population(0.5, 2, 8, "single-training-set"), in_population(0.5, 2, 8, "case-control")
-    (0.6, 0.5)
-    """
+    """The prior that a share of positives among the unlabelled rows means."""
     if scenario == "case-control":
         return share
     return (share * unlabelled + positives) / (positives + unlabelled)
@@ -195,9 +191,6 @@ def share_bound(positive: Floats, unlabelled: Floats, miss: float = 0.025) -> fl
 
     Above any score there lie at least share * (part of P above it) of all unlabelled rows. The parts above a few
     scores of labelled rows are known up to exact binomial limits, and the least of the quotients is the bound.
-
-    >>> round(share_bound(np.arange(90.0, 100.0), np.arange(100.0)), 2)
-    0.4
     """
     from scipy.stats import beta
 

@@ -50,10 +50,6 @@ def readable_tensor(given: Any) -> Any:
     """A tensor without its gradient and on the CPU, where numpy can read it; everything else as it is.
 
     Numpy has no bfloat16, so such numbers become float32, which holds all of them.
-
-    >>> import torch
-    >>> readable_tensor(torch.ones(2, dtype=torch.bfloat16, requires_grad=True)).numpy()
-    array([1., 1.], dtype=float32)
     """
     if not (hasattr(given, "detach") and hasattr(given, "cpu")):
         return given
@@ -73,20 +69,12 @@ _SEEDS: int = 2**32  # as many as scikit-learn knows
 
 
 def sklearn_seed(seed: int) -> int:
-    """A seed for scikit-learn, which takes none of more than 32 bits.
-
-    >>> sklearn_seed(7), sklearn_seed(2**32 + 7)
-    (7, 7)
-    """
+    """A seed for scikit-learn, which takes none of more than 32 bits."""
     return checked_seed(seed) % _SEEDS
 
 
 def checked_seed(seed: object, given_as: str = "seed=") -> int:
-    """A seed as Python's own number, whatever kind of whole number it came as; `given_as` is how the user wrote it.
-
-    >>> checked_seed(True), checked_seed(2**40)
-    (1, 1099511627776)
-    """
+    """A seed as Python's own number, whatever kind of whole number it came as; `given_as` is how the user wrote it."""
     try:
         number = operator.index(seed)  # type: ignore[arg-type]
     except TypeError:
@@ -117,11 +105,7 @@ def warn_of_probabilities(positive: Floats, unlabelled: Floats) -> None:
 def checked_scores(
     given: npt.ArrayLike, name: str, what: Literal["decisions", "probabilities"] = "decisions"
 ) -> Floats:
-    """Decisions as one flat array of finite numbers; `name` says in messages whose they are.
-
-    >>> checked_scores([1, -2], "positives").tolist()
-    [1.0, -2.0]
-    """
+    """Decisions as one flat array of finite numbers; `name` says in messages whose they are."""
     try:
         scores = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):

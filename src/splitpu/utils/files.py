@@ -109,20 +109,12 @@ def make_folder(folder: Path) -> None:
 
 
 def ends_in(path: str | Path, *endings: str) -> bool:
-    """Whether a file is called so, in capitals or not, as cameras and old programs write them.
-
-    >>> ends_in("scan.NII.GZ", ".nii", ".nii.gz"), ends_in(Path("rows.npy"), ".npz")
-    (True, False)
-    """
+    """Whether a file is called so, in capitals or not, as cameras and old programs write them."""
     return str(path).lower().endswith(endings)
 
 
 def in_a_command(path: Path) -> str:
-    """The path as it has to stand in a command that is to be copied.
-
-    >>> in_a_command(Path("runs/first")), in_a_command(Path("my run"))
-    ('runs/first', "'my run'")
-    """
+    """The path as it has to stand in a command that is to be copied."""
     return shlex.quote(str(path))
 
 

@@ -157,12 +157,7 @@ class Guarded:
 
 
 def json_loads(text: str | bytes) -> Any:
-    """As `json.loads`, for text that nobody vouches for: raises ValueError for all that is wrong with it.
-
-    >>> json_loads("[1e999]")
-    Traceback (most recent call last):
-    ValueError: it holds the number inf, which cannot be computed with
-    """
+    """As `json.loads`, for text that nobody vouches for: raises ValueError for all that is wrong with it."""
     return _parsed(lambda: json.loads(text, parse_constant=_no_number))
 
 
@@ -257,12 +252,6 @@ def checked(value: Any, kind: Any, place: str = "it") -> Any:
     """The value, if it is what the annotation says, as JSON has it; else a ValueError that names the place.
 
     A table of annotations is for a table that has to have these entries; a list of one for a list of such tables.
-
-    >>> checked({"seeds": [0, 1]}, dict[str, list[int]])
-    {'seeds': [0, 1]}
-    >>> checked({"seeds": [0, "1"]}, dict[str, list[int]])
-    Traceback (most recent call last):
-    ValueError: it['seeds'][1] is '1', not a whole number
     """
     trouble = _misfit(value, kind, place)
     if trouble is not None:

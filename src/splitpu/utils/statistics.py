@@ -12,40 +12,24 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that are known; None of none.
-
-    >>> mean([1.0, None, 3.0]), mean([])
-    (2.0, None)
-    """
+    """Of those that are known; None of none."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
 
 
 def standard_deviation(values: Iterable[float | None]) -> float | None:
-    """Of those that are known; one value has none.
-
-    >>> standard_deviation([1.0, None, 3.0, 5.0]), standard_deviation([1.0])
-    (2.0, None)
-    """
+    """Of those that are known; one value has none."""
     known = [value for value in values if value is not None]
     return statistics.stdev(known) if len(known) > 1 else None
 
 
 def standard_error(values: Sequence[float], at_least: int = 2) -> float | None:
-    """That of their mean; None where they are fewer than it takes to say anything.
-
-    >>> standard_error([0.25, 0.75]), standard_error([0.25, 0.75], at_least=3)
-    (0.25, None)
-    """
+    """That of their mean; None where they are fewer than it takes to say anything."""
     return statistics.stdev(values) / len(values) ** 0.5 if len(values) >= max(at_least, 2) else None
 
 
 def paired_gains(values: Mapping[_Key, float | None], reference: Mapping[_Key, float | None]) -> list[float]:
-    """Values less those of the reference with the same key, such as a seed: what both share is left out.
-
-    >>> paired_gains({0: 0.5, 1: 1.0, 2: 0.0}, {0: 0.25, 1: 0.25})
-    [0.25, 0.75]
-    """
+    """Values less those of the reference with the same key, such as a seed: what both share is left out."""
     pairs = [(value, reference.get(key)) for key, value in values.items()]
     return [value - other for value, other in pairs if value is not None and other is not None]
 
@@ -53,11 +37,7 @@ def paired_gains(values: Mapping[_Key, float | None], reference: Mapping[_Key, f
 def paired_difference(
     values: Mapping[_Key, float | None], reference: Mapping[_Key, float | None]
 ) -> dict[str, float] | None:
-    """The mean difference over the seeds that both have, with its standard error; None for fewer than two.
-
-    >>> paired_difference({"0": 0.5, "1": 1.0}, {"0": 0.25, "1": 0.25})
-    {'mean': 0.5, 'standard_error': 0.25}
-    """
+    """The mean difference over the seeds that both have, with its standard error; None for fewer than two."""
     gains = paired_gains(values, reference)
     error = standard_error(gains)
     return None if error is None else {"mean": statistics.fmean(gains), "standard_error": error}

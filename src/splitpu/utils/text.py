@@ -19,11 +19,7 @@ from splitpu.errors import InputError
 
 
 def parse_numbers(text: str, option: str) -> tuple[int, ...]:
-    """Read whole numbers with commas between them.
-
-    >>> parse_numbers("0,1, 2", "--seeds")
-    (0, 1, 2)
-    """
+    """Read whole numbers with commas between them."""
     try:
         numbers = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -34,11 +30,7 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 def parse_words(text: str, option: str, example: str) -> tuple[str, ...]:
-    """Read names with commas between them; none at all is a variable that a script forgot to set.
-
-    >>> parse_words("vpu, dan", "--method", "vpu")
-    ('vpu', 'dan')
-    """
+    """Read names with commas between them; none at all is a variable that a script forgot to set."""
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:
         raise InputError(f"{option} {text!r} names nothing; give for example {example}")
@@ -51,11 +43,7 @@ MOST_SHOWN = 5
 def listed(
     things: Sequence[Any], written: Callable[[Any], str] = str, separator: str = ", ", most: int = MOST_SHOWN
 ) -> str:
-    """The first few of them, each `written` as a message shows it.
-
-    >>> listed(["a", "b"], repr), listed(range(9))
-    ("'a', 'b'", '0, 1, 2, 3, 4, ...')
-    """
+    """The first few of them, each `written` as a message shows it."""
     shown = separator.join(written(thing) for thing in things[:most])
     return f"{shown}{separator}..." if len(things) > most else shown
 
@@ -98,11 +86,7 @@ def printable(text: str) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value for a CSV file: of a text nothing parts lines, and nothing is a formula that a spreadsheet would run.
-
-    >>> [cell(value) for value in ("=cmd()", "-5", "a.png", 0.5, "'=x")]
-    ["'=cmd()", '-5', 'a.png', 0.5, "''=x"]
-    """
+    """A value for a CSV file: of a text nothing parts lines, and nothing is a formula that a spreadsheet would run."""
     if not isinstance(value, str):
         return value
     shown = printable(value)
@@ -110,11 +94,7 @@ def cell(value: Any) -> Any:
 
 
 def from_cell(text: str) -> str:
-    """What `cell` was given, but for what it had to spell out.
-
-    >>> [from_cell(cell(name)) for name in ("=cmd()", "-5", "'=x", "'x")]
-    ['=cmd()', '-5', "'=x", "'x"]
-    """
+    """What `cell` was given, but for what it had to spell out."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 

@@ -21,8 +21,9 @@ from rich.console import Console
 from splitpu.cli.inspect import ToReview, lay_out
 from splitpu.cli.options import DataOptions
 from splitpu.cli.progress import BarDisplay
-from splitpu.data.images.folders import FolderSource, read_folders, read_images, read_labels
-from splitpu.data.images.scan import find_images
+from splitpu.data.images.decode import Header, Headers, choose_spec
+from splitpu.data.images.folders import FolderSource, parse_size, read_folders, read_images, read_labels
+from splitpu.data.images.scan import Skipped, find_images, skipped_in_words
 from splitpu.data.sources import parse_source, source_from_dict
 from splitpu.errors import InputError
 
@@ -490,3 +491,19 @@ def test_the_same_folder_twice(tmp_path: Path, capsys: Capture) -> None:
         words = ["--positives", tmp_path / "pos", "--unlabelled", tmp_path / other, "--prior", 0.5]
         code, _, err = run_cli(capsys, "fit", *words)
         assert code == 2 and "same folder" in err and err.count("\n") == 1
+
+
+def test_choose_spec_in_short() -> None:
+    photo, thumbnail = Header(bytes(32), 480, 640, False, 8), Header(bytes(32), 100, 90, True, 8)
+    assert [choose_spec(Headers.collect(some, len(some))).shape for some in ([photo], [photo, thumbnail])] == [
+        (96, 128, 3),
+        (128, 128, 3),
+    ]
+
+
+def test_parse_size_in_short() -> None:
+    assert (parse_size("64"), parse_size("48x64")) == ((64, 64), (48, 64))
+
+
+def test_skipped_in_words_in_short() -> None:
+    assert skipped_in_words([Skipped("a.png", "is empty")], "test") == ["1 test file was skipped: a.png is empty."]

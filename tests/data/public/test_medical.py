@@ -8,7 +8,7 @@ import pytest
 from cli_tools import run_cli
 
 from splitpu.data.public.datasets import load_named
-from splitpu.data.public.medical import local_file, why_missing
+from splitpu.data.public.medical import drawn_parts, local_file, why_missing
 from splitpu.data.public.named_set import make_pu
 from splitpu.errors import InputError
 
@@ -94,3 +94,11 @@ def test_a_file_that_is_not_right(folder: Path) -> None:
     (folder / "busi780_224.npz").write_bytes(b"nothing of the kind")
     with pytest.raises(InputError, match=r"busi780_224\.npz"):
         load_named("busi", folder=folder)
+
+
+def test_drawn_parts_in_short() -> None:
+    parts = drawn_parts(np.arange(5), np.arange(5, 9), {"train": (3, 2), "test": (2, 1)})
+    assert ([len(rows) for rows in parts.values()], len(set(np.concatenate(list(parts.values())).tolist()))) == (
+        [5, 3],
+        8,
+    )

@@ -17,6 +17,7 @@ from table_tools import rows_of, write_csv
 
 from splitpu.cli import main
 from splitpu.config.schema import EngineConfig
+from splitpu.data.tables.checks import if_lists_are_written_out
 from splitpu.data.tables.encode import TableRecipe, TableSource, read_table_data
 from splitpu.data.tables.read import read_table, write_parquet
 from splitpu.engine.hardware import Hardware
@@ -372,3 +373,9 @@ def test_a_table_of_plain_numbers_may_be_an_array_too(tmp_path: Path) -> None:
 def plain_numbers() -> list[dict[str, Any]]:
     random = np.random.default_rng(0)
     return [{"a": random.normal(3 * (n % 2)), "b": random.normal(), "s": n % 4 == 1} for n in range(40)]
+
+
+def test_if_lists_are_written_out_in_short() -> None:
+    assert if_lists_are_written_out("text", ["[0.1, 0.2]", "[0.3, 0.4]"]) == [
+        "column 'text' seems to hold lists written out as text: save the table as Parquet to have their numbers used."
+    ]

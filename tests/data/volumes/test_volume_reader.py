@@ -26,7 +26,7 @@ from splitpu.data.images.decode import BadImage, Remark
 from splitpu.data.images.folders import FolderSource, read_folders, read_images
 from splitpu.data.volumes.dicom import load_frames, read_dicom
 from splitpu.data.volumes.isolated import DecoderApart
-from splitpu.data.volumes.reader import PatientFiles, VolumeReader, holds_volumes, planned
+from splitpu.data.volumes.reader import PatientFiles, VolumeReader, holds_volumes, planned, says_who
 from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
 
@@ -519,3 +519,11 @@ def test_volumes_none_of_which_can_be_read(tmp_path) -> None:
         (tmp_path / name).write_text("no volume")
     with pytest.raises(InputError, match=r"^none of the 2 patients in \S+ can be used \(a\.nii is a patient without"):
         read_images([tmp_path])
+
+
+def test_says_who_in_short() -> None:
+    assert (says_who("Doe_John 1970", {"DOE^JOHN"}), says_who("case-7", {"DOE^JOHN", "7"}), says_who("7", {"7"})) == (
+        True,
+        False,
+        True,
+    )

@@ -273,10 +273,6 @@ def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageS
     Too large is more than 224 pixels, and more than 128 where there are fewer than 5,000 images. Larger ones keep their
     proportions, with that many for the longer side. Mixed sizes become squares: the largest of 32, 64, 96, 128 and 224
     that the median shorter side reaches and that is not too large. Grey only if all images are; 16 bits if any has.
-
-    >>> photo, thumbnail = Header(bytes(32), 480, 640, False, 8), Header(bytes(32), 100, 90, True, 8)
-    >>> [choose_spec(Headers.collect(some, len(some))).shape for some in ([photo], [photo, thumbnail])]
-    [(96, 128, 3), (128, 128, 3)]
     """
     grey = headers.of_good("grey")
     height, width = size or usual_size(headers.sides())

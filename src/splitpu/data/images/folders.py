@@ -287,11 +287,7 @@ class FolderSource(sources.Source):
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
-    """Height and width: one number for a square, or two.
-
-    >>> parse_size("64"), parse_size("48x64")
-    ((64, 64), (48, 64))
-    """
+    """Height and width: one number for a square, or two."""
     if text is None:
         return None
     sides = text.lower().split("x")

@@ -177,11 +177,7 @@ def readable_name(path: str, begins: int) -> str:
 def skipped_in_words(
     skipped: Sequence[Skipped], which: str, rows: Literal["images", "volumes"] = "images"
 ) -> list[str]:
-    """A sentence about bad files and one about files that are fine but no part of a row, as far as there are any.
-
-    >>> skipped_in_words([Skipped("a.png", "is empty")], "test")
-    ['1 test file was skipped: a.png is empty.']
-    """
+    """A sentence about bad files and one about files that are fine but no part of a row, as far as there are any."""
     bad = [f"{entry.name} {entry.why}" for entry in skipped if entry.bad]
     others = [entry for entry in skipped if not entry.bad]
     said = []

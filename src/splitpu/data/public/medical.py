@@ -110,12 +110,7 @@ def _adrenal(arrays: Arrays) -> Parts:
 
 
 def drawn_parts(positives: Rows, negatives: Rows, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Rows]:
-    """Rows of each part, so many of either class, drawn without putting back; the same whenever they are drawn.
-
-    >>> parts = drawn_parts(np.arange(5), np.arange(5, 9), {"train": (3, 2), "test": (2, 1)})
-    >>> [len(rows) for rows in parts.values()], len(set(np.concatenate(list(parts.values())).tolist()))
-    ([5, 3], 8)
-    """
+    """Rows of each part, so many of either class, drawn without putting back; the same whenever they are drawn."""
     draw = np.random.default_rng(_DRAW_SEED)
     shuffled = [draw.permutation(rows) for rows in (positives, negatives)]
     parts: dict[str, Rows] = {}

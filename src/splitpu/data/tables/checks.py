@@ -78,11 +78,7 @@ def if_numbers_are_dressed_up(name: str, counted: Counter[str]) -> list[str]:
 
 
 def if_lists_are_written_out(name: str, known: Sequence[Any]) -> list[str]:
-    """A note about embeddings that a program has written into a CSV file.
-
-    >>> if_lists_are_written_out("text", ["[0.1, 0.2]", "[0.3, 0.4]"])
-    ["column 'text' seems to hold lists written out as text: save the table as Parquet to have their numbers used."]
-    """
+    """A note about embeddings that a program has written into a CSV file."""
     if not all(isinstance(value, str) and value[:1] == "[" and value[-1:] == "]" for value in known):
         return []
     advice = "save the table as Parquet to have their numbers used."
