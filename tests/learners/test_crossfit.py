@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from splitpu.errors import InputError
+from splitpu.evaluation.ranking import corrected_auc
 from splitpu.learners.catalogue import Boosting, Logistic
 from splitpu.learners.crossfit import (
     auc_of,
@@ -13,7 +14,6 @@ from splitpu.learners.crossfit import (
     out_of_fold,
     platt,
     stages_out_of_fold,
-    true_auc,
 )
 
 
@@ -74,7 +74,7 @@ def test_the_true_auc_comes_back_from_p_against_u() -> None:
     truth = np.arange(20000) < 6000
     labelled = np.arange(20000) < 2000
     scores = rng.normal(size=20000) + 1.5 * truth
-    found = true_auc(auc_of(scores, labelled).value, 4000 / 18000)
+    found = corrected_auc(auc_of(scores, labelled).value, 4000 / 18000)
     assert found == pytest.approx(roc_auc_score(truth[2000:], scores[2000:]), abs=0.02)
 
 
@@ -121,7 +121,3 @@ def test_auc_of_in_short() -> None:
 def test_compare_auc_in_short() -> None:
     same = np.arange(6.0)
     assert compare_auc(same, same, same > 3).value == 0.0
-
-
-def test_true_auc_in_short() -> None:
-    assert round(true_auc(0.8, 0.25), 2) == 0.9

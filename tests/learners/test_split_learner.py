@@ -30,9 +30,7 @@ def test_posteriors_have_the_prior_as_their_mean() -> None:
 
 def test_easy_rows_carry_fewer_wrong_labels_than_hard_ones() -> None:
     rows, truth, labelled = a_table()
-    q = posteriors(
-        honest_scores(Bagging(trees=40), rows, labelled, (labelled * 1.0, np.ones(500)), seed=0), labelled, 0.3
-    )
+    q = posteriors(honest_scores(Bagging(trees=40), rows, labelled, None, seed=0), labelled, 0.3)
     found = split(rows, labelled, q, tau=0.85)
     wrong = (q > 0.5) != truth
     hard = ~found.easy & ~labelled
@@ -60,9 +58,9 @@ def test_sparse_rows_are_split_along_the_penalty() -> None:
     "student",
     [
         SplitLearner(Bagging(trees=20)),
-        SplitLearner(Logistic(), Boosting(stages=20), rounds=2),
-        SplitLearner(Logistic(), prior=0.3, split=False, soft=False),
-        SplitLearner(Logistic(), sure=True, tau=0.8),
+        SplitLearner(Logistic(), Boosting(stages=20)),
+        SplitLearner(Logistic(), prior=0.3),
+        SplitLearner(Logistic(), tau=0.8),
     ],
 )
 def test_students_rank(student: SplitLearner) -> None:
@@ -74,7 +72,7 @@ def test_students_rank(student: SplitLearner) -> None:
 
 def test_what_makes_no_sense_is_refused() -> None:
     rows, _, _ = a_table()
-    for wrong in ({"tau": 1.0}, {"rounds": 0}, {"prior": 0.0}):
+    for wrong in ({"tau": 1.0}, {"prior": 0.0}):
         with pytest.raises(InputError):
             SplitLearner(Logistic(), **wrong)
     with pytest.raises(InputError, match="mask"):

@@ -30,13 +30,8 @@ class Auc:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Auc):
     """How much higher the AUC of the first is, on the same rows, with interval and standard error."""
-
-    value: float
-    low: float
-    high: float
-    error: float
 
     @property
     def clear(self) -> bool:
@@ -114,11 +109,6 @@ def compare_auc(first: Floats, second: Floats, labelled: Mask) -> Difference:
     error = math.sqrt(_variance(of_positive - other_positive) + _variance(of_other - other_other))
     reach = normal_quantile(LEVEL) * error
     return Difference(value - other_value, value - other_value - reach, value - other_value + reach, error)
-
-
-def true_auc(of_unlabelled: float, share: float) -> float:
-    """The AUC of positives against negatives that an AUC of P against U stands for, at a share of positives in U."""
-    return min(1.0, max(0.0, (of_unlabelled - share / 2) / max(1 - share, 1e-9)))
 
 
 def platt(scores: Floats, labelled: Mask) -> tuple[float, float]:

@@ -5,7 +5,6 @@
 2. A temporary boosting with a small rate learns the teacher's decisions; its stages are the epochs. At the first stage
    that agrees with the teacher on more than `tau` of U it stops: agreeing rows are easy, the others hard.
 3. A student learns P as positive and the easy rows with their soft `q`. Hard rows are left out.
-4. In a further round the student is the teacher.
 
 Sparse rows have no boosting; there the epochs are logistic regressions with a falling penalty, which take up the
 strongest words first.
@@ -19,6 +18,7 @@ import numpy as np
 
 from splitpu.errors import InputError
 from splitpu.learners.catalogue import (
+    Bagging,
     Boosting,
     Fitted,
     Forest,
@@ -50,23 +50,17 @@ class Split:
 class SplitLearner:
     """A student of a base learner, itself a learner: fitting it runs the whole procedure on the rows it is given.
 
-    `prior` is the share of positives among the unlabelled rows; without it Elkan and Noto's estimate is used. With
-    `split` off every unlabelled row is taught; with `soft` off the student gets the teacher's decisions; `sure` lets a
-    row weigh less the less its teacher is sure of it, which is what the bounded loss of the paper does to networks.
+    `prior` is the share of positives among the unlabelled rows; without it Elkan and Noto's estimate is used.
     """
 
     base: Learner = field(default_factory=Forest)
     student: Learner | None = None  # None: as the base
     prior: float | None = None
     tau: float = 0.92
-    rounds: int = 1
-    split: bool = True
-    soft: bool = True
-    sure: bool = False
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.tau < 1 or self.rounds < 1:
-            raise InputError(f"tau must be from 0.5 to below 1 and rounds at least 1, not {self.tau} and {self.rounds}")
+        if not 0.5 <= self.tau < 1:
+            raise InputError(f"tau must be from 0.5 to below 1, not {self.tau}")
         if self.prior is not None and not 0 < self.prior < 1:
             raise InputError(f"the prior must be between 0 and 1, not {self.prior}")
 
@@ -80,42 +74,24 @@ class SplitLearner:
             raise InputError("a student makes its own soft labels: give a mask of the labelled rows")
         _, weight = checked(rows, target, sample_weight)
         labelled = np.asarray(target) == 1
-        teacher = self.base
-        taught, taught_weight = labelled.astype(np.float64), weight
-        for number in range(self.rounds):
-            scores = honest_scores(teacher, rows, labelled, (taught, taught_weight), seed=seed + number)
-            posterior = posteriors(scores, labelled, self.prior)
-            easy = ~labelled
-            if self.split:
-                easy = split(rows, labelled, posterior, self.tau, seed=seed + number).easy
-            said = posterior if self.soft else (posterior > 0.5).astype(np.float64)
-            taught = np.where(labelled, 1.0, said)
-            taught_weight = weight * (labelled | easy) * (np.abs(2 * taught - 1) if self.sure else 1.0)
-            teacher = self.student or self.base
-        kept = np.flatnonzero(taught_weight > 0)
-        return teacher.fit(rows[kept], taught[kept], sample_weight=taught_weight[kept], seed=seed)
+        scores = honest_scores(self.base, rows, labelled, sample_weight, seed=seed)
+        posterior = posteriors(scores, labelled, self.prior)
+        easy = split(rows, labelled, posterior, self.tau, seed=seed).easy
+        kept = np.flatnonzero((labelled | easy) & (weight > 0))
+        taught = np.where(labelled, 1.0, posterior)[kept]
+        return (self.student or self.base).fit(rows[kept], taught, sample_weight=weight[kept], seed=seed)
 
 
 def honest_scores(
-    learner: Learner, rows: Rows, labelled: Mask, taught: tuple[Floats, Floats], *, seed: int, number: int = 3
+    learner: Learner, rows: Rows, labelled: Mask, sample_weight: Floats | None, *, seed: int, number: int = 3
 ) -> Floats:
-    """Scores of all rows by parts of a learner that never saw them: out of bag where it has that, else out of fold.
-
-    `taught` are the targets and weights it learns; a row of weight 0 is scored all the same.
-    """
-    target, weight = taught
-    if not is_soft(target) and (weight == 1).all():
-        fitted = learner.fit(rows, labelled, seed=seed) if isinstance(learner, Forest) or _bags(learner) else None
-        if fitted is not None and fitted.out_of_bag is not None:
+    """Scores of all rows by parts of a learner that never saw them: out of bag where it has that, else out of fold."""
+    if isinstance(learner, Bagging) and sample_weight is None:
+        fitted = learner.fit(rows, labelled, seed=seed)
+        if fitted.out_of_bag is not None:
             return fitted.out_of_bag
-        return out_of_fold(learner, rows, labelled, fold_numbers(labelled, _folds(labelled, number), seed), seed=seed)
-    folds, scores = fold_numbers(labelled, _folds(labelled, number), seed), np.empty(len(labelled))
-    for fold in np.unique(folds):
-        held = folds == fold
-        kept = np.flatnonzero(~held & (weight > 0))
-        fitted = learner.fit(rows[kept], target[kept], sample_weight=weight[kept], seed=seed)
-        scores[held] = fitted.scores(rows[np.flatnonzero(held)])
-    return scores
+    folds = fold_numbers(labelled, max(2, min(number, int(labelled.sum()))), seed)
+    return out_of_fold(learner, rows, labelled, folds, sample_weight=sample_weight, seed=seed)
 
 
 def posteriors(scores: Floats, labelled: Mask, prior: float | None = None) -> Floats:
@@ -182,11 +158,3 @@ def _factor_for(odds: Floats, prior: float) -> float:
         else:
             high = middle
     return float(np.exp((low + high) / 2))
-
-
-def _bags(learner: Learner) -> bool:
-    return type(learner).__name__ == "Bagging"
-
-
-def _folds(labelled: Mask, number: int) -> int:
-    return max(2, min(number, int(labelled.sum())))
