@@ -174,7 +174,14 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
         hard = rounds[-1]["hard"]
         with_noise = ["noise"] if rounds[0]["noise"] else []
         print_table(
-            [{**one, "round": str(one["round"]), "noise": _noise(one["noise"])} for one in rounds],
+            [
+                {
+                    **one,
+                    "round": str(one["round"]),
+                    "noise": ", ".join(f"{part} {100 * share:.1f} %" for part, share in (one["noise"] or {}).items()),
+                }
+                for one in rounds
+            ],
             ["round", "easy", "hard", "agreement", *with_noise],
             title="split of the unlabelled",
         )
@@ -199,10 +206,6 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
     for warning in result["warnings"]:
         if worth_repeating(warning):
             print_note(warning)
-
-
-def _noise(noise: dict[str, float] | None) -> str:
-    return "-" if noise is None else ", ".join(f"{part} {100 * share:.1f} %" for part, share in noise.items())
 
 
 def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:

@@ -54,7 +54,7 @@ OTHER_WORDS = {  # by which other programs call what ours do
     **dict.fromkeys(("download", "datasets", "sets"), "data"),
     **dict.fromkeys(("version",), "--version"),
 }
-KNOW_OF_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it does not share its work among them
+IN_SEVERAL_PROCESSES = ("fit", "resume", "compare")  # the last says why it does not share its work among them
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _make_output_safe()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        _refuse_several_processes(words)
+        if started_together() > 1 and words and not words[0].startswith("-") and words[0] not in IN_SEVERAL_PROCESSES:
+            # Every process that torchrun starts would do the whole work, and all would write the same files.
+            raise InputError(f"splitpu {words[0]} works in one process: start it without torchrun.")
         from splitpu.cli.app import app
 
         code = app(words, exit_on_error=False, print_error=False)
@@ -91,13 +93,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _complain(f"{error.filename} cannot be used: {error.strerror}")
     return code if isinstance(code, int) else 0
-
-
-def _refuse_several_processes(words: Sequence[str]) -> None:
-    """Every process that torchrun starts would do the whole work, and all would write the same files."""
-    several = started_together() > 1
-    if several and words and not words[0].startswith("-") and words[0] not in KNOW_OF_SEVERAL_PROCESSES:
-        raise InputError(f"splitpu {words[0]} works in one process: start it without torchrun.")
 
 
 def _in_words(error: CycloptsError) -> str:

@@ -263,15 +263,13 @@ def _doubts(summary: Sequence[grid_folders.Line]) -> list[str]:
     """Why the estimates of a method are not to be believed: each reason once, as the first seed that has it says it."""
     said = []
     for method in summary:
-        seeds: dict[str, list[int]] = {}
+        reasons: dict[str, list[grid_folders.Line]] = {}
         for one in method["degenerate"]:
-            seeds.setdefault(one["kind"], []).append(one["seed"])
-        for kind, found in seeds.items():
-            sentence = next(one["sentence"] for one in method["degenerate"] if one["kind"] == kind)
-            which = "; of the first of them" if len(found) > 1 else ""
-            said.append(
-                f"{grid_folders.DOUBTFUL} {method['method']}, {grid_folders.seeds_in_words(found)}{which}: {sentence}"
-            )
+            reasons.setdefault(one["kind"], []).append(one)
+        for found in reasons.values():
+            seeds = grid_folders.seeds_in_words([one["seed"] for one in found])
+            which = f"{seeds}; of the first of them" if len(found) > 1 else seeds
+            said.append(f"{grid_folders.DOUBTFUL} {method['method']}, {which}: {found[0]['sentence']}")
     return said
 
 

@@ -108,9 +108,6 @@ def _nearest_keys(key: str, section: str) -> list[str]:
     return [] if meant is None else [meant]
 
 
-# ----------------------------------------------------------------------------------------------------------------- dict
-
-
 def config_from_dict(settings: Mapping[str, Any], base: Config | None = None) -> Config:
     """Lay settings over `base` (the defaults if not given), refusing what is misspelt, mistyped or out of range.
 
@@ -180,9 +177,6 @@ def _replaced(section: Section, prefix: str, values: Mapping[str, Any]) -> Secti
     return dataclasses.replace(section, **changes)  # type: ignore[type-var]
 
 
-# --------------------------------------------------------------------------------------------------------------- checks
-
-
 def _checked(key: str, value: Any) -> Any:
     """Return the value as exactly the type its key is declared with, or say what the key takes."""
     kind = VALUE_TYPES[key]
@@ -220,9 +214,6 @@ def _number(value: Any, *, whole: bool) -> float | int | None:
     return int(number) if whole else number
 
 
-# ----------------------------------------------------------------------------------------------------------------- TOML
-
-
 def read_config(path: str | Path, base: Config | None = None) -> Config:
     """Read a TOML file of settings and lay them over `base`; every error names the file."""
     try:
@@ -255,9 +246,6 @@ def _toml_tables(section: Mapping[str, Any], name: str) -> Iterator[str]:
             yield from _toml_tables(value, f"{name}.{key}" if name else key)
 
 
-# ---------------------------------------------------------------------------------------------------- section.key=value
-
-
 def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
     """Apply command-line settings in order, the last one winning; words need no quotes.
 
@@ -285,9 +273,6 @@ def _parse_value(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-# ------------------------------------------------------------------------------------------------- comparing and naming
 
 
 def config_differences(a: Config, b: Config) -> dict[str, object]:

@@ -275,8 +275,6 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = self.takes_sparse and not self._wants_networks()
         return tags
 
-    # --- fitting ---
-
     # Not in the signature, where scikit-learn would take it for granted that every model can weigh its rows.
     def fit(self, X: Any, y: npt.ArrayLike, **per_row: Unpack[PerRow]) -> Self:
         """Learn from X and from y, which says of each row whether it is labelled positive.
@@ -387,8 +385,6 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         self.history_ = [record.to_dict() for record in training.result.history]
         self.engine_ = training.engine
 
-    # --- answering ---
-
     def decision_function(self, X: Any) -> Scores:
         """How clearly each row belongs to `classes_[1]`: a logit, zero at the threshold.
 
@@ -426,8 +422,6 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
                 scorer.network.cpu()
         state: dict[str, Any] = super().__getstate__()
         return state
-
-    # --- keeping ---
 
     def save(self, path: str | Path) -> None:
         """Write the model into a folder, as model.safetensors and model.json; no pickle, so it is safe to pass on."""

@@ -159,11 +159,11 @@ def curves(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Draw every loss term of every stage; stages of the same kind share a panel, so that rounds can be compared."""
     kinds: dict[str, dict[str, Lines]] = {}
     for line in history:  # a resumed epoch replaces its earlier line
-        kind, label = _words_for(str(line.get("stage", "")))
+        kind, label = _words_for(line["stage"])
         kinds.setdefault(kind, {}).setdefault(label, {})[int(line["epoch"])] = line
     drawn = []
     for title, stages in kinds.items():
-        terms = dict.fromkeys(term for lines in stages.values() for line in lines.values() for term in _terms(line))
+        terms = dict.fromkeys(term for lines in stages.values() for line in lines.values() for term in line["terms"])
         notes = [_schedule(label if len(stages) > 1 else "", lines) for label, lines in stages.items()]
         drawn.append({"title": title, "notes": notes, "panels": [_panel(title, term, stages) for term in terms]})
     return drawn
@@ -185,7 +185,7 @@ def _panel(title: str, term: str, stages: Mapping[str, Lines]) -> str:
     lines, ends = [], []
     for name, epochs in stages.items():
         ordered = sorted(epochs)
-        values = [_number(_terms(epochs[epoch]).get(term)) for epoch in ordered]
+        values = [epochs[epoch]["terms"].get(term) for epoch in ordered]
         if any(value is not None for value in values):
             lines.append(charts.Series(name, ordered, values))
             path = [decimal(value) for value in charts.finite(values)]
@@ -203,21 +203,11 @@ def _schedule(label: str, lines: Lines) -> str:
     planned = int(last.get("epochs", ran))
     length = count(ran, "epoch") if ran >= planned else f"{count(ran)} of {count(planned, 'planned epoch')}"
     start = f"{label.capitalize()}: " if label else ""
-    rates = [_number(first.get("rate")), _number(last.get("rate"))]
-    known = [decimal(rate, 2) for rate in rates if rate is not None]
+    known = [decimal(line["rate"], 2) for line in (first, last) if line.get("rate") is not None]
     if not known:
         return f"{start}{length}"
     path = known[0] if known[0] == known[-1] else f"{known[0]}{NO_BREAK}→ {known[-1]}"
     return f"{start}{length}, learning rate {path}"
-
-
-def _terms(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    terms = line.get("terms")
-    return terms if isinstance(terms, Mapping) else {}
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
 
 
 def called_positive(report: ReportData) -> float:

@@ -155,19 +155,15 @@ def judged(claim: Claim, gains: Sequence[float], p: float | None) -> str:
             return "contradicted"
         if abs(effect) > claim.within:
             return "not seen"
+        from scipy.stats import t
+
         error = standard_error(gains, ENOUGH_GAINS)
-        sure = error is not None and abs(effect) + _reach(len(gains)) * error <= claim.within
+        reach = float(t.ppf(1 - LEVEL / 2, len(gains) - 1))  # standard errors on either side of a 95 % interval
+        sure = error is not None and abs(effect) + reach * error <= claim.within
         return "holds" if sure else "same sign"
     if (effect > 0) == (claim.expect == "more"):
         return "holds" if clear else "same sign"
     return "contradicted" if clear else "not seen"
-
-
-def _reach(number: int) -> float:
-    """Standard errors on either side of a 95 % interval."""
-    from scipy.stats import t
-
-    return float(t.ppf(1 - LEVEL / 2, number - 1))
 
 
 def claims_blocks(store: ResultStore) -> list[Block]:

@@ -105,11 +105,6 @@ class Experiment:
     second_look: bool = False
     unavailable: str = ""  # why it cannot be run, if it cannot
 
-    @property
-    def quotes_figures(self) -> bool:
-        """Whether any row has a figure of others beside it."""
-        return any(row.paper for row in self.rows)
-
 
 @cache
 def recipes() -> dict[str, Recipe]:

@@ -303,11 +303,9 @@ def _first_round(context: Context, engine: WatchingEngine) -> _FirstRound:
     def learning(module: Any, _: int) -> list[float]:
         logits = training_logits(module["network"], engine.rows, engine.views, engine.hardware)
         learned = (logits[easy] > 0) == labels
-        missed = [float((~learned & part).sum()) for part in (~noisy, noisy)]
-        return [
-            *(float(learned[part].double().mean()) if part.any() else math.nan for part in (~noisy, noisy)),
-            *missed,
-        ]
+        parts = (~noisy, noisy)
+        shares = [float(learned[part].double().mean()) if part.any() else math.nan for part in parts]
+        return [*shares, *(float((~learned & part).sum()) for part in parts)]
 
     @torch.no_grad()
     def suspected(module: Any, epoch: int) -> list[float]:
@@ -324,10 +322,8 @@ def _first_round(context: Context, engine: WatchingEngine) -> _FirstRound:
 
 
 def _truth(context: Context) -> Tensor:
-    truth = context.data.truth
-    if truth is None:
-        raise ValueError("figures about noise need data with known truth")
-    return context.rows(truth)
+    assert context.data.truth is not None  # as of all named sets
+    return context.rows(context.data.truth)
 
 
 def _detection(suspicion: Tensor, noisy: Tensor) -> list[float]:

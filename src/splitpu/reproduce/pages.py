@@ -202,9 +202,6 @@ def sweep_charts(experiment: Experiment, store: ResultStore, *, only: str | None
     return Charts(drawings)
 
 
-# -------------------------------------------------------------------------------------------------- the paper's figures
-
-
 def _figure(experiment: Experiment, recipe: Recipe, store: ResultStore) -> list[Block]:
     lines = figure_lines(experiment, recipe.name, store)
     if not lines:
@@ -266,10 +263,8 @@ def learning_of_noise(lines: list[Line]) -> list[Block]:
     rows = [
         [
             f"{epochs[i]:.0f}",
-            _percent(series["clean"][i]),
-            _percent(series["noisy"][i]),
-            _shown(series["clean_missed"][i], ",.0f"),
-            _shown(series["noisy_missed"][i], ",.0f"),
+            *(_percent(series[part][i]) for part in ("clean", "noisy")),
+            *(_shown(series[f"{part}_missed"][i], ",.0f") for part in ("clean", "noisy")),
             _percent(series["noise_missed"][i]),
         ]
         for i in sorted({*range(0, len(epochs), step), len(epochs) - 1} if epochs else ())

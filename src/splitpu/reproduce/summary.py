@@ -185,9 +185,6 @@ def _declared_sizes(experiment: Experiment, store: ResultStore) -> set[int]:
     return {SMOKE_POSITIVES} if store.smoke else {*experiment.positives, *in_paper}
 
 
-# -------------------------------------------------------------------------------------------------------------- choices
-
-
 @dataclass(frozen=True)
 class Candidate:
     """A row of a choice by its estimates, and how it compares with the first row of its group.
@@ -254,9 +251,6 @@ def verdict(experiment: Experiment, recipe: str, store: ResultStore) -> str:
             what = f"{name or experiment.what}: '{one.row.label}' of {compared} compared candidates"
             sentences.append(f"{what} ({lead}{runs})")
     return "; ".join(sentences)
-
-
-# -------------------------------------------------------------------------------------------------- blocks of the page
 
 
 class Heading(NamedTuple):

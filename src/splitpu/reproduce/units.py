@@ -3,7 +3,7 @@ a guess of how long each stage of a unit may take, so that GPU time can be plann
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -301,9 +301,9 @@ def planned_units(
     chosen: Iterable[Experiment],
     *,
     recipe: str | None = None,
-    positives: Iterable[int] | None = None,
-    seeds: Iterable[int] | None = None,
-    methods: Iterable[str] | None = None,
+    positives: Sequence[int] | None = None,
+    seeds: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
 ) -> list[Unit]:
     """All units asked for, each training once, seed by seed, so that the first seeds of every table come first.
 
@@ -313,23 +313,22 @@ def planned_units(
     """
     if recipe is not None and chosen_recipe(recipe).unavailable:
         raise InputError(chosen_recipe(recipe).unavailable)
-    sizes, draws = (None if asked is None else tuple(asked) for asked in (positives, seeds))
-    named = None if methods is None else tuple(methods)
     units = [
         Unit(experiment, name, row, size, seed)
         for experiment in chosen
         for name in (experiment.recipes if recipe is None else (recipe,))
         if not chosen_recipe(name).unavailable
-        for size in sizes or experiment.positives
-        for seed in draws or experiment.seeds
-        for row in rows_for(experiment, named)
+        for size in positives or experiment.positives
+        for seed in seeds or experiment.seeds
+        for row in rows_for(experiment, methods)
         if not experiment.unavailable and known_set(row.data or experiment.data)
     ]
 
     def place(numbered: tuple[int, Unit]) -> tuple[Any, ...]:
         number, unit = numbered
         if unit.experiment.order == "rows":
-            urgency = 0 if unit.positives in unit.row.paper else 2 if unit.experiment.quotes_figures else 1
+            quotes = any(row.paper for row in unit.experiment.rows)
+            urgency = 0 if unit.positives in unit.row.paper else 2 if quotes else 1
             return 1, urgency, unit.guessed_seconds, unit.positives, unit.row.label, unit.seed, number
         return 0, unit.seed, unit.recipe, unit.positives, number
 
@@ -357,7 +356,7 @@ def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
     return units
 
 
-def rows_for(experiment: Experiment, methods: tuple[str, ...] | None) -> tuple[Row, ...]:
+def rows_for(experiment: Experiment, methods: Sequence[str] | None) -> tuple[Row, ...]:
     """The rows of these methods, alone or as teachers; one that the table does not name gets a row of its own, at its
     own settings.
     """

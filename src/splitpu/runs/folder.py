@@ -81,8 +81,6 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.lock_file = path / ".lock"
 
-    # ----------------------------------------------------------------------------------------------- finding and making
-
     @classmethod
     def find(cls, name: str | Path) -> "RunFolder":
         """The run at a path, or of that name inside `runs/`."""
@@ -162,8 +160,6 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         if self.path.parent == RUNS:
             remove_if_empty(RUNS)
-
-    # ------------------------------------------------------------------------------------------------------------ state
 
     @property
     def finished(self) -> bool:
@@ -266,8 +262,6 @@ class RunFolder:
         from splitpu.model import Model  # not above: most of what is done with a folder does without torch
 
         Model.load(self.path)
-
-    # ---------------------------------------------------------------------------------------------------------- writing
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -316,9 +316,6 @@ def line_of(folder: RunFolder, loaded: LoadedData) -> Line:
     return line | {name: result[name] for name in (*kept, *ran)} | {"run": str(Path(*folder.path.parts[-2:]))}
 
 
-# -------------------------------------------------------------------------------------------------------- all together
-
-
 def summary_of_methods(
     lines: Mapping[tuple[str, int], Line], methods: Sequence[str], seeds: Sequence[int]
 ) -> list[Line]:
@@ -351,16 +348,20 @@ def share_of_positives(lines: Iterable[Line]) -> float:
 
 def method_rows(summary: Sequence[Line], compared: str = "accuracy") -> list[dict[str, Any]]:
     """One row a method, for tables; figures in percent, and the difference is that of the figure that is compared."""
-    return [
-        {
-            "method": method["method"] + (f" {DOUBTFUL}" if method["degenerate"] else ""),
-            "seeds": method["seeds"],
-            **{figure: _percent(found) for figure, found in method["figures"].items()},
-            "seconds": _seconds(method["seconds"]),
-            "difference": _points(method["difference"].get(compared)),
-        }
-        for method in summary
-    ]
+    rows = []
+    for method in summary:
+        took = [method["seconds"][part] for part in ("mean", "sd") if method["seconds"][part] is not None]
+        gain = method["difference"].get(compared)
+        rows.append(
+            {
+                "method": method["method"] + (f" {DOUBTFUL}" if method["degenerate"] else ""),
+                "seeds": method["seeds"],
+                **{figure: _percent(found) for figure, found in method["figures"].items()},
+                "seconds": "±".join(f"{value:.0f}" if value >= 100 else f"{value:.1f}" for value in took),
+                "difference": f"{100 * gain['mean']:+.1f}±{100 * gain['standard_error']:.1f}" if gain else "-",
+            }
+        )
+    return rows
 
 
 def _tested(figure: str, lines: Mapping[str, Line]) -> dict[str, float | None]:
@@ -379,12 +380,3 @@ def _figure_of(figure: str, lines: Mapping[str, Line]) -> dict[str, Any]:
 def _percent(found: Mapping[str, Any]) -> str:
     interval = f" ({100 * found['low']:.1f}-{100 * found['high']:.1f})" if "low" in found else ""
     return in_words("accuracy", found) + interval
-
-
-def _seconds(spread: Mapping[str, float | None]) -> str:
-    known = [spread[part] for part in ("mean", "sd")]
-    return "±".join(f"{value:.0f}" if value >= 100 else f"{value:.1f}" for value in known if value is not None)
-
-
-def _points(difference: Mapping[str, float] | None) -> str:
-    return "-" if difference is None else f"{100 * difference['mean']:+.1f}±{100 * difference['standard_error']:.1f}"
