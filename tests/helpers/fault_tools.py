@@ -7,7 +7,7 @@ from typing import Any
 
 from splitpu.config.parse import read_config
 from splitpu.runs import folder as folders
-from splitpu.runs.request import Request
+from splitpu.runs.folder import Request
 from splitpu.utils.reading import Guarded, sealed
 
 

@@ -51,8 +51,7 @@ from splitpu.report.contents import (
     shorten,
     writable,
 )
-from splitpu.report.render import render, render_page, render_seeds, write_report
-from splitpu.report.sections import _words_for, called_positive
+from splitpu.report.render import _words_for, called_positive, render, render_page, render_seeds, write_report
 from splitpu.reproduce.summary import Block, Charts, Grid, Heading, Paragraph, Part, Pictures
 
 HOSTILE = (
@@ -448,7 +447,7 @@ def test_the_file_is_replaced_in_one_move(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("splitpu.report.sections.change", fail)
+    monkeypatch.setattr("splitpu.report.render.change", fail)
     with pytest.raises(KeyboardInterrupt):
         write_report(path, fake_report())
     assert path.read_text(encoding="utf-8") == whole

@@ -14,9 +14,8 @@ from splitpu.data.public.datasets import NamedSource
 from splitpu.engine.stage import EpochRecord
 from splitpu.errors import DiskFull, InputError
 from splitpu.runs import run as fitting
-from splitpu.runs.folder import RunFolder
+from splitpu.runs.folder import Request, RunFolder, load_request
 from splitpu.runs.grid_folders import SeedsFolder
-from splitpu.runs.request import Request, load_request
 from splitpu.training import MetricsFile, Runtime
 from splitpu.utils.files import disk_errors_in_words, replacing, write_text
 from splitpu.utils.reading import write_sealed

@@ -18,8 +18,7 @@ from splitpu.learners.learner_networks import LEARNER
 from splitpu.methods.registry import find_method
 from splitpu.model import Model
 from splitpu.prior.estimate import NOT_USED, prior_in_words
-from splitpu.runs.folder import RunFolder
-from splitpu.runs.request import load_request
+from splitpu.runs.folder import RunFolder, load_request
 from splitpu.runs.results import estimates_of, judged_by_truth, naive_decision, prior_source
 from splitpu.types import Watch
 

@@ -29,9 +29,8 @@ from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
 from splitpu.prior.estimate import estimate_prior
 from splitpu.prior.scores import ScoreKind, needs_networks
-from splitpu.runs.folder import NOT_JUDGED, RunFolder, kept_until_settled
+from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder, kept_until_settled, load_request
 from splitpu.runs.grid import Fate, Grid, InTurn, Progress
-from splitpu.runs.request import Request, load_request
 from splitpu.runs.results import how_to_have_a_prior
 from splitpu.runs.run import spec_of
 from splitpu.training import Runtime, TrainSpec, calibrated_on, train, without_rows_aside

@@ -29,9 +29,8 @@ from splitpu.methods.registry import find_method, uses_learners
 from splitpu.networks.build import weights_file
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.runs import grid_folders
-from splitpu.runs.folder import KEEPING_ROWS, RUNS, RunFolder, kept_until_settled
+from splitpu.runs.folder import KEEPING_ROWS, RUNS, RunFolder, check_unchanged, kept_until_settled
 from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, SideBySide
-from splitpu.runs.request import check_unchanged
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network
 from splitpu.training import Runtime, check_method, check_needs

@@ -39,9 +39,8 @@ from splitpu.prior.estimate import (
 )
 from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
 from splitpu.reproduce.units import whole_run_seconds
-from splitpu.runs.folder import RunFolder
+from splitpu.runs.folder import Request, RunFolder, load_request
 from splitpu.runs.grid_folders import SeedsFolder
-from splitpu.runs.request import Request, load_request
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network, help_out
 from splitpu.training import ObserverList, Runtime, StopWhen, check_method, check_needs, profile_of, with_calibration
 from splitpu.utils.arrays import checked_seed

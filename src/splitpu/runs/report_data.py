@@ -17,8 +17,7 @@ from splitpu.evaluation.metrics import most_doubtful
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.estimate import prior_in_words
 from splitpu.report.contents import ReportData, RoundReport, Sample
-from splitpu.runs.folder import NOT_JUDGED
-from splitpu.runs.request import Request
+from splitpu.runs.folder import NOT_JUDGED, Request
 from splitpu.runs.results import Judged, prior_source
 from splitpu.training import Training, row_probabilities
 from splitpu.types import Floats

@@ -28,8 +28,7 @@ from splitpu.methods.context import RowsAside
 from splitpu.model import Model
 from splitpu.prior.estimate import NOT_ESTIMABLE, NOT_USED, TO_BE_ESTIMATED
 from splitpu.report.contents import RoundReport
-from splitpu.runs.folder import NOT_JUDGED, RunFolder, source_commit, versions
-from splitpu.runs.request import Request
+from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder, source_commit, versions
 from splitpu.training import Training, final_name, models_of, row_decisions, row_probabilities, without_rows_aside
 from splitpu.types import Flags, Floats
 from splitpu.utils.files import replacing

@@ -18,9 +18,8 @@ from splitpu.networks.pretrained import pretrainable
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.report.render import write_report
 from splitpu.runs import results
-from splitpu.runs.folder import MODEL_FILES, RunFolder
+from splitpu.runs.folder import MODEL_FILES, Request, RunFolder
 from splitpu.runs.report_data import report_data
-from splitpu.runs.request import Request
 from splitpu.training import (
     MetricsFile,
     ObserverList,
