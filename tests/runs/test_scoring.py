@@ -139,3 +139,13 @@ def test_a_parquet_dataset_is_scored_file_by_file(tmp_path: Path) -> None:
     must_do("predict", tmp_path / "run", tmp_path / "new", "--shard", "1/1", "--out", tmp_path / "parts")
     must_do("merge", tmp_path / "parts", tmp_path / "all.csv")
     assert len(rows_of(tmp_path / "all.csv")) == 11 and len(list((tmp_path / "parts").glob("part-*"))) == 4
+
+
+def test_it_is_said_how_many_rows_have_a_score(vector_run: Path, tmp_path: Path, capsys: Capture) -> None:
+    must_do("predict", vector_run / "run", vector_run / "new.npy", "--shard", "1/1", "--out", tmp_path / "parts")
+    assert "scoring: 18 of 18" in capsys.readouterr().err
+
+
+def test_shards_in_short() -> None:
+    assert scoring.parse_shard("2/8") == (2, 8)
+    assert [list(scoring.shard_of(range(5), one, 3)) for one in (1, 2, 3)] == [[0], [1, 2], [3, 4]]  # type: ignore[arg-type]

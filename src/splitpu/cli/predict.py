@@ -21,7 +21,7 @@ from splitpu.evaluation.calibration import sigmoid
 from splitpu.model import Model
 from splitpu.onnx_export import DECISION, INPUT, PROBABILITY, export_onnx
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.grid import Grid, InTurn, Progress
+from splitpu.runs.grid import Fate, Grid, InTurn, Progress
 from splitpu.runs.results import is_list_of_skipped, write_skipped
 from splitpu.runs.scoring import COLUMNS, Inputs, Part, ScoresFolder, parse_shard, shard_of
 from splitpu.types import Watch
@@ -128,9 +128,10 @@ class _RowsScored(Progress[Part]):
     def note(self, unit: Part, text: str) -> None:
         self._note(f"{unit.name}: {text}")
 
-    def unit_done(self, unit: Part, result: int) -> None:
-        self._done += result
-        self._watch("scoring", self._done, self._rows)
+    def became(self, unit: Part, what: Fate, detail: Any = None) -> None:
+        if what == "done":
+            self._done += detail
+            self._watch("scoring", self._done, self._rows)
 
 
 def run_merge(folder: Path, out: Path, *, json: bool) -> None:

@@ -228,11 +228,7 @@ class ScoresFolder(Results[Part]):
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Which of how many shards.
-
-    >>> parse_shard("2/8")
-    (2, 8)
-    """
+    """Which of how many shards."""
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise InputError(f"--shard {text} is not one of several: give a number and how many there are, such as 1/4")
@@ -240,11 +236,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shard_of(parts: Sequence[Part], number: int, count: int) -> Sequence[Part]:
-    """The parts of a shard, counted from 1: every part is in one.
-
-    >>> [list(shard_of(range(5), one, 3)) for one in (1, 2, 3)]
-    [[0], [1, 2], [3, 4]]
-    """
+    """The parts of a shard, counted from 1: every part is in one."""
     return parts[(number - 1) * len(parts) // count : number * len(parts) // count]
 
 
