@@ -130,21 +130,6 @@ def usual_positive(first: Any, second: Any) -> Any:
     return None
 
 
-def laid_over(start: Config, config: Any) -> Config:
-    """A whole configuration from what the user gave, on top of where the preset starts."""
-    match config:
-        case None:
-            return start
-        case Config():
-            return validate_config(config)
-        case Mapping():
-            return config_from_dict(config, start)
-        case str() | Path():
-            return read_config(config, start)
-    kind = type(config).__name__
-    raise InputError(f"config={config!r} is of type {kind}: give a Config, a dict or the path of a TOML file")
-
-
 WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.PUEstimator`."
 FRAME = "frame"  # the kind of inputs of a model that was trained on a data frame in Python
 
@@ -363,7 +348,19 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         return self.backbone
 
     def _whole_config(self, data: PUData) -> Config:
-        return laid_over(preset(self.preset, profile_of(data)), self.config)
+        """What the user gave, on top of where the preset starts."""
+        config, start = self.config, preset(self.preset, profile_of(data))
+        match config:
+            case None:
+                return start
+            case Config():
+                return validate_config(config)
+            case Mapping():
+                return config_from_dict(config, start)
+            case str() | Path():
+                return read_config(config, start)
+        kind = type(config).__name__
+        raise InputError(f"config={config!r} is of type {kind}: give a Config, a dict or the path of a TOML file")
 
     def _wants_networks(self) -> bool:
         """Whether its parameters say so: settings, a network or a warm-up of its own."""

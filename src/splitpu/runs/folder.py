@@ -68,7 +68,7 @@ class Request:
 
     source: Source
     fingerprint: str  # of the training data
-    prior: float | None  # None if the method does without
+    prior: float | None = None  # if the method does without
     preset: str
     backbone: str
     seed: int

@@ -166,14 +166,6 @@ def write_scores(path: Path, training: Training, loaded: LoadedData) -> None:
     _write_csv(path, ["index", "name", "labelled", "probability", "decision"], lines)
 
 
-def write_out_of_fold(path: Path, training: Training) -> None:
-    """Keep what was found out of fold, which cannot be found again from the model: the honest figures rest on it."""
-    found = training.out_of_fold
-    if found is not None:
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.save(file, found, allow_pickle=False)
-
-
 def write_split(path: Path, training: Training, data: PUData) -> None:
     """Say of every unlabelled sample, round by round, where it went and why."""
 

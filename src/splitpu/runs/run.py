@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from splitpu.config.schema import Config
@@ -30,6 +31,7 @@ from splitpu.training import (
     train,
     warn_if_worthless,
 )
+from splitpu.utils.files import replacing
 from splitpu.utils.reading import Guarded, write_sealed
 from splitpu.utils.warnings import Note, collected_warnings
 
@@ -62,18 +64,14 @@ def begin_run(path: Path, new: NewRun, loaded: LoadedData) -> tuple[RunFolder, R
         source=new.source,
         fingerprint=loaded.data.fingerprint(),
         form=loaded.form(),
-        prior=prior.value,
         preset=new.preset,
         backbone=new.backbone,
         seed=new.seed,
         device=str(hardware.device),
         precision="bf16" if hardware.bf16 else "fp32",
         keep_checkpoints=new.keep_checkpoints,
-        prior_source=prior.source,
-        prior_estimate=prior.to_dict(),
-        doubts=list(prior.doubts),
         weights=start,
-    )
+    ).with_prior(prior)
     return RunFolder.create(path, request, config), request
 
 
@@ -174,7 +172,9 @@ def _write_everything(
     judged = results.judged_in_training(training, loaded, request, figures)
     replace(training.model, inputs=loaded.inputs).save(folder.path)
     results.write_scores(folder.scores, training, loaded)
-    results.write_out_of_fold(folder.out_of_fold, training)
+    if training.out_of_fold is not None:  # cannot be found again from the model, and the honest figures rest on it
+        with replacing(folder.out_of_fold) as temporary, temporary.open("wb") as file:
+            np.save(file, training.out_of_fold, allow_pickle=False)
     results.write_split(folder.split, training, loaded.data)
     result = results.result_of(training, loaded, request, figures, judged, given)
     write_report(folder.report, report_data(training, loaded, request, result, judged))
