@@ -6,6 +6,7 @@ one false verdict among all of them stays below the level.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -74,7 +75,11 @@ def differences(claim: Claim, recipe: str, store: ResultStore) -> list[float]:
     if recipe not in experiment.recipes:
         return []
     if claim.measure:
-        return [MEASURES[claim.measure](line) for line in _lines(experiment, recipe, store)]
+        measured = []
+        for line in _lines(experiment, recipe, store):
+            with suppress(KeyError, IndexError, TypeError):  # of lines that lack what is measured
+                measured.append(MEASURES[claim.measure](line))
+        return measured
     found = {(cell.row.label, cell.positives): cell.by_seed for cell in cells(experiment, recipe, store)}
     gains = []
     for size in sizes_of(experiment, store):
