@@ -64,11 +64,10 @@ def test_classifier_costs_little_beside_its_dependencies() -> None:
     code = "import sys, splitpu; splitpu.SplitPUClassifier; print(*sys.modules)"
     others = [name for name in run_python("-c", code).split() if not name.startswith("splitpu")]
     assert {"torch", "sklearn"} <= set(others)
-    assert not top_level(others) & {
+    assert not top_level(others) & {  # pandas may be there: scikit-learn imports it where it is installed
         "cyclopts",
         "rich",
         "PIL",
-        "pandas",
         "matplotlib",
         "sympy",
         "networkx",

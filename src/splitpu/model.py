@@ -163,6 +163,7 @@ class Model:
             inputs = checked(description["inputs"], dict[str, Any] | None, "inputs")
             if inputs is not None and inputs.get("kind") == "table":
                 TableRecipe.from_dict(inputs)  # says what is wrong with it
+                checked(inputs.get("frame", []), list[str], "frame")
             elif inputs is not None:
                 checked(inputs.get("series"), str | None, "series")
                 checked(inputs.get("depth"), int | None, "depth")

@@ -116,16 +116,8 @@ class TrainSpec:
     def checked_for(self, data: PUData) -> "TrainSpec":
         """The same with its prior as a plain number, refused if these rows cannot be trained on in this way."""
         config = self.config
-        if self.learner is None and not uses_learners(config):
-            # Networks draw their batches at random from all rows: neither weights nor groups would have any effect.
-            for given in ("sample_weight", "groups"):
-                if getattr(data, given) is not None:
-                    raise InputError(f"{given} is for learners, and {config.method} trains networks here: leave it out")
-        if data.answers is not None and not (uses_learners(config) or config.method in LEARN_ANSWERS):
-            raise InputError(
-                f"method '{config.method}' learns nothing from known negatives or confirmed positives: choose "
-                f"{', '.join(LEARN_ANSWERS)} or a learner"
-            )
+        if self.learner is None:
+            check_per_row(config, data)
         if is_encoder(self.backbone):
             # Frozen features have a base and a student of their own, and nothing that could be warmed up.
             if data.kind == "vectors":
@@ -250,13 +242,24 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
     return None
 
 
+def check_per_row(config: Config, data: PUData) -> None:
+    """Networks draw their batches at random from all rows: neither weights nor groups would have any effect."""
+    given = [name for name in ("sample_weight", "groups") if getattr(data, name) is not None]
+    if given and not uses_learners(config):
+        raise InputError(
+            f"{given[0]} is for learners, and {config.method} trains networks here: leave it out, or choose "
+            "learners (split-pu with learner=auto, logistic, bagging, forest, boosting or elkan-noto)"
+        )
+
+
 def check_method(config: Config, data: PUData) -> None:
     """The part of it that can be told before the prior, whose estimation may take minutes."""
     method = find_method(config.method)
     if data.is_sparse and not uses_learners(config):
         raise InputError(
             f"X is sparse, and {method.title} trains networks here, which take no sparse rows: choose learners "
-            "(split-pu with learner=auto, logistic, bagging, forest or elkan-noto), or give X.toarray()"
+            "(split-pu with learner=auto, logistic, bagging, forest or elkan-noto), or give X.toarray(); of a table, "
+            "leave its columns of free text out (--ignore COLUMN)"
         )
     names = {method.name} | ({config.base.method} - {"risk"} if method.name == "split-pu" else set())
     asking = [one.name for one in map(find_method, names) if one.needs_truth]

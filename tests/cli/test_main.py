@@ -81,7 +81,7 @@ import gc, json, sys
 from splitpu.cli import main
 
 code = main()
-heavy = [name for name in ("torch._dynamo", "sympy", "pandas", "PIL") if name in sys.modules]
+heavy = [name for name in ("torch._dynamo", "sympy", "PIL") if name in sys.modules]
 print(json.dumps({"code": code, "heavy": heavy, "collecting": gc.isenabled()}))
 """
 

@@ -377,9 +377,11 @@ def test_missing_labels_are_told_to_be_unlabelled_rows(missing) -> None:
 
 def test_columns_that_are_not_numbers_are_named() -> None:
     worded = TABLE.append_column("ward", [["north"] * 120]).append_column("seen", [np.full(120, "2026-01-01", "M8[s]")])
-    for call in (lambda: nnpu().fit(worded, LABELLED), lambda: nnpu().fit(ROWS, LABELLED).predict(worded)):
-        with pytest.raises(InputError, match=r"not numbers \('ward', 'seen'\): encode them first"):
+    fitted = nnpu().fit(ROWS, LABELLED)
+    for call in (lambda: PUData.from_arrays(worded, LABELLED), lambda: fitted.predict(worded)):
+        with pytest.raises(InputError, match=r"not numbers \('ward', 'seen'\): give the frame to a classifier"):
             call()
+    assert nnpu().fit(worded, LABELLED).n_features_in_ == 5  # which encodes them
 
 
 def test_a_kept_model_still_knows_its_columns_and_how_its_rows_were_sampled(tmp_path: Path) -> None:

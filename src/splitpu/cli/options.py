@@ -86,6 +86,9 @@ class DataWords:
         names: For tables: the column with the names of the rows, such as a patient's number. It is not used as a
             feature.
         ignore: For tables: columns not to use as features, such as dates or what was filled in because of the label.
+        text: For tables: columns of free text, whose words become features (TF-IDF). Long texts are found without it.
+        group: For tables: the column that says which rows belong together, such as a patient's. No fold in which
+            learners are judged cuts them apart, and it is not used as a feature.
     """
 
     positives: Words = None
@@ -101,6 +104,8 @@ class DataWords:
     positive_label: str | None = None
     names: str | None = None
     ignore: Words = None
+    text: Words = None
+    group: str | None = None
 
     def given(self) -> list[str]:
         """The options that were given, as they are written; DATA, where there is one, among them."""
@@ -120,6 +125,8 @@ class TrainingWords:
         config: A TOML file of settings, which override the preset.
         settings: A single setting such as student.epochs=20, which overrides both. May be repeated.
         rounds: How many rounds of split and student.
+        learner: For split-pu, what base and student are: auto (learners for tables, chosen out of fold), network, or
+            one learner: logistic, kernel, forest, bagging or boosting. If not given: auto for tables, else network.
         backbone: The network: auto, mlp, cnn-small, cnn13, resnet18 or, for volumes, slices-resnet18; for split-pu also
             a pretrained one whose features stay frozen: efficientnet-lite0, timm:NAME, torchvision:NAME,
             hf:NAME_OR_FOLDER.
@@ -138,6 +145,7 @@ class TrainingWords:
     config: Path | None = None
     settings: Settings = None
     rounds: WholeOrNone = None
+    learner: str | None = None
     backbone: str | None = None
     weights: Path | None = None
     warmup: str | None = None

@@ -33,7 +33,7 @@ from splitpu.runs.folder import KEEPING_ROWS, RUNS, RunFolder, check_unchanged, 
 from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, SideBySide
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network
-from splitpu.training import Runtime, check_method, check_needs
+from splitpu.training import Runtime, check_method, check_needs, check_per_row
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.statistics import by_chance
@@ -417,9 +417,11 @@ def _settled(
     first = next(iter(draws.values()))
     configs = _configs(asked, methods, first)
     needing = _most_in_need(configs)
+    for config in configs.values():
+        check_per_row(config, first.data)
     display.say(f"data: {first.in_words()}")
     train.tell_of_data(draws.values(), display)
-    for note in train.if_settings_do_nothing(configs.values(), asked.settings or [], asked.rounds):
+    for note in train.if_settings_do_nothing(configs.values(), asked.all_settings, asked.rounds):
         display.note(note)
 
     def find(draw: LoadedData, seed: int) -> ResolvedPrior:

@@ -42,7 +42,16 @@ from splitpu.reproduce.units import whole_run_seconds
 from splitpu.runs.folder import Request, RunFolder, load_request
 from splitpu.runs.grid_folders import SeedsFolder
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network, help_out
-from splitpu.training import ObserverList, Runtime, StopWhen, check_method, check_needs, profile_of, with_calibration
+from splitpu.training import (
+    ObserverList,
+    Runtime,
+    StopWhen,
+    check_method,
+    check_needs,
+    check_per_row,
+    profile_of,
+    with_calibration,
+)
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
@@ -193,6 +202,7 @@ def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], r
     if any(config.method == "split-pu" for config in configs):
         read.add("learner")
     idle = [f"--set {one}" for one in settings if one.partition("=")[0].partition(".")[0].strip() not in read]
+    idle = [one.replace("--set learner=", "--learner ") for one in idle]
     if rounds is not None and "rounds" not in read:
         idle.append(f"--rounds {rounds}")
     if not idle:
@@ -268,6 +278,11 @@ class FitOptions(TrainingWords, DataOptions):
     side_by_side: int | None = None
     keep_checkpoints: bool = False
 
+    @property
+    def all_settings(self) -> list[str]:
+        """Single settings, by whichever option."""
+        return [*(self.settings or []), *([f"learner={self.learner}"] if self.learner else [])]
+
     def new_run(self, source: Source, seed: int, config: Config, prior: ResolvedPrior) -> NewRun:
         """The run of one seed, where configuration and prior are settled."""
         return NewRun(
@@ -341,10 +356,11 @@ def begin_asked(
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
     config = resolved_config(asked, loaded, threads)
     if threads is None:  # of several seeds, the first
-        for note in if_settings_do_nothing([config], asked.settings or [], asked.rounds):
+        for note in if_settings_do_nothing([config], asked.all_settings, asked.rounds):
             display.note(note)
     # Before there is a run, and before its prior is estimated, which may take minutes.
     check_method(config, loaded.data)
+    check_per_row(config, loaded.data)
     shape, backbone = loaded.data.features.shape[1:], asked.backbone or "auto"
     if asked.features is not None or (config.method == "split-pu" and not _says_how_to_train(asked)):
         on_cpu = check_device(asked.device or "auto").type == "cpu"
@@ -360,7 +376,7 @@ def begin_asked(
 
 def _says_how_to_train(asked: FitOptions) -> bool:
     """Whoever says how networks are trained wants them trained."""
-    usual = asked.preset in (None, "default") and not asked.settings
+    usual = asked.preset in (None, "default") and not asked.all_settings
     return not usual or any(one is not None for one in (asked.config, asked.weights, asked.warmup))
 
 
@@ -430,7 +446,7 @@ def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None =
         "engine.threads": threads,
     }
     words = [f"{key}={value}" for key, value in single.items() if value is not None]
-    config = apply_overrides(config, [*(asked.settings or []), *words])
+    config = apply_overrides(config, [*asked.all_settings, *words])
     return with_calibration(config, asked.calibration)
 
 

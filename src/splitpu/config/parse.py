@@ -117,7 +117,7 @@ def config_from_dict(settings: Mapping[str, Any], base: Config | None = None) ->
     20
     """
     values: dict[str, Any] = {}
-    for key, value in _flatten(settings):
+    for key, value in flattened(settings):
         if key in values:
             raise InputError(f"key '{key}' is given twice; keep one of {values[key]!r} and {value!r}")
         values[key] = _checked(key, value)
@@ -148,7 +148,7 @@ def validate_config(config: Config) -> Config:
     return config_from_dict(config_to_dict(config))
 
 
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flattened(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) for every value in nested settings; every key yielded exists."""
     for name, value in settings.items():
         key = f"{prefix}{name}"
@@ -158,7 +158,7 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
                     f"'{key}' is a section, not a single value (got {value!r}); "
                     f"set one of its keys instead, such as '{key}.{keys_of_section(key)[0]}'"
                 )
-            yield from _flatten(value, f"{key}.")
+            yield from flattened(value, f"{key}.")
         elif key not in VALUE_TYPES:
             raise unknown_key_error(key)
         else:
@@ -277,8 +277,8 @@ def _parse_value(text: str) -> Any:
 
 def config_differences(a: Config, b: Config) -> dict[str, object]:
     """Give the dotted keys whose value in `b` is not the one in `a`, with the value in `b`."""
-    before = dict(_flatten(config_to_dict(a)))
-    after = dict(_flatten(config_to_dict(b)))
+    before = dict(flattened(config_to_dict(a)))
+    after = dict(flattened(config_to_dict(b)))
     return {key: value for key, value in after.items() if value != before[key]}
 
 

@@ -24,8 +24,8 @@ def refuse_columns_without_numbers(X: Any, name: str = "X") -> None:
     refused = [str(one) for one in column_names(X) if not can_be_numbers(X[one])]
     if refused:
         raise InputError(
-            f"{name} holds columns that are not numbers ({listed(refused, repr)}): encode them first (a OneHotEncoder "
-            "in a pipeline does), or train on the table as a file with 'splitpu fit', which does so itself"
+            f"{name} holds columns that are not numbers ({listed(refused, repr)}): give the frame to a classifier, "
+            "which encodes them itself, or encode them first (a OneHotEncoder in a pipeline does)"
         )
 
 
@@ -52,7 +52,9 @@ def frame_as_numbers(X: Any, name: str = "X") -> Any:
 def is_missing(value: Any) -> bool:
     """Whether a value says that there is none."""
     # By its name, as pandas, whose sign for 'missing' refuses to be compared, need not be installed.
-    return value is None or (isinstance(value, float) and np.isnan(value)) or type(value).__name__ == "NAType"
+    return (
+        value is None or (isinstance(value, float) and np.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
+    )
 
 
 def column_names(X: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from splitpu.utils.arrays import row_slices
 
 _BEGINNING = 1 << 16  # bytes of a file that are read to see whether it is worth reading the rest
 _SIGMAS = 3.0
+_DOUBLES = 0.01
 
 
 class TrainingFiles:
@@ -50,7 +51,8 @@ class TrainingFiles:
 def rows_seen(training: Array, given: Array) -> Mask:
     """Which of the given rows equal a training row; none if there are no more of them than new rows might be.
 
-    Rows of a few coarse numbers are often equal by chance: as often as one training row equals another.
+    Rows of a few coarse numbers are often equal by chance: as often as one training row equals another. A hundredth of
+    the rows, or less, is what any table has of doubles, and moves no figure by more than that.
     """
     nothing = np.zeros(len(given), dtype=np.bool_)
     if training.shape[1:] != given.shape[1:] or training.dtype != given.dtype or type(training) is not type(given):
@@ -62,7 +64,8 @@ def rows_seen(training: Array, given: Array) -> Mask:
     found = np.fromiter((digest in known for digest in _digests(given)), np.bool_, len(given))
     by_chance = sum(count for count in known.values() if count > 1) / len(training)
     expected = len(given) * by_chance
-    return found if found.sum() > expected + _SIGMAS * math.sqrt(expected * (1 - by_chance)) else nothing
+    usual = max(expected + _SIGMAS * math.sqrt(expected * (1 - by_chance)), _DOUBLES * len(given))
+    return found if found.sum() > usual else nothing
 
 
 def seen_in_words(counts: Sequence[tuple[int, int, str]]) -> list[str]:

@@ -29,7 +29,7 @@ KINDS = (  # in the order in which they are asked whether the words are theirs; 
 )
 
 FOLDER_OPTIONS = ("labels", "size", "strict", "series", "slices")
-TABLE_OPTIONS = ("label", "positive_label", "names", "ignore")
+TABLE_OPTIONS = ("label", "positive_label", "names", "ignore", "text", "group")
 _SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 
 
@@ -62,6 +62,8 @@ class SourceWords:
     positive_label: str | None = None
     names: str | None = None
     ignore: Sequence[str] | None = None
+    text: Sequence[str] | None = None
+    group: str | None = None
     labelled: int | None = None  # how many positives of a fully labelled set are labelled
     seed: int = 0  # of which positives of a fully labelled set are labelled
     scenario: Scenario = "single-training-set"
@@ -177,6 +179,7 @@ class EvaluationRows:
     warnings: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()  # that they were read from, if they were
     skipped: tuple[Skipped, ...] = ()  # what in the folders gave no row
+    groups: tuple[str, ...] = ()  # whom the rows belong to, where a column says it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """What all classifiers share: checking what scikit-learn users pass in, fitting, answering, saving and loading."""
 
 import inspect
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -15,12 +16,12 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from splitpu.config.parse import config_from_dict, read_config, validate_config
+from splitpu.config.parse import config_from_dict, config_to_dict, flattened, read_config, validate_config
 from splitpu.config.presets import preset
 from splitpu.config.schema import Config, Scenario
 from splitpu.data import features
 from splitpu.data.pudata import FEWEST_POSITIVES, PUData
-from splitpu.data.tables.encode import rows_for_table_model
+from splitpu.data.tables.encode import fit_frame, rows_for_table_model
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.methods.registry import find_method
 from splitpu.model import Model, Predictor, Scores
@@ -131,7 +132,7 @@ def usual_positive(first: Any, second: Any) -> Any:
 
 
 WHERE_PARAMETERS_ARE = "Parameters and attributes: those of every classifier, see `splitpu.PUEstimator`."
-FRAME = "frame"  # the kind of inputs of a model that was trained on a data frame in Python
+FRAME = "frame"  # where the inputs of a model say that its table was a data frame, and with which columns
 
 
 class PerRow(TypedDict, total=False):
@@ -178,6 +179,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         be calibrated, and only with a prior.
     channels : {"auto", "last", "first"}
         Where the channels of images are, which "auto" sees if there are 1, 3 or 4 of them on one side alone.
+    text : None or list of str
+        Columns of a data frame that hold free text, besides those that are found to: their words become TF-IDF.
     layers : None or (str, str)
         The names of the first block and the last hidden layer of your own network, if it returns the logit alone.
     device : str
@@ -242,6 +245,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         pos_label: Any = None,
         calibration: str | None = None,
         channels: features.Channels = "auto",
+        text: Sequence[str] | None = None,
         layers: tuple[str, str] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -250,8 +254,20 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         # Only stored: scikit-learn clones an estimator by passing these on, so checking waits until fit.
         self.prior, self.backbone, self.preset, self.config, self.warmup = prior, backbone, preset, config, warmup
         self.scenario, self.pos_label, self.calibration = scenario, pos_label, calibration
-        self.channels, self.layers, self.device = channels, layers, device
+        self.channels, self.text, self.layers, self.device = channels, text, layers, device
         self.random_state, self.verbose = random_state, verbose
+
+    def set_params(self, **params: Any) -> Self:
+        """As everywhere in scikit-learn; single settings go by `config__base__epochs`, for a search over them."""
+        single = {name: value for name, value in params.items() if name.startswith("config__")}
+        super().set_params(**{name: value for name, value in params.items() if name not in single})
+        if single:
+            start = config_to_dict(self.config) if isinstance(self.config, Config) else self.config or {}
+            if not isinstance(start, Mapping):
+                raise InputError(f"config={start!r} is a file: give a dict where single settings are to be searched")
+            settings = {name.removeprefix("config__").replace("__", "."): value for name, value in single.items()}
+            self.config = dict(flattened(start)) | settings
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -265,7 +281,9 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         """Learn from X and from y, which says of each row whether it is labelled positive.
 
         X holds vectors (n, d) or images (n, H, W), (n, H, W, C) or (n, C, H, W), as floats or bytes; vectors may be a
-        sparse matrix, which stays sparse, for classifiers that are made of learners (see `takes_sparse`).
+        sparse matrix, which stays sparse, for classifiers that are made of learners (see `takes_sparse`). Of a data
+        frame (pandas, polars, pyarrow) missing values, categories, words, True and False, dates and free text are
+        encoded as those of a table file are.
         y holds 1 for labelled positives and 0 or -1 for unlabelled rows, True and False, or two other values.
         `sample_weight` says how much each row counts, `groups` which rows belong together (patients, sites): no fold in
         which learners are judged cuts them apart. Both are for learners on tables.
@@ -316,7 +334,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             classes=(negative, positive),
         )
         training = train(data, spec, Runtime(device=self.device, observer=observer))
-        self._adopt(training.model, classes)
+        self._adopt(replace(training.model, inputs=self._inputs), classes)
         self._keep_findings(training)
         warn_if_worthless(training, data)
         self.prior_interval_, self.prior_source_ = prior.interval, prior.source
@@ -324,8 +342,17 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
 
     def _checked_training_input(self, X: Any, y: npt.ArrayLike) -> tuple[Any, Array]:
         """X and the labels in the form scikit-learn promises; images only lightly, `PUData` does the rest."""
-        if not has_image_axes(X):
-            features.refuse_columns_without_numbers(X)
+        self._inputs: dict[str, Any] | None = None
+        if features.column_names(X):
+            encoded, recipe, notes = fit_frame(X, self.text or ())
+            _, labels = validate_data(self, X, column_or_1d(y, warn=True), skip_check_array=True)
+            check_consistent_length(X, labels)
+            X = encoded
+            self._inputs = recipe.to_dict() | {FRAME: getattr(self, "feature_names_in_", np.array([])).tolist()}
+            for note in notes:  # in the words of Python
+                said = re.sub(r"--ignore ('.*?'|[^\s)]*[^\s).])", lambda own: f"X.drop(columns={own[1]!r})", note)
+                warnings.warn(said, SplitPUWarning, stacklevel=3)
+        elif not has_image_axes(X):
             features.refuse_masked_entries(X, "X")  # scikit-learn would take what is behind the mask
             checked, labels = validate_data(self, X, y, accept_sparse="csr")
             X = still_on_disk(X, checked)
@@ -376,7 +403,11 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         self.prior_ = model.prior
         self.prior_interval_, self.prior_source_ = None, "stored"
         self.threshold_ = model.final.threshold + (0.0 if model.calibration is None else model.calibration.cut())
-        self.n_features_in_ = int(np.prod(model.preprocessing.shape))
+        columns = (model.inputs or {}).get(FRAME)
+        if columns:  # so that columns in another order are found out
+            self.feature_names_in_ = np.asarray(columns, dtype=object)
+        if columns is None or not hasattr(self, "n_features_in_"):
+            self.n_features_in_ = len(columns) if columns else int(np.prod(model.preprocessing.shape))
 
     def _keep_findings(self, training: Training) -> None:
         self.history_ = [record.to_dict() for record in training.result.history]
@@ -407,8 +438,13 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         # Images, wanted or given, are left to the model, which knows the shape it was trained on.
         if self.model_.preprocessing.kind != "vectors" or has_image_axes(X):
             return X
-        if (self.model_.inputs or {}).get("kind") == "table":
-            X = rows_for_table_model(self.model_.inputs or {}, X)
+        inputs = self.model_.inputs or {}
+        if inputs.get("kind") == "table":
+            if FRAME in inputs:
+                validate_data(self, X, reset=False, skip_check_array=True)  # says what is wrong with its columns
+            encoded = rows_for_table_model(inputs, X)
+            if encoded is not X:
+                return encoded
         features.refuse_columns_without_numbers(X)
         features.refuse_masked_entries(X, "X")
         return still_on_disk(X, validate_data(self, X, reset=False, accept_sparse="csr"))
@@ -426,9 +462,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         folder = Path(path)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file: give a folder to save the model in")
-        columns = getattr(self, "feature_names_in_", None)
-        of_frame = self.model_.inputs if columns is None else {"kind": FRAME, "columns": columns.tolist()}
-        replace(self.model_, inputs=of_frame).save(folder)
+        self.model_.save(folder)
 
     @classmethod
     def load(
@@ -459,9 +493,6 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             **cls._parameters_of(model),
         )
         estimator._adopt(model, np.unique(np.asarray(model.classes)))
-        inputs = model.inputs or {}
-        if inputs.get("kind") == FRAME:  # so that columns in another order are still found out
-            estimator.feature_names_in_ = np.asarray(inputs["columns"], dtype=object)
         return estimator
 
     @classmethod

@@ -1,7 +1,7 @@
 """One classifier for each method; `splitpu methods` says when to use which."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,6 +162,7 @@ class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
         pos_label: Any = None,
         calibration: str | None = None,
         channels: Channels = "auto",
+        text: Sequence[str] | None = None,
         layers: tuple[str, str] | None = None,
         device: str = "auto",
         random_state: Any = None,

@@ -125,7 +125,7 @@ def _telling_values(
     names = loaded.feature_names or [f"feature {i}" for i in range(len(raw))]
     columns = (loaded.inputs or {}).get("columns", ())
     origins = {column["name"]: column.get("origin", 0.0) for column in columns}
-    lists = [ListColumn.from_dict(column) for column in columns if isinstance(column["fill"], list)]
+    lists = [ListColumn.from_dict(column) for column in columns if isinstance(column.get("fill"), list)]
     meaningless = {name for column in lists for name in column.feature_names}  # a single number of an embedding
     readable = [i for i in furthest if names[i] not in meaningless] or furthest
     if preprocessing.sparse:  # what is not there says nothing

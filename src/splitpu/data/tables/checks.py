@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from splitpu.data.sparse_rows import is_sparse
 from splitpu.types import Array, Mask
 from splitpu.utils.text import listed
 
@@ -31,13 +32,20 @@ def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[
     if labelled.sum() < FEWEST_LABELLED or (~labelled).sum() < FEWEST_UNLABELLED:
         return []
     known, others = features[labelled], features[~labelled]
-    parts = (known.min(axis=0) > others.max(axis=0)) | (known.max(axis=0) < others.min(axis=0))
+    parts = (_ends(known)[0] > _ends(others)[1]) | (_ends(known)[1] < _ends(others)[0])
     return [
         f"column {column!r} alone tells every labelled row from every unlabelled one, which no property "
         "of the positives themselves could do: if it was filled in because of the label, leave it out "
         f"({ignoring(column)}) and train again, or the model will find only what is already labelled."
         for column in dict.fromkeys(column for column, gives_away in zip(columns, parts, strict=True) if gives_away)
     ]
+
+
+def _ends(rows: Array) -> tuple[Array, Array]:
+    """The lowest and the highest number of every feature."""
+    if not is_sparse(rows):
+        return rows.min(axis=0), rows.max(axis=0)
+    return rows.tocsr().min(axis=0).toarray()[0], rows.tocsr().max(axis=0).toarray()[0]
 
 
 def if_it_numbers_the_rows(name: str, known: Sequence[Any], rows: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,8 +14,10 @@ import numpy as np
 from splitpu.data import sources
 from splitpu.data.features import column_names, is_missing
 from splitpu.data.pudata import HeldOut, PUData, binary_truth, labelled_mask
+from splitpu.data.sparse_rows import SparseRows, as_array, is_sparse_matrix
 from splitpu.data.tables import checks, read
-from splitpu.errors import InputError, ModelFileError
+from splitpu.data.tables.text_columns import TextColumn, is_free_text
+from splitpu.errors import InputError, ModelFileError, SplitPUWarning
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.files import ends_in
 from splitpu.utils.text import composed, listed
@@ -62,7 +65,8 @@ class LabelColumn:
                 f"column {self.name!r} of {table.where} holds lists or structures, which are no labels: name another "
                 "with --label."
             )
-        return table.columns[self.name]
+        labels: list[Any] = table.columns[self.name]
+        return labels
 
     def _positive_rows(self, labels: list[Any], of_table: str) -> tuple[Mask, list[str]]:
         """Which rows hold the label that means positive, and what the others hold.
@@ -105,54 +109,73 @@ class LabelColumn:
 
 
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
+AnyColumn = read.Column | read.ListColumn | TextColumn
+NOTHING: Mapping[str, str] = {}
+BESIDE_WORDS = 0.5  # the mean sum of squares of all columns that are no text, where that of a text is 1
 
 
 @dataclass(frozen=True)
 class TableRecipe:
     """What the model file remembers of a table."""
 
-    columns: tuple[read.Column | read.ListColumn, ...]
+    columns: tuple[AnyColumn, ...]
     names: str | None = None  # the column that holds the names of the rows
 
     @classmethod
     def fit(
-        cls, table: read.Columns, names: str | None = None, notes: Sequence[str] = ()
+        cls,
+        table: read.Columns,
+        names: str | None = None,
+        notes: Sequence[str] = (),
+        kinds: Mapping[str, str] = NOTHING,
     ) -> tuple["TableRecipe", list[str]]:
         """Decide for every column from the training rows; also gives notes about columns that are not used.
 
         These follow the `notes` that there are already. `names` is the column of the rows' names, not among them;
-        without it, one that looks like it is taken.
+        without it, one that looks like it is taken. `kinds` says of columns that they are "text" or "categories",
+        whatever they look like.
         """
-        columns: list[read.Column | read.ListColumn] = []
+        columns: list[AnyColumn] = []
         notes = list(notes)
         for name, cells in table.items():
-            if any(map(read.is_nested, cells)):
+            kind = kinds.get(name)
+            if not isinstance(cells, np.ndarray) and any(map(read.is_nested, cells)):
                 lists, about = read.ListColumn.fit(name, cells)
                 columns += [lists] if lists else []
                 notes.append(about)
                 continue
-            values = read.truth_as_numbers(cells)
-            known = [value for value in values if value is not None]
-            numbers = sum(checks.is_number(value) for value in known)
-            if not known:
+            numbers = None if kind else read.as_numbers(cells)
+            known: Any = [one for one in cells if one is not None] if numbers is None else numbers[~np.isnan(numbers)]
+            if not len(known):
                 notes.append(f"column {name!r} is empty and is not used.")
-            elif numbers == len(known):
-                finite = np.array([float(value) for value in known if abs(float(value)) <= read.LARGEST] or [0.0])
-                fill = float(np.median(finite))
-                columns.append(read.Column(name, None, fill, len(known) < len(values), read.origin(finite, fill)))
-                notes += checks.if_it_numbers_the_rows(name, known, len(values)) + checks.if_thousands_are_parted(
-                    name, known
-                )
-            elif 2 * numbers <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(values) == len(set(map(read.text, known))):
-                notes.append(f"column {name!r} has a different text in every row: taken as names, not as a feature.")
-                notes += checks.if_numbers_are_dressed_up(name, Counter(map(read.text, known)))
-                notes += checks.if_lists_are_written_out(name, known)
-                names = names or name
+            elif numbers is not None:
+                finite = known[np.abs(known) <= read.LARGEST] if len(known) else known
+                fill = float(np.median(finite)) if len(finite) else 0.0
+                columns.append(read.Column(name, None, fill, len(known) < len(cells), read.origin(finite, fill)))
+                notes += checks.if_it_numbers_the_rows(name, known, len(cells))
+                notes += checks.if_thousands_are_parted(name, cells)
+            elif kind == "text" or (kind is None and is_free_text(known)):
+                texts, about = TextColumn.fit(name, cells)
+                if kind and texts is None:
+                    raise InputError(about)
+                columns += [texts] if texts else []
+                notes.append(about)
             else:
-                counted = Counter(read.text(value) for value in known)
+                said = sum(map(checks.is_number, known))
+                counted = Counter(map(read.text, known))
+                if kind is None and 2 * said <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(cells) == len(counted):
+                    notes.append(
+                        f"column {name!r} has a different text in every row: taken as names, not as a feature."
+                    )
+                    notes += checks.if_numbers_are_dressed_up(name, counted)
+                    notes += checks.if_lists_are_written_out(name, known)
+                    names = names or name
+                    continue
                 frequent = sorted(counted, key=lambda value: (-counted[value], value))[: checks.MOST_CATEGORIES]
-                notes += checks.if_categories_are_odd(name, counted, numbers)
-                columns.append(read.Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(values)))
+                notes += [] if kind else checks.if_categories_are_odd(name, counted, said)
+                columns.append(read.Column(name, tuple(sorted(frequent)), 0.0, len(known) < len(cells)))
+        if any(isinstance(one, TextColumn) for one in columns):
+            columns = _beside_words(columns, table)
         if not columns:
             message = "the table has no column that can be used as a feature: add numbers or categories."
             raise InputError(" ".join([message, *notes]))
@@ -184,13 +207,20 @@ class TableRecipe:
         missing = [column.name for column in self.columns if column.name not in table.columns]
         if missing:
             raise InputError(f"{table.where} lacks columns that the model was trained on: add {listed(missing, repr)}.")
-        return np.hstack([column.encode(table.columns[column.name], table.where) for column in self.columns])
+        parts = [column.encode(table.columns[column.name], table.where) for column in self.columns]
+        if not any(map(is_sparse_matrix, parts)):
+            return np.hstack(parts)
+        import scipy.sparse
+
+        return as_array(SparseRows.checked(scipy.sparse.hstack(parts, format="csr"), table.where))
 
     def notes_on(self, table: read.Table) -> list[str]:
         """What was left out, and every column of which the model knows few values, so that it decides without it."""
         notes = list(table.notes)
         for column in (one for one in self.columns if isinstance(one, read.Column)):
             values = table.columns[column.name]
+            if isinstance(values, np.ndarray):
+                values = values.tolist() if column.categories is not None else []
             if column.categories is None:
                 notes += checks.if_thousands_are_parted(column.name, values)
             unknown = column.unknown(values)
@@ -218,13 +248,31 @@ class TableRecipe:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "TableRecipe":
         try:
-            columns = tuple(
-                (read.ListColumn if isinstance(one["fill"], list) else read.Column).from_dict(one)
-                for one in stored["columns"]
+            return cls(
+                tuple(map(_stored_column, stored["columns"])),
+                None if stored["names"] is None else composed(str(stored["names"])),
             )
-            return cls(columns, None if stored["names"] is None else composed(str(stored["names"])))
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the stored columns cannot be read ({error!r}): train the model again.") from error
+
+
+def _beside_words(columns: Sequence[AnyColumn], table: read.Columns) -> list[AnyColumn]:
+    """The same, but numbers in steps, and all that are no texts so small that together they weigh less than one text.
+
+    Rows with words in them are sparse, and nobody scales sparse columns. Neither the unit of a number nor columns that
+    say nothing must drown the words, whose squares add up to one in every row (docs/LOG.md has what that gains).
+    """
+    stepped = [one.in_steps(table[one.name]) if isinstance(one, read.Column) else one for one in columns]
+    others = [one for one in stepped if isinstance(one, read.Column)]
+    squares = sum(float((one.encode(table[one.name], "X") ** 2).sum()) / len(table[one.name]) for one in others)
+    weight = np.sqrt(BESIDE_WORDS / squares) if squares else 1.0
+    return [replace(one, weight=float(weight)) if isinstance(one, read.Column) else one for one in stepped]
+
+
+def _stored_column(stored: Mapping[str, Any]) -> AnyColumn:
+    if "words" in stored:
+        return TextColumn.from_dict(stored)
+    return (read.ListColumn if isinstance(stored["fill"], list) else read.Column).from_dict(stored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +287,7 @@ class TableData:
     test_features: Array | None
     test_truth: Mask | None
     warnings: tuple[str, ...]
+    groups: tuple[str, ...] | None = None  # whom every row belongs to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,16 +299,19 @@ class TableSource(sources.Source):
     positive: str | None = None  # the label that means positive, where it is not 1
     names: str | None = None  # the column that holds the names of the rows; found where not given
     ignore: tuple[str, ...] = ()  # columns that are no features
+    text: tuple[str, ...] = ()  # columns of free text, besides those that are found to be
+    group: str | None = None  # the column that says which rows belong together, and is no feature
     test: str | None = None  # a file with the same columns in which the label is the truth
 
     key: ClassVar[str] = "table"
 
     def __post_init__(self) -> None:
         """Columns and labels in the letters that tables are read in."""
-        for name in ("label", "positive", "names"):
+        for name in ("label", "positive", "names", "group"):
             given = getattr(self, name)
             object.__setattr__(self, name, None if given is None else composed(given))
-        object.__setattr__(self, "ignore", tuple(map(composed, self.ignore)))
+        for name in ("ignore", "text"):
+            object.__setattr__(self, name, tuple(map(composed, getattr(self, name))))
 
     @classmethod
     def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "TableSource | None":
@@ -281,11 +333,14 @@ class TableSource(sources.Source):
             positive=words.positive_label,
             names=words.names,
             ignore=tuple(words.ignore or ()),
+            text=tuple(words.text or ()),
+            group=words.group,
             test=None if words.test is None else os.path.realpath(words.test[0]),
         )
 
     def completed(self, words: sources.SourceWords) -> sources.SourceWords:
-        """The label column of the training, where none is named."""
+        """The label column of the training, where none is named, and that of the groups."""
+        words = replace(words, group=words.group or self.group)
         if words.label is not None:
             return words
         return replace(words, label=self.label, positive_label=words.positive_label or self.positive)
@@ -298,6 +353,8 @@ class TableSource(sources.Source):
         """All rows, by the model's recipe: tables read anew may be understood in another way by now."""
         found = read_table_data(self, None if model is None else TableRecipe.of(model, self.where))
         data = PUData.from_arrays(found.features, found.labelled, scenario=self.scenario, names=found.names)
+        if found.groups is not None:
+            data = data.counted(groups=found.groups)
         held_out = None
         if found.test_features is not None and found.test_truth is not None:
             held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
@@ -342,48 +399,87 @@ class TableSource(sources.Source):
             raise InputError(f"{path} is a table: name the column that holds the truth with --label.")
         columns = cls(path=path, label=words.label, positive=words.positive_label)
         features, truth, notes = read_table_test(path, columns, TableRecipe.of(model, path))
-        return sources.EvaluationRows(where=path, tested=HeldOut.from_arrays(features, truth), warnings=tuple(notes))
+        tested = HeldOut.from_arrays(features, truth)
+        groups = groups_of(read.read_table(Path(path)), words.group) if words.group else ()
+        return sources.EvaluationRows(where=path, tested=tested, warnings=tuple(notes), groups=groups)
+
+    def seen_in_training(self, rows: sources.EvaluationRows, model: sources.RowForm) -> list[str]:
+        """Also of groups: a patient's other rows are nearly as good as the same rows."""
+        found = super().seen_in_training(rows, model)
+        if self.group is None or not rows.groups or not Path(self.path).exists():
+            return found
+        return [
+            *found,
+            *shared_groups(groups_of(read.read_table(Path(self.path)), self.group), rows.groups, self.group),
+        ]
 
 
 def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> TableData:
     """Read the file, learn what its columns are unless a recipe says so, and encode it."""
     table = read.read_table(Path(source.path))
     labelled, classes = LabelColumn(source.label, source.positive).labelled(table)
+    groups = groups_of(table, source.group) if source.group else None
     if recipe is None:
-        recipe, notes = TableRecipe.fit(_features_of(table, source), source.names, table.notes)
+        kinds = dict.fromkeys(source.text, "text")
+        recipe, notes = TableRecipe.fit(_features_of(table, source), source.names, table.notes, kinds)
         features = recipe.encode(table)
         notes += checks.if_they_give_labels_away(features, labelled, recipe.column_of_feature)
     else:
         features, notes = recipe.encode(table), recipe.notes_on(table)
     test_features, test_truth = None, None
     if source.test is not None:
-        test_features, test_truth, about_test = read_table_test(source.test, source, recipe)
+        test = read.read_table(Path(source.test))
+        test_features, test_truth, about_test = read_table_test(source.test, source, recipe, test)
         notes += about_test
-    return TableData(
-        features, labelled, recipe.names_of(table), recipe, classes, test_features, test_truth, tuple(notes)
-    )
+        if source.group in test.columns:
+            notes += shared_groups(groups or (), groups_of(test, source.group or ""), source.group or "")
+    names = recipe.names_of(table)
+    return TableData(features, labelled, names, recipe, classes, test_features, test_truth, tuple(notes), groups)
 
 
-def read_table_test(path: str, source: TableSource, recipe: TableRecipe) -> tuple[Array, Mask, list[str]]:
+def read_table_test(
+    path: str, source: TableSource, recipe: TableRecipe, test: read.Table | None = None
+) -> tuple[Array, Mask, list[str]]:
     """The rows of a table whose label column is the truth, which of them are positive, and notes about its columns."""
-    test = read.read_table(Path(path))
+    test = test or read.read_table(Path(path))
     features = recipe.encode(test)
     return features, LabelColumn(source.label, source.positive).truth(test), recipe.notes_on(test)
 
 
+def groups_of(table: read.Table, column: str) -> tuple[str, ...]:
+    """Whom every row belongs to; one that does not say stands alone."""
+    cells = table.columns.get(column, [None] * len(table))
+    return tuple(f"\0{row}" if cell is None else read.text(cell) for row, cell in enumerate(cells))
+
+
+def shared_groups(training: Sequence[str], test: Sequence[str], column: str) -> list[str]:
+    """A sentence about groups that are both trained on and tested with."""
+    both = sorted({one for one in set(training) & set(test) if one[0] != "\0"})
+    if not both:
+        return []
+    rows = sum(one in set(both) for one in test)
+    return [
+        f"{len(both):,} values of column {column!r} ({listed(both, repr)}) are in the training and in the test rows "
+        f"({rows:,} of these), so the test figures flatter the model: test on groups that it is not trained on."
+    ]
+
+
 def _features_of(table: read.Table, source: TableSource) -> read.Columns:
     """The columns that may be features: all but those that the user gave another meaning, or none."""
-    for option, names in (("--names", (source.names,)), ("--ignore", source.ignore)):
+    said = {"--names": (source.names,), "--ignore": source.ignore, "--text": source.text, "--group": (source.group,)}
+    for option, names in said.items():
         for name in names:
             if name is not None and name not in table.columns:
                 raise InputError(f"{table.lacking(name)}: check {option}.")
             if name == source.label:
                 raise InputError(f"column {name!r} is named by both --label and {option}: leave out one of them.")
+            if option == "--text" and name in (source.names, source.group, *source.ignore):
+                raise InputError(f"column {name!r} is named by --text, but also as no feature: leave out one of them.")
     if source.names is not None and any(map(read.is_nested, table.columns[source.names])):
         raise InputError(
             f"column {source.names!r} of {table.where} holds lists or structures, not names: check --names."
         )
-    apart = {source.label, source.names, *source.ignore}
+    apart = {source.label, source.names, source.group, *source.ignore}
     return {name: column for name, column in table.columns.items() if name not in apart}
 
 
@@ -394,8 +490,7 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
     columns are turned into, and be as wrong as they look right.
     """
     recipe = TableRecipe.from_dict(inputs)
-    found = {composed(str(name).strip()): name for name in column_names(X)}
-    if not found:
+    if not column_names(X):
         turned = [one.name for one in recipe.columns if one.is_converted]
         if turned:
             raise InputError(
@@ -403,10 +498,45 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
                 f"converted first ({listed(turned, repr)}): give X as a data frame with the columns of that table"
             )
         return X
+    table = frame_as_table(X, [column.name for column in recipe.columns])
+    encoded = recipe.encode(table)
+    for note in recipe.notes_on(table):
+        warnings.warn(note, SplitPUWarning, stacklevel=2)
+    return encoded
+
+
+def fit_frame(X: Any, text: Sequence[str] = ()) -> tuple[Array, TableRecipe, list[str]]:
+    """The rows of a data frame, the recipe by which they are encoded as those of a file would be, and notes about it.
+
+    >>> class Frame(dict):
+    ...     columns, dtypes = ["age", "ward"], [float, object]
+    >>> rows, recipe, _ = fit_frame(Frame(age=[40.0, None], ward=["north", "south"]))
+    >>> recipe.feature_names
+    ('age', 'age is missing', 'ward = north', 'ward = south')
+    """
+    table = frame_as_table(X)
+    for name in text:
+        if name not in table.columns:
+            raise InputError(f"{table.lacking(name)}: check text=")
+    categories = [name for name in column_names(X) if str(getattr(X[name], "dtype", "")).lower().startswith("categor")]
+    kinds = dict.fromkeys((composed(str(name).strip()) for name in categories), "categories")
+    recipe, notes = TableRecipe.fit(table.columns, kinds=kinds | dict.fromkeys(text, "text"))
+    return recipe.encode(table), recipe, notes
+
+
+def frame_as_table(X: Any, wanted: Sequence[str] | None = None) -> read.Table:
+    """The columns of a data frame as those of a file, all or the wanted ones; numbers stay arrays, which is quicker."""
     columns: read.Columns = {}
-    for name in (column.name for column in recipe.columns if column.name in found):
-        values = np.asarray(X[found[name]])
-        if values.dtype.kind in "mM":  # how the file wrote them is not known any more
-            raise InputError(f"column {name!r} of X holds times: give them as they were written in the table")
-        columns[name] = [None if is_missing(value) else read.plain_cell(value) for value in values.tolist()]
-    return recipe.encode(read.Table(columns, "X"))
+    for name, own in ((composed(str(name).strip()), name) for name in column_names(X)):
+        if name in columns:
+            raise InputError(f"X has more than one column {name!r}: give every column its own name")
+        if wanted is not None and name not in wanted:
+            continue
+        values = np.asarray(X[own])
+        if values.dtype.kind in "mM":
+            values = values.astype(f"{values.dtype.kind}8[us]").astype(object)
+        if values.dtype.kind not in "biuf":
+            columns[name] = [None if is_missing(value) else read.plain_cell(value) for value in values.tolist()]
+        else:
+            columns[name] = values
+    return read.Table(columns, "X")

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, time
 from itertools import islice
 from numbers import Number
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from splitpu.config.parse import nearest
 from splitpu.data.tables.checks import ignoring, is_number
 from splitpu.errors import InputError, MissingExtraError
-from splitpu.types import Array
+from splitpu.types import Array, Floats
 from splitpu.utils.files import ends_in, replacing
 from splitpu.utils.reading import Guarded, TooLong, as_text, most_unpacked, short_lines, too_much_unpacked
 from splitpu.utils.text import cell, composed, listed
@@ -31,7 +32,7 @@ MOST_COLUMNS_SHOWN = 30
 _RECORDS_TO_TRY = 20  # by which it is found out what parts the cells
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 
-Columns = dict[str, list[Any]]
+Columns = dict[str, Any]  # a list of cells each, or of a data frame an array of numbers
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,8 @@ def text(value: Any) -> str:
 
 def as_written(value: Any) -> str:
     """A value as text that is only shown."""
+    if isinstance(value, datetime) and value.timetz() == time():  # a day, as files write it
+        return str(value.date())
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -261,6 +264,7 @@ def _pyarrow() -> Any:
 
 
 LARGEST = float(np.finfo(np.float32).max)
+STEPS = (0.2, 0.4, 0.6, 0.8)  # of the values of a column
 
 
 @dataclass(frozen=True)
@@ -272,16 +276,28 @@ class Column:
     fill: float  # what a missing number is replaced by: the median
     flag_missing: bool  # whether one more number says that the value was missing; only if some were in training
     origin: float = 0.0  # subtracted from numbers, where they lie too far from nought for float32 to tell them apart
+    steps: tuple[float, ...] = ()  # beside words, one number for each says whether the value reaches it
+    weight: float = 1.0  # what all its numbers are multiplied by, for the same reason
 
     @property
     def feature_names(self) -> list[str]:
         values = [self.name] if self.categories is None else [f"{self.name} = {value}" for value in self.categories]
+        values = [f"{self.name} >= {step:g}" for step in self.steps] or values
         return values + ([f"{self.name} is missing"] if self.flag_missing else [])
 
     @property
     def is_converted(self) -> bool:
         """Whether its features are more than its numbers."""
-        return self.categories is not None or self.flag_missing or self.origin != 0
+        return self.categories is not None or self.flag_missing or self.origin != 0 or bool(self.steps)
+
+    def in_steps(self, values: Sequence[Any]) -> "Column":
+        """A number as those that stand beside words: sparse rows are not scaled, and its unit must not matter."""
+        numbers = as_numbers(values)
+        known = np.zeros(1) if numbers is None else numbers[np.abs(numbers) <= LARGEST]
+        above = known[known > known.min(initial=np.inf)]
+        steps = (np.unique(np.quantile(some, STEPS)) for some in (known, above) if len(some))
+        kept = next((found[found > known.min()] for found in steps if (found > known.min()).any()), known[:1])
+        return self if self.categories is not None else replace(self, steps=tuple(kept.tolist()))
 
     def encode(self, values: Sequence[Any], where: str) -> Array:
         """The numbers of this column, one line a row."""
@@ -290,17 +306,24 @@ class Column:
                 f"column {self.name!r} of {where} holds lists or structures, but the model takes single values there: "
                 "give these."
             )
-        missing = np.array([value is None for value in values], dtype=np.float32)[:, None]
         if self.categories is None:
-            numbers = [self.fill if v is None else number(v, self.name, where) for v in truth_as_numbers(values)]
-            encoded = (np.array(numbers) - self.origin).astype(np.float32)[:, None]
+            numbers = as_numbers(values)
+            wrong = values if numbers is None else numbers[~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST)].tolist()
+            for value in (one for one in wrong if one is not None):
+                number(value, self.name, where)  # says what is wrong with the first that is
+            assert numbers is not None
+            gaps = np.isnan(numbers)
+            filled = np.where(gaps, self.fill, numbers)[:, None]
+            encoded = (filled >= np.array(self.steps) if self.steps else filled - self.origin).astype(np.float32)
         else:
             place = self._places()
+            gaps = np.array([value is None for value in values], dtype=np.bool_)
             encoded = np.zeros((len(values), len(self.categories)), np.float32)
             for row, value in enumerate(values):
                 if value is not None and text(value) in place:
                     encoded[row, place[text(value)]] = 1
-        return np.hstack([encoded, missing]) if self.flag_missing else encoded
+        encoded = np.hstack([encoded, gaps[:, None]], dtype=np.float32) if self.flag_missing else encoded
+        return encoded if self.weight == 1 else encoded * np.float32(self.weight)
 
     def unknown(self, values: Sequence[Any]) -> list[str]:
         """The values that are categories but none of the training; those of as many rows as hold one."""
@@ -327,6 +350,8 @@ class Column:
             finite(stored["fill"]),
             bool(stored["flag_missing"]),
             finite(stored["origin"]),
+            tuple(map(finite, stored.get("steps", ()))),
+            finite(stored.get("weight", 1.0)),
         )
 
 
@@ -346,6 +371,20 @@ def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
             return values  # most columns end here, at their first value
         found.append(None if word is None else int(TRUTH_WORDS[word]))
     return found
+
+
+def as_numbers(values: Sequence[Any]) -> Floats | None:
+    """A column as numbers, NaN where one is missing; None where some are none. An array of numbers is taken as it is.
+
+    >>> as_numbers(["1", None, 2.5]).tolist(), as_numbers(["yes", "1"])
+    ([1.0, nan, 2.5], None)
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    said = truth_as_numbers(values)
+    if not all(value is None or is_number(value) for value in said):
+        return None
+    return np.array([np.nan if value is None else float(value) for value in said])
 
 
 def origin(values: Array, middle: float) -> float:
