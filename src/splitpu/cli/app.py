@@ -237,6 +237,7 @@ def fit(
     side_by_side: WholeOrNone = None,
     cluster: ClusterWords = HERE,
     keep_checkpoints: Flag = False,
+    log: str | None = None,
     quiet: Quiet = False,
     json: ResultAsJson = False,
 ) -> int:
@@ -260,12 +261,15 @@ def fit(
             other.
         side_by_side: With several seeds: train at most this many at once.
         keep_checkpoints: Keep the intermediate states after the run has finished.
+        log: Where to send every epoch and the result as well: tensorboard (into the run folder) or mlflow (where
+            MLFLOW_TRACKING_URI says).
     """
     with quick_start():
         from splitpu.cli.train import FitOptions, run_fit
 
     words = where.__dict__ | how.__dict__ | {"method": method, "prior": prior, "out": out, "features": features}
     words |= {"seed": seed, "seeds": seeds, "side_by_side": side_by_side, "keep_checkpoints": keep_checkpoints}
+    words |= {"log": log}
     return run_fit(FitOptions(data=data, **words), cluster, quiet=quiet, json=json)
 
 

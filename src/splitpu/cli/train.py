@@ -41,6 +41,7 @@ from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
 from splitpu.reproduce.units import whole_run_seconds
 from splitpu.runs.folder import Request, RunFolder, load_request
 from splitpu.runs.grid_folders import SeedsFolder
+from splitpu.runs.loggers import EpochLogger, asked_loggers, logging_to
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network, help_out
 from splitpu.training import (
     ObserverList,
@@ -277,6 +278,7 @@ class FitOptions(TrainingWords, DataOptions):
     seeds: str | None = None
     side_by_side: int | None = None
     keep_checkpoints: bool = False
+    log: str | None = None  # names of loggers
 
     @property
     def all_settings(self) -> list[str]:
@@ -304,6 +306,9 @@ def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, jso
     if not world.writes:  # before anything can be wrong, which one process is to say
         return help_first_process(world)
     asked = sized_for_encoder(asked)
+    loggers = asked_loggers(asked.log)
+    if loggers and asked.seeds is not None:
+        raise InputError("--log is for one run: give --seed instead of --seeds.")
     if asked.seeds is not None:
         from splitpu.cli.several_runs import run_fit_seeds
 
@@ -324,7 +329,8 @@ def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, jso
         folder = begin_asked(asked, path, source, loaded, seed, display)
         request = settle_prior(folder, loaded, display)
         display.say(f"data: {loaded.in_words()}")
-        return _train_and_show(folder, request, loaded, display, world, json=json)
+        with logging_to(loggers, folder.path) as opened:
+            return _train_and_show(folder, request, loaded, display, world, opened, json=json)
 
 
 def refuse_cluster(cluster: ClusterWords) -> None:
@@ -451,7 +457,14 @@ def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None =
 
 
 def _train_and_show(
-    folder: RunFolder, request: Request, loaded: LoadedData, display: ProgressDisplay, world: World, *, json: bool
+    folder: RunFolder,
+    request: Request,
+    loaded: LoadedData,
+    display: ProgressDisplay,
+    world: World,
+    loggers: Sequence[EpochLogger] = (),
+    *,
+    json: bool,
 ) -> int:
     with StopRequest() as stop:
         try:
@@ -459,9 +472,11 @@ def _train_and_show(
             with display, resumable(folder.path):
                 from_files, on_cpu = request.source.rows_are_files, request.device == "cpu"
                 pace = LongRun(folder.config(), loaded.data, display.note, request.backbone, from_files, on_cpu)
-                observer = ObserverList([display, pace, StopWhen(stop.wanted)])
+                observer = ObserverList([display, pace, StopWhen(stop.wanted), *loggers])
                 note = all_but_of_data(display.note, loaded)
                 result = carry_out(folder, request, loaded, runtime=Runtime(observer=observer, world=world), note=note)
+                for logger in loggers:
+                    logger.result(result)
         except (Interrupted, KeyboardInterrupt) as stopped:
             raise RunStopped(f"stopped; {continue_with(folder.path)}", stop.exit_code) from stopped
         except RankLost as lost:

@@ -15,6 +15,7 @@ from splitpu.data.pudata import check_interval, check_prior_of_sample
 from splitpu.evaluation.calibration import ScoreCells, Spread, monotone_spread, sigmoid
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_scores, checked_seed, warn_of_probabilities
+from splitpu.utils.text import html_table
 
 Figures = dict[str, float | None]
 
@@ -111,6 +112,10 @@ class PUEvaluation:
             "figures": {name: figure._asdict() for name, figure in self.figures.items()},
             **{name: value for name, value in self.__dict__.items() if name != "figures"},
         }
+
+    def _repr_html_(self) -> str:
+        names = ("value", "low", "high", "always_negative")
+        return html_table(("", *names), ([name, *figure[:4]] for name, figure in self.items()))
 
     def __getitem__(self, name: str) -> PUFigure:
         return self.figures[name]

@@ -26,6 +26,7 @@ from splitpu.prior.scores import (
 )
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed, leave_random_alone
+from splitpu.utils.text import html_table
 from splitpu.utils.warnings import warn_where_called
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class PriorEstimate:
     diagnostics: Mapping[str, float]
     verdicts: tuple[str, ...]  # what a user should know before relying on it; empty = nothing to worry about
     scores: PUScores | None = field(default=None, repr=False, compare=False)  # what it was estimated from
+
+    def _repr_html_(self) -> str:
+        rows = [("recommended", self.value, *self.interval), *((r.name, r.value, r.low, r.high) for r in self.table)]
+        return html_table(("estimator", "prior", "low", "high"), rows, self.verdicts)
 
     @property
     def source(self) -> str:

@@ -7,10 +7,11 @@ import os
 import pickle
 import platform
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -237,7 +238,8 @@ def connected(address: str) -> Iterator[Any]:
         for number, handler in heard.items():  # Ray's would end the process at once
             signal.signal(number, handler)
     try:
-        yield ray
+        with redirect_stdout(sys.stderr):  # where Ray tells of lost workers, among results that programs read
+            yield ray
     finally:
         ray.shutdown()
 

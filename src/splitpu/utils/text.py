@@ -12,7 +12,8 @@ Lines of progress.
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from typing import Any
 
 from splitpu.errors import InputError
@@ -104,3 +105,18 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]], below: Sequence[str] = ()) -> str:
+    """A table and sentences below it, for notebooks; whatever the cells hold is text.
+
+    >>> html_table(["a"], [["<b>"], [0.25]])
+    '<table><tr><th>a</th></tr><tr><td>&lt;b&gt;</td></tr><tr><td>0.250</td></tr></table>'
+    """
+
+    def line(cells: Iterable[object], tag: str) -> str:
+        words = (f"{cell:.3f}" if isinstance(cell, float) else "-" if cell is None else str(cell) for cell in cells)
+        return "<tr>" + "".join(f"<{tag}>{escape(word)}</{tag}>" for word in words) + "</tr>"
+
+    table = line(columns, "th") + "".join(line(row, "td") for row in rows)
+    return f"<table>{table}</table>" + "".join(f"<p>{escape(sentence)}</p>" for sentence in below)

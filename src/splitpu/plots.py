@@ -1,0 +1,274 @@
+"""Plots as scikit-learn users expect them: classes with `from_estimator` and `from_predictions`, drawn with matplotlib
+(extra `plots`). Curves come from labelled positives, unlabelled rows and the prior, with 95 % bands, without any truth.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from splitpu.config.schema import Scenario
+from splitpu.data.pudata import check_prior_of_sample
+from splitpu.errors import InputError, MissingExtraError
+from splitpu.evaluation.calibration import Reliability, ScoreCells, Spread, reliability, sigmoid
+from splitpu.evaluation.metrics import among_unlabelled
+from splitpu.evaluation.scikit_learn import decisions
+from splitpu.prior.estimate import PriorEstimate
+from splitpu.types import Floats
+from splitpu.utils.arrays import checked_scores
+
+_GRID = np.linspace(0.0, 1.0, 201)
+_DRAWS = 200
+_BAND = (2.5, 97.5)  # percent
+
+
+def _axes(ax: Any) -> Any:
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise MissingExtraError("plots are drawn with matplotlib: pip install 'splitpu[plots]'.") from error
+    return pyplot.subplots()[1] if ax is None else ax
+
+
+@dataclass
+class _Display:
+    """What all have in common: `ax_` and `figure_` after `plot`, as in scikit-learn."""
+
+    ax_: Any = field(default=None, init=False, repr=False)
+    figure_: Any = field(default=None, init=False, repr=False)
+
+    def plot(self, ax: Any = None, **style: Any) -> Self:
+        """Draw on the given axes, or on new ones."""
+        self.ax_ = _axes(ax)
+        self.figure_ = self.ax_.figure
+        self._draw(self.ax_, style)
+        return self
+
+    def _draw(self, ax: Any, style: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class _PUCurve(_Display):
+    """A curve over a grid from 0 to 1, and the band that 95 % of random weightings of the rows lie in."""
+
+    x: Floats
+    y: Floats
+    low: Floats
+    high: Floats
+    value: float  # the area that the curve is usually told by
+    prior: float
+    name: str = ""
+
+    _words: ClassVar[tuple[str, str, str]]  # of the axes, and of the value
+
+    @classmethod
+    def from_predictions(
+        cls,
+        labelled: npt.ArrayLike,
+        decision: npt.ArrayLike,
+        *,
+        prior: float,
+        scenario: Scenario = "single-training-set",
+        seed: int = 0,
+        name: str = "",
+        ax: Any = None,
+    ) -> Self:
+        """From decisions on rows that the model was not trained on, of which `labelled` are known to be positive."""
+        known, scores = np.asarray(labelled) == 1, np.asarray(decision, dtype=np.float64)
+        if known.shape != scores.shape or known.ndim != 1:
+            raise InputError(f"labelled has shape {known.shape} and decision {scores.shape}: give one value a row")
+        positive, unlabelled = checked_scores(scores[known], "positives"), checked_scores(scores[~known], "unlabelled")
+        prior = check_prior_of_sample(prior, len(positive), len(unlabelled), scenario)
+        share = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 1e-6, 1 - 1e-6))
+        weights = ScoreCells.of(positive, unlabelled).weights(_DRAWS, np.random.default_rng(seed))
+        spreads = [_counted(of_p, of_u, share) for of_p, of_u in zip(*weights, strict=True)]
+        curves = np.array([cls._curve(spread, prior) for spread in spreads])
+        low, high = np.percentile(curves[1:], _BAND, axis=0)
+        best = curves[0]
+        shown = cls(
+            _GRID, best, np.minimum(low, best), np.maximum(high, best), cls._area(spreads[0], prior), prior, name
+        )
+        return shown.plot(ax)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, labelled: npt.ArrayLike, *, prior: float | None = None, ax: Any = None, **how: Any
+    ) -> Self:
+        """From a fitted estimator and rows that it has not seen; its own prior, unless another is given."""
+        prior = getattr(estimator, "prior_", None) if prior is None else prior
+        if prior is None:
+            raise InputError(f"{type(estimator).__name__} has no prior_: give prior=..., such as 0.3")
+        how = {"name": type(estimator).__name__, **how}
+        return cls.from_predictions(labelled, decisions(estimator, X), prior=prior, ax=ax, **how)
+
+    @staticmethod
+    def _curve(spread: Spread, prior: float) -> Floats:
+        raise NotImplementedError
+
+    @staticmethod
+    def _area(spread: Spread, prior: float) -> float:
+        raise NotImplementedError
+
+    def _draw(self, ax: Any, style: dict[str, Any]) -> None:
+        across, up, value = self._words
+        label = f"{self.name} ({value} {self.value:.2f})".strip()
+        (line,) = ax.plot(self.x, self.y, label=label, **style)
+        ax.fill_between(self.x, self.low, self.high, alpha=0.2, color=line.get_color(), linewidth=0)
+        ax.set(xlabel=across, ylabel=up, xlim=(0, 1), ylim=(0, 1.02))
+        ax.legend(loc="lower left")
+
+
+def _counted(positive: Floats, unlabelled: Floats, share: float) -> Spread:
+    """What of each cell is positive and what negative, by the count of U less its share of positives, made to rise."""
+    from sklearn.isotonic import isotonic_regression
+
+    of_positive, of_unlabelled = positive / positive.sum(), unlabelled / unlabelled.sum()
+    recall, called = (np.cumsum(shares[::-1]) for shares in (of_positive, of_unlabelled))
+    alarm = isotonic_regression((called - share * recall) / (1 - share), y_min=0.0, y_max=1.0)
+    return Spread(of_positive, np.diff(alarm, prepend=0.0)[::-1])
+
+
+def _called(spread: Spread) -> tuple[Floats, Floats]:
+    """The shares of positives and of negatives called positive, from a threshold above all scores to one below."""
+    recall, alarm = (np.concatenate([[0.0], np.cumsum(shares[::-1])]).clip(0, 1) for shares in spread)
+    return recall, alarm
+
+
+class PUPrecisionRecallDisplay(_PUCurve):
+    """Precision over recall, estimated from P, U and the prior.
+
+    `PUPrecisionRecallDisplay.from_estimator(model, X_new, s_new)` or `.from_predictions(s_new, decision, prior=0.3)`.
+    """
+
+    _words = "recall", "precision (estimated)", "AP"
+
+    @staticmethod
+    def _curve(spread: Spread, prior: float) -> Floats:
+        recall, alarm = _called(spread)
+        hits = prior * recall[1:]
+        precision = hits / np.maximum(hits + (1 - prior) * alarm[1:], 1e-12)
+        return np.interp(_GRID, recall[1:], precision)
+
+    @staticmethod
+    def _area(spread: Spread, prior: float) -> float:
+        return spread.average_precision(prior)
+
+
+class PURocDisplay(_PUCurve):
+    """True positive rate over false positive rate, estimated from P, U and the prior."""
+
+    _words = "false positive rate (estimated)", "true positive rate", "AUC"
+
+    @staticmethod
+    def _curve(spread: Spread, prior: float) -> Floats:
+        recall, alarm = _called(spread)
+        return np.interp(_GRID, alarm, recall)
+
+    @staticmethod
+    def _area(spread: Spread, prior: float) -> float:
+        return spread.auc
+
+
+@dataclass
+class PriorDisplay(_Display):
+    """What every estimator of the prior says, with its interval, and the recommended value."""
+
+    estimate: PriorEstimate
+
+    @classmethod
+    def from_estimate(cls, estimate: PriorEstimate, *, ax: Any = None) -> "PriorDisplay":
+        """Of what `estimate_prior(data, every=True)` gives."""
+        return cls(estimate).plot(ax)
+
+    def _draw(self, ax: Any, style: dict[str, Any]) -> None:
+        rows = self.estimate.table
+        values = np.array([(row.value, row.low, row.high) for row in rows])
+        reach = np.maximum(np.abs(values[:, 1:] - values[:, :1]).T, 0)
+        ax.errorbar(values[:, 0], range(len(rows)), xerr=reach, fmt="o", **style)
+        ax.axvspan(*self.estimate.interval, alpha=0.15, label=f"recommended: {self.estimate.value:.3g}")
+        ax.set(
+            yticks=range(len(rows)), yticklabels=[row.name for row in rows], xlabel="share of positives", xlim=(0, 1)
+        )
+        ax.legend()
+
+
+@dataclass
+class SplitDisplay(_Display):
+    """Probabilities of the unlabelled rows, the easy and the hard ones apart."""
+
+    probability: Floats
+    easy: npt.NDArray[np.bool_]
+
+    @classmethod
+    def from_predictions(cls, decision: npt.ArrayLike, easy: npt.ArrayLike, *, ax: Any = None) -> "SplitDisplay":
+        """From the decisions on unlabelled rows and whether each is easy, as split.csv of a run has it."""
+        return cls(sigmoid(np.asarray(decision, dtype=np.float64)), np.asarray(easy) == 1).plot(ax)
+
+    def _draw(self, ax: Any, style: dict[str, Any]) -> None:
+        parts = [self.probability[self.easy], self.probability[~self.easy]]
+        words = [f"{name} ({len(part):,})" for name, part in zip(("easy", "hard"), parts, strict=True)]
+        ax.hist(parts, bins=20, range=(0, 1), stacked=True, label=words, **style)
+        ax.set(xlabel="probability of being positive", ylabel="unlabelled rows")
+        ax.legend()
+
+
+@dataclass
+class PUCalibrationDisplay(_Display):
+    """Promised probabilities against the shares of positives that P, U and the prior imply."""
+
+    found: Reliability
+    name: str = ""
+
+    @classmethod
+    def from_predictions(
+        cls, labelled: npt.ArrayLike, probability: npt.ArrayLike, *, prior: float, ax: Any = None, **how: Any
+    ) -> "PUCalibrationDisplay":
+        """From probabilities of rows that the model was not trained on."""
+        known, shares = np.asarray(labelled) == 1, np.asarray(probability, dtype=np.float64)
+        return cls(reliability(shares[known], shares[~known], prior, **how)).plot(ax)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, labelled: npt.ArrayLike, *, prior: float | None = None, ax: Any = None, **how: Any
+    ) -> "PUCalibrationDisplay":
+        """From a fitted estimator and rows that it has not seen."""
+        probability = sigmoid(decisions(estimator, X))
+        own = float(estimator.prior_ if prior is None else prior)
+        return cls.from_predictions(labelled, probability, prior=own, ax=ax, **how)
+
+    def _draw(self, ax: Any, style: dict[str, Any]) -> None:
+        bins = self.found.bins
+        ax.plot([0, 1], [0, 1], linestyle=":", color="grey")
+        label = f"{self.name} (error {self.found.error:.3f})".strip()
+        ax.plot([one.promised for one in bins], [one.estimated for one in bins], marker="o", label=label, **style)
+        ax.set(xlabel="promised probability", ylabel="share of positives (estimated)", xlim=(0, 1), ylim=(0, 1))
+        ax.legend()
+
+
+@dataclass
+class SensitivityDisplay(_Display):
+    """The share of unlabelled rows called positive, over the prior."""
+
+    rows: Sequence[Mapping[str, Any]]
+    own: float | None = None
+
+    @classmethod
+    def from_rows(
+        cls, rows: Sequence[Mapping[str, Any]], *, own: float | None = None, ax: Any = None
+    ) -> "SensitivityDisplay":
+        """Of the `rows` that `splitpu sensitivity RUN --json` prints; `own` is the run's prior."""
+        return cls(rows, own).plot(ax)
+
+    def _draw(self, ax: Any, style: dict[str, Any]) -> None:
+        priors = [row["prior"] for row in self.rows]
+        for figure in ("positive_rate_unlabelled", "estimated_accuracy", "test_accuracy"):
+            values = [row.get(figure) for row in self.rows]
+            if any(value is not None for value in values):
+                ax.plot(priors, values, marker="o", label=figure.replace("_", " "), **style)
+        if self.own is not None:
+            ax.axvline(self.own, linestyle=":", color="grey", label="the run's prior")
+        ax.set(xlabel="prior", ylim=(0, 1.02))
+        ax.legend()
