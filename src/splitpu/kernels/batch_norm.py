@@ -3,21 +3,16 @@
 On a GPU these layers cost memory traffic only, and in a convolutional network as much time as half the convolutions.
 """
 
-import importlib
-from functools import cache
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from splitpu.kernels.dispatch import family, kernels_allowed, runs_on
+from splitpu.kernels.dispatch import family, kernels_allowed, runs_on, triton_kernels
 
-
-@cache
-def _kernels() -> Any:
-    """Imported only where there is a GPU."""
-    return importlib.import_module("splitpu.kernels.batch_norm_triton")
+_kernels = partial(triton_kernels, "batch_norm")
 
 
 def normalise(layer: nn.Module, batch: Tensor, *, added: Tensor | None = None, relu: bool = True) -> Tensor:

@@ -3,13 +3,16 @@ of channels, and with very few channels on one side, which leave a GPU's matrix 
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from splitpu.kernels.dispatch import family, kernels_allowed, runs_on
+from splitpu.kernels.dispatch import family, kernels_allowed, runs_on, triton_kernels
+
+_kernels = partial(triton_kernels, "convolution")
 
 _SLOW_CHANNELS = 96  # cuDNN takes four times as long for these as for 192, which it has a good kernel for
 _GRADIENT_ALIGNMENT = 32  # gradient channels that the kernel multiplies at a time
@@ -45,33 +48,22 @@ class _Strided(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        from splitpu.kernels import convolution_triton as strided_gradient_triton
-
         batch, half = ctx.saved_tensors
         gradient = gradients[0].contiguous(memory_format=torch.channels_last)
-        how = (
-            [2, 2],
-            [1, 1],
-            [1, 1],
-            False,
-            [0, 0],
-            1,
-        )  # stride, padding, dilation, transposed, output padding, groups
+        how = ([2, 2], [1, 1], [1, 1], False, [0, 0], 1)  # stride, padding, dilation, transposed, its padding, groups
         backward = torch.ops.aten.convolution_backward
         of_weight = backward(gradient, batch, half, None, *how, [False, True, False])[1]
-        return strided_gradient_triton.strided_gradient(gradient, half), of_weight.to(ctx.dtype)
+        return _kernels().strided_gradient(gradient, half), of_weight.to(ctx.dtype)
 
 
 @family("strided convolution")
 def _attempt_gradient(device: torch.device) -> bool:
-    from splitpu.kernels import convolution_triton as strided_gradient_triton
-
     layout = torch.channels_last
     gradient, weight = (
         torch.arange(math.prod(shape), device=device).sin().view(shape).to(torch.bfloat16, memory_format=layout)
         for shape in ((2, 96, 4, 4), (96, 96, 3, 3))
     )
-    found = strided_gradient_triton.strided_gradient(gradient, weight).float()
+    found = _kernels().strided_gradient(gradient, weight).float()
     expected = functional.conv_transpose2d(gradient.float(), weight.float(), stride=2, padding=1, output_padding=1)
     return bool((found - expected).abs().max() < 0.05 * expected.abs().max())
 
@@ -165,10 +157,10 @@ def _lack(count: int) -> int:
 
 def fused_patches(batch: Tensor, side: int, stride: int, padding: int, dtype: torch.dtype) -> Tensor:
     """What `_patches` gives, in one kernel."""
-    from splitpu.kernels import convolution_triton as patches_triton
-
     values = batch.shape[1] * side * side
-    return patches_triton.patches(batch.permute(0, 2, 3, 1), side, stride, padding, values + _lack(values), dtype)
+    pixels = batch.permute(0, 2, 3, 1)
+    made: Tensor = _kernels().patches(pixels, side, stride, padding, values + _lack(values), dtype)
+    return made
 
 
 @family("patch")

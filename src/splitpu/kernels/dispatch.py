@@ -2,11 +2,13 @@
 each other, and by trying out every family once a device. Also how tensors lie in memory, which kernels depend on.
 """
 
+import importlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 import torch
@@ -28,6 +30,12 @@ def allow_kernels(module: nn.Module, allowed: bool) -> None:
 def kernels_allowed(layer: nn.Module) -> bool:
     """Whether this layer, or a module as a whole, has been marked."""
     return bool(layer.__dict__.get(_MARK, False))
+
+
+@cache
+def triton_kernels(name: str) -> Any:
+    """The kernels of that module, which is imported only where there is a GPU."""
+    return importlib.import_module(f"splitpu.kernels.{name}_triton")
 
 
 Attempt = Callable[[torch.device], bool]

@@ -3,25 +3,21 @@
 In torch's own operations they are two hundred kernels, each shorter than the pause before it.
 """
 
-import importlib
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from splitpu.kernels.dispatch import family, kernels_allowed, layout_of, lie_alike, runs_on
+from splitpu.kernels.dispatch import family, kernels_allowed, layout_of, lie_alike, runs_on, triton_kernels
 
 _LONGEST_VECTOR = 8192  # that one program holds
 _KINDS = (torch.bfloat16, torch.float16, torch.float32)
 _Counts = tuple[int, int, int]
 
 
-@cache
-def _kernels() -> Any:
-    """Imported only where there is a GPU."""
-    return importlib.import_module("splitpu.kernels.loss_terms_triton")
+_kernels = partial(triton_kernels, "loss_terms")
 
 
 def fused_consistency_applies(module: nn.Module, *features: Tensor) -> bool:

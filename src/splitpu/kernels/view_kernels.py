@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from splitpu.kernels.dispatch import family, runs_on
+from splitpu.kernels.dispatch import family, runs_on, triton_kernels
 
 _MOST_PIXELS = 4096  # of an image: what one program holds
 _CHANNELS = (1, 3, 4)
@@ -42,10 +42,9 @@ def fused_view(
     `cut_row` and `cut_column`. How far each may go is among the strengths: resized_crop with sides_ratio, brightness,
     contrast, saturation, hue, jitter, grey, cut_side.
     """
-    from splitpu.kernels import view_kernels_triton as views_triton
-
-    made = views_triton.view(raw, mean, inverse_std, offset, scale, dict(draws), dict(strengths))
-    return made.permute(0, 3, 1, 2)
+    view = triton_kernels("view_kernels").view
+    made: Tensor = view(raw, mean, inverse_std, offset, scale, dict(draws), dict(strengths)).permute(0, 3, 1, 2)
+    return made
 
 
 @family("view")
