@@ -1,7 +1,4 @@
-"""From data and a configuration to a trained model: the one way in, for Python and the command line alike.
-
-Also what listens to a training, and the models that it made, by name.
-"""
+"""From data and a configuration to a trained model, the one way in; what listens to it, and its models by name."""
 
 import json
 import warnings

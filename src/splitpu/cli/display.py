@@ -1,7 +1,4 @@
-"""How the commands speak: results on standard output, everything else on standard error; lists also as CSV or Parquet.
-
-Nothing heavy is imported here: `splitpu info` only reads files.
-"""
+"""How the commands speak: results on standard output, all else on standard error. Nothing heavy is imported here."""
 
 import json
 import sys
@@ -209,10 +206,7 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
 
 
 def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:
-    """Refuse, before anything is computed, a file that could not be written or would not hold what its name says.
-
-    Nor may what is `read` for it be lost, or a file of a run.
-    """
+    """Refuse, before anything is computed, a file that cannot be written, is of a run, or is what is `read` for it."""
     if out is None:
         return
     if out.is_dir():

@@ -1,8 +1,4 @@
-"""From the words of the command line to an exit code: what a user did wrong is one sentence and code 2.
-
-A process that is there for one command leaves out what it can, so that training begins earlier; whoever is cut short by
-a signal or a full disk is told how to go on.
-"""
+"""From the words of the command line to an exit code: what a user did wrong is one sentence and code 2."""
 
 import gc
 import os
@@ -191,10 +187,7 @@ def resumable(run: Path) -> Iterator[None]:
 
 
 def output_refused(advice: str = "") -> str:
-    """Why nothing can be written to standard output; nothing if it can. What it still holds is then let go.
-
-    The `advice` is needed where it is not enough to run the command again.
-    """
+    """Why nothing can be written to standard output, and the `advice` besides to run it again; nothing if it can."""
     try:
         print(flush=True)  # a large answer is not kept after it was refused, so that to flush alone proves nothing
     except OSError as error:

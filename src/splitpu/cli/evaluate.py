@@ -1,7 +1,4 @@
-"""`splitpu evaluate`: figures on rows whose truth is known, or estimated from labelled and unlabelled rows.
-
-The rows are the run's own, or those of other files, folders and tables; what was trained on is not taken for new.
-"""
+"""`splitpu evaluate`: figures on rows whose truth is known, or estimated from labelled and unlabelled rows."""
 
 from dataclasses import replace
 
@@ -49,10 +46,7 @@ def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = No
 def rows_to_judge_by(
     folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None = None, *, scenario: Scenario | None = None
 ) -> EvaluationRows:
-    """What the words name, or the data of the run: its test rows if it has some.
-
-    `scenario` says how labelled and unlabelled rows that the words name were sampled; as those of the run if None.
-    """
+    """What the words name, sampled as the `scenario` or else the run says; or the run's data, its test rows if any."""
     own = folder.request().source
     words = own.completed(asked.as_words(scenario=scenario or own.scenario))
     words.refuse(("names", "ignore"), "for training: the model knows which columns it takes.")

@@ -1,7 +1,4 @@
-"""`splitpu reproduce`: run the experiments of the paper, plan and list them, and write the pages of their results.
-
-Nothing heavy is imported before a command needs it, so that help is there at once.
-"""
+"""`splitpu reproduce`: the experiments of the paper. Nothing heavy is imported before a command needs it."""
 
 import tempfile
 import time

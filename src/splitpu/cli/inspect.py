@@ -1,7 +1,4 @@
-"""`splitpu info`, `hard`, `methods` and `data`: what is read from files, without torch.
-
-Samples to review are laid into a folder in the order in which people should look through them.
-"""
+"""`splitpu info`, `hard`, `methods` and `data`: what is read from files, without torch, and laid out for review."""
 
 import os
 import re

@@ -1,7 +1,4 @@
-"""Kinds of options that several commands share.
-
-Sentences of the library in the words of the command line: what is `prior=0.3` in Python is `--prior 0.3` here.
-"""
+"""Options that several commands share, and sentences of the library in the words of the command line."""
 
 import re
 from collections.abc import Sequence

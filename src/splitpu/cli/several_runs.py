@@ -129,10 +129,7 @@ def _train_and_show(
 
 
 def run_grid(grid: Grid[Any], executor: Executor, *, how_to_go_on: str) -> list[Any]:
-    """Bring all units to their end and give their results; Ctrl-C stops them, and what failed is named in one sentence.
-
-    What is no mistake of the user's keeps its traceback.
-    """
+    """Bring all units to their end and give their results; Ctrl-C stops them, and one sentence names what failed."""
     with StopRequest() as stop:
         try:
             return grid.run(executor, stop.wanted).results()
@@ -375,10 +372,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 def _folder_asked(
     asked: train.FitOptions, methods: Sequence[str], source: Source, first: LoadedData
 ) -> tuple[train.FitOptions, grid_folders.ComparisonFolder]:
-    """Check what can be wrong without a prior, by the first seed, as of the others only the draw of labels differs.
-
-    Gives what is asked for, in full, and the folder for it.
-    """
+    """What is asked for, in full, and the folder for it; what can be wrong without a prior is found first."""
     data = first.data
     start = check_network(asked.backbone or "auto", asked.weights, data.features.shape[1:])
     configs = _configs(asked, methods, first)

@@ -1,7 +1,4 @@
-"""`splitpu fit`, `splitpu resume` and `splitpu demo`: from the words to a run, its prior, and its training.
-
-What is wrong or will take long is said early, and a command that is cut short names its run.
-"""
+"""`splitpu fit`, `splitpu resume` and `splitpu demo`: from the words to a run, its prior, and its training."""
 
 import dataclasses
 import signal
@@ -136,10 +133,7 @@ def estimated_prior(
 def settle_prior(
     folder: RunFolder, loaded: LoadedData, display: ProgressDisplay, observer: Observer | None = None
 ) -> Request:
-    """The first stage of a run whose prior is to be estimated, which can be stopped and resumed like any other.
-
-    The estimate is kept in the request. A run of which none can be made is discarded.
-    """
+    """The first stage of a run whose prior is to be estimated; a run of which no estimate can be made is discarded."""
     request, data = folder.request(), loaded.data
     if is_encoder(request.backbone):  # what takes long is shown while it does; prior and training find it done
         from splitpu.methods.frozen_features import frozen_choice
@@ -492,10 +486,7 @@ def _run_lost(run: Path) -> RunStopped:
 
 
 def help_first_process(world: World) -> int:
-    """What every process but the first does: wait until there is a run, take part in its training, and say nothing.
-
-    The first one says what there is to say, unless it is the one that died.
-    """
+    """What every process but the first does: wait until there is a run, take part in its training, and say nothing."""
     with StopRequest() as stop:
         try:
             path = world.tell()

@@ -1,7 +1,4 @@
-"""The other methods' settings for small data: published ones are for tens of thousands of rows.
-
-Named configurations to start from; settings are laid over them.
-"""
+"""Named configurations to start from; of the other methods fitted to small data, for which none are published."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

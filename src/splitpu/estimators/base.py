@@ -62,10 +62,7 @@ def has_image_axes(X: Any) -> bool:
 
 
 def checked_labels(y: Any) -> Any:
-    """Labels without missing ones; booleans and numbers among objects, which scikit-learn does not know, as such.
-
-    It cannot know either that a missing label most probably means 'unlabelled' here.
-    """
+    """Labels without missing ones, which probably mean 'unlabelled'; booleans and numbers among objects as such."""
     try:
         values = np.asarray(y)
     except ValueError:  # rows of different lengths: scikit-learn will say so

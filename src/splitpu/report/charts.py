@@ -164,9 +164,7 @@ def line_chart(
     width: float = WIDTH,
     height: float = _HEIGHT,
 ) -> Markup:
-    """Draw lines over epochs, or over numbers that need not be `whole`, with a level to be reached and a moment of
-    stopping where they are given.
-    """
+    """Draw lines over numbers, `whole` as epochs are, with a level to be reached and a moment of stopping if given."""
     xs = [x for line in series for x in line.x] + ([stop.at] if stop else [])
     ys = [y for line in series for y in line.y] + ([level.at] if level else [])
     x_axis, y_axis = round_axis(*span_of(xs), whole=whole, widen=False), round_axis(*span_of(ys))

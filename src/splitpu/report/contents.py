@@ -89,9 +89,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 
 
 def writable(text: str) -> str:
-    """What a page can hold of any text: file names may carry lone surrogates, which UTF-8 cannot write, and control
-    characters, which XML forbids.
-    """
+    """What a page can hold of a text: UTF-8 has no lone surrogates of file names, and XML no control characters."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.encode("utf-8", "replace").decode("utf-8"))
 
 

@@ -1,7 +1,4 @@
-"""What each figure of the paper is drawn from: a part of the method is run and looked at, with the truth at hand.
-
-Among it two detectors of wrong labels, to show what they can and cannot find among easy samples.
-"""
+"""What each figure of the paper is drawn from: a part of the method is run and looked at, with the truth at hand."""
 
 import math
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""`docs/RESULTS.md` and `docs/results.html` from the result lines: every table, sweep, choice and figure as blocks.
-
-No figure is typed by hand.
-"""
+"""`docs/RESULTS.md` and `docs/results.html` from the result lines, as blocks; no figure is typed by hand."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence

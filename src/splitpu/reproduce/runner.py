@@ -56,10 +56,7 @@ class Clock:
         return float("inf") if self._end is None else self._end - self._now()
 
     def fits(self, unit: Unit) -> bool:
-        """Whether a unit can be expected to end in time; the first one is always tried.
-
-        Where the time is to be filled, every unit is: what it has trained by the end is not lost.
-        """
+        """Whether a unit can be expected to end in time; the first is always tried, and all if time is to be filled."""
         if self.left() <= 0 or self._fill:
             return self.left() > 0
         # What nothing like it has been run of takes as much longer than guessed as other things did.

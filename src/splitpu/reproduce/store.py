@@ -1,7 +1,4 @@
-"""Results on disk: one JSON line a unit, in any number of files below one folder, merged by copying files.
-
-And the plan: what is not there yet, in which order, and how long it may take.
-"""
+"""Results on disk, one JSON line a unit in any number of files, merged by copying; and the plan of what is open."""
 
 import json
 import os

@@ -357,9 +357,7 @@ def smoke_units(chosen: Iterable[Experiment]) -> list[Unit]:
 
 
 def rows_for(experiment: Experiment, methods: Sequence[str] | None) -> tuple[Row, ...]:
-    """The rows of these methods, alone or as teachers; one that the table does not name gets a row of its own, at its
-    own settings.
-    """
+    """The rows of these methods, alone or as teachers; a method that the table does not name gets one of its own."""
     if methods is None:
         return experiment.rows
     unknown = [find_method(name).name for name in methods if not any(row.is_of((name,)) for row in experiment.rows)]

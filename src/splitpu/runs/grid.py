@@ -136,10 +136,7 @@ class InTurn:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Several units at once on one device, each in a thread with a CUDA stream of its own.
-
-    As many as there are on a GPU and one on a CPU, where more would gain nothing, unless it was said how many.
-    """
+    """Several units at once on one device, each in a thread with a CUDA stream of its own; on a CPU one by one."""
 
     device: str = "auto"
     at_once: int | None = None

@@ -95,10 +95,7 @@ class SeedsFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def summarise(self) -> dict[str, Any]:
-        """Write what the finished runs say together, for people and for programs; nothing if it is there already.
-
-        So finished runs can be shown from a folder that may only be read.
-        """
+        """Write what the finished runs say together, unless it is there already: the folder may be one to read only."""
         seeds = self.seeds()
         results = {seed: self.run(seed).read_result() for seed in seeds}
         content = summary_of(results)

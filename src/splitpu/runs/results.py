@@ -1,7 +1,4 @@
-"""What came of a training, in figures: `result.json`, `scores.csv` and `split.csv`.
-
-And what labelled and unlabelled rows tell of a run's model where no truth is known.
-"""
+"""What came of a training: `result.json`, `scores.csv`, `split.csv`; and estimates where no truth is known."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -292,10 +289,7 @@ def judged_by_truth(held_out: HeldOut, decision: Floats, naive: Floats | None) -
 
 
 def naive_decision(model: Model, features: Any, hardware: Hardware) -> Floats | None:
-    """What the best single learner makes of P against U, cut where being labelled is as likely as not.
-
-    Of networks there is none: their base has learned more than P against U.
-    """
+    """What the best single learner makes of P against U, cut at 1/2; none of networks, whose base has learned more."""
     if model.network_name != LEARNER:
         return None
     return model.decision(features, hardware, which="base") + model.base.threshold
