@@ -33,7 +33,6 @@ class Axis:
 
     @property
     def marks(self) -> list[tuple[float, str]]:
-        """The ticks with their words."""
         return list(zip(self.ticks, self.labels, strict=True))
 
     def place(self, value: float, start: float, end: float) -> float:
@@ -43,7 +42,6 @@ class Axis:
 
 
 def finite(values: Iterable[float | None]) -> list[float]:
-    """Keep what can be drawn."""
     return [float(value) for value in values if value is not None and math.isfinite(value) and abs(value) < _LARGEST]
 
 

@@ -94,22 +94,18 @@ def writable(text: str) -> str:
 
 
 def shorten(text: str, longest: int) -> str:
-    """Cut a text that has no room."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """Write a share as a percentage."""
     return f"{100 * share:.{decimals}f}{NO_BREAK}%" if math.isfinite(share) else MISSING
 
 
 def count(number: int, thing: str = "") -> str:
-    """Write a number of things, with its plural."""
     return f"{number:,}{NO_BREAK}{thing}{'' if number == 1 else 's'}" if thing else f"{number:,}"
 
 
 def decimal(number: float, digits: int = 3) -> str:
-    """Write a number to a few significant digits."""
     return f"{number:.{digits}g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(number) else MISSING
 
 

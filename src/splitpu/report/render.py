@@ -198,7 +198,6 @@ def _is_number(value: Any) -> bool:
 
 
 def figure_label(column: str) -> str:
-    """What a figure is called."""
     return _LABELS.get(column, shorten(_capital(column.replace("_", " ")), 32))
 
 

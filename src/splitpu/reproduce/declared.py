@@ -144,7 +144,6 @@ def chosen_recipe(name: str) -> Recipe:
 
 
 def read_declared(name: str) -> dict[str, Any]:
-    """A TOML file of this package."""
     return tomllib.loads((files("splitpu.reproduce") / name).read_text(encoding="utf-8"))
 
 

@@ -282,7 +282,6 @@ class _FirstRound:
     some: tuple[Tensor, Tensor, Tensor]  # easy samples that a detector sees: rows, hard pseudo-labels, whether wrong
 
     def found(self, series: Series) -> Found:
-        """A figure that was made of it."""
         return Found(series, self.base, self.student, self.split)
 
 

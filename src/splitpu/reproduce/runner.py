@@ -163,11 +163,9 @@ class UnitRun:
 
     @property
     def name(self) -> str:
-        """As it is planned."""
         return str(self.unit)
 
     def run(self, observer: Observer, note: Note) -> Line:
-        """Go on from whatever stages the cache holds."""
         return unit_runs.run_unit(self.unit, self.workplace, observer, note)
 
 

@@ -28,7 +28,6 @@ class Cell:
 
     @property
     def seeds(self) -> set[int]:
-        """Those that were run."""
         return {line["seed"] for line in self.lines}
 
     @property
@@ -39,7 +38,6 @@ class Cell:
 
     @property
     def mean(self) -> float | None:
-        """Over the seeds."""
         return mean(self.by_seed.values())
 
     @property
@@ -90,7 +88,6 @@ class Cell:
 
     @property
     def device(self) -> str:
-        """What it ran on."""
         return "; ".join(self._by_device) or MISSING
 
     @property
@@ -122,7 +119,6 @@ def _after_round(line: Line, value: str, figure: str, of_base: float | None) -> 
 
 
 def with_deviation(mean: float, deviation: float | None) -> str:
-    """Write a figure."""
     return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
@@ -134,7 +130,6 @@ def mean_and_deviation(values: Iterable[float | None], none: str) -> str:
 
 
 def signed(gain: float | None, error: float | None) -> str:
-    """Write a difference."""
     return MISSING if gain is None else f"{'+' * (gain > 0)}{with_deviation(gain, error)}"
 
 
@@ -200,12 +195,10 @@ class Candidate:
 
     @property
     def gain(self) -> float | None:
-        """The mean of the gains."""
         return mean(self.gains)
 
     @property
     def gain_error(self) -> float | None:
-        """The standard error of that mean."""
         return standard_error(self.gains, ENOUGH_GAINS)
 
 

@@ -66,7 +66,6 @@ class Workplace:
             return self._drawn[key]
 
     def runtime(self, observer: Observer) -> Runtime:
-        """What trainings run on here."""
         return Runtime(device=self.device, checkpoints=self.cache, observer=observer, shared=self.rows)
 
 

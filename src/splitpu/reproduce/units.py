@@ -152,17 +152,14 @@ class Unit:
 
     @property
     def data(self) -> str:
-        """The data set."""
         return SMOKE_SET if self.smoke else self.row.data or self.experiment.data
 
     @property
     def method(self) -> str:
-        """The method's name."""
         return self.row.method
 
     @property
     def network(self) -> str:
-        """The network's name."""
         return SMOKE_NETWORK if self.smoke else self._treatment.network or chosen_recipe(self.recipe).backbone
 
     @property

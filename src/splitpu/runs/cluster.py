@@ -168,7 +168,6 @@ class _News:
         self._numbers = {id(unit): number for number, unit in enumerate(grid.session.units)}
 
     def number(self, unit: Any) -> int:
-        """By which a unit signs."""
         return self._numbers[id(unit)]
 
     def pass_on(self, *, wait: bool) -> None:
@@ -227,7 +226,8 @@ def connected(address: str) -> Iterator[Any]:
         return
     heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=_unless_there(address))
+        dashboard = False if address == LOCAL else None  # Ray is told of it only where it starts the cluster
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=dashboard)
     except (ConnectionError, RuntimeError, ValueError) as error:
         why = str(error).strip().partition("\n")[0]
         raise InputError(
@@ -242,8 +242,3 @@ def connected(address: str) -> Iterator[Any]:
             yield ray
     finally:
         ray.shutdown()
-
-
-def _unless_there(address: str) -> bool | None:
-    """Ray wants to be told whether to start a dashboard only where it starts the cluster."""
-    return False if address == LOCAL else None

@@ -64,11 +64,9 @@ class SeedsFolder:
         return cls(path)
 
     def run(self, seed: int) -> RunFolder:
-        """The run folder of a seed."""
         return RunFolder(self.path / f"seed{seed}")
 
     def seeds(self) -> list[int]:
-        """The seeds that have a run here."""
         return self._listed()[0]
 
     def at_once(self) -> int | None:
@@ -151,12 +149,10 @@ def warnings_in_words(summary: Mapping[str, Any]) -> list[str]:
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
-    """Name the seeds."""
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
 def final_model(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The model that a run ends with."""
     return next(model for model in reversed(result["models"]) if model["model"] == result["final"])
 
 
@@ -210,7 +206,6 @@ class ComparisonFolder:
         self._priors: dict[str, dict[str, Any]] = {}
 
     def run(self, method: str, seed: int) -> RunFolder:
-        """The run folder of a method and a seed."""
         return RunFolder(self.path / method / f"seed{seed}")
 
     def threads(self, choose: Callable[[], int]) -> int:
