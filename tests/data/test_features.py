@@ -139,3 +139,7 @@ def test_what_cannot_be_features(given, said):
 
 def test_rows_in_words_in_short() -> None:
     assert rows_in_words(np.array([3, 5]), 9) == "2 of 9 rows (row 3, 5)"
+
+
+def test_canonical_features_in_short() -> None:
+    assert canonical_features(np.zeros((5, 3, 8, 8), np.uint8)).shape == (5, 8, 8, 3)

@@ -202,3 +202,8 @@ def test_answers_that_contradict_the_labels(negatives, confirmed, said):
     data = PUData.from_arrays(np.arange(4.0)[:, None], [1, 1, 0, 0])
     with pytest.raises(InputError, match=said):
         data.answered(negatives, confirmed)
+
+
+def test_labelled_mask_in_short() -> None:
+    assert labelled_mask([1, -1, -1, 1]).tolist() == [True, False, False, True]
+    assert labelled_mask(["seen", "unknown"], positive="seen").tolist() == [True, False]

@@ -152,3 +152,9 @@ def test_columns_that_cannot_be_set_apart_are_refused(columns: list[int], says: 
     rows, truth = drawn(200, 0.4, 1.5, 5)
     with pytest.raises(InputError, match=says):
         propensities(rows, truth, columns)
+
+
+def test_random_labels_test_in_short() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(2000, 3)) + np.where(np.arange(2000) < 600, 1.5, -1.5)[:, None]
+    assert not random_labels_test(rows, rows.sum(1), np.arange(2000) < 200).doubtful

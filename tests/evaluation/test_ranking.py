@@ -126,3 +126,14 @@ def test_lengths_that_are_none_are_refused(at: list[int]) -> None:
 def test_in_telling_order_in_short() -> None:
     assert in_telling_order(["accuracy", "f1", "roc_auc", "lift@9"], 0.05) == ("roc_auc", "lift@9", "accuracy", "f1")
     assert in_telling_order(["accuracy", "f1", "roc_auc", "lift@9"], 0.3) == ("roc_auc", "accuracy", "f1", "lift@9")
+
+
+def test_ranking_figures_in_short() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.arange(4000) < 200
+    scores = rng.normal(size=4000) + 2.0 * truth
+    found = ranking_figures(scores, np.arange(4000) < 80, 0.05, prior_interval=(0.04, 0.06), at=[100])
+    assert (found["roc_auc"].low < 0.921 < found["roc_auc"].high, found["average_precision"].always_negative) == (
+        True,
+        0.05,
+    )

@@ -152,3 +152,8 @@ def test_prior_in_words_in_short() -> None:
 def test_prior_for_in_short() -> None:
     data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
     assert prior_for("vpu", None, data).source == "not used"
+
+
+def test_resolve_prior_in_short() -> None:
+    data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
+    assert resolve_prior(0.5, data).source == "given"

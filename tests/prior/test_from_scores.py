@@ -171,3 +171,11 @@ def test_in_population_in_short() -> None:
 
 def test_share_bound_in_short() -> None:
     assert round(share_bound(np.arange(90.0, 100.0), np.arange(100.0)), 2) == 0.4
+
+
+def test_prior_from_scores_in_short() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.arange(5000) < 150
+    scores = rng.normal(size=5000) + 3.0 * truth
+    found = prior_from_scores(scores, np.arange(5000) < 60)
+    assert (found.interval[0] < 0.03 < found.interval[1], found.at_most) == (True, False)

@@ -8,7 +8,7 @@ from cli_tools import TINY, must_do, must_refuse, write_npz
 
 from splitpu.engine.stage import EpochRecord
 from splitpu.runs import loggers
-from splitpu.runs.loggers import EpochLogger
+from splitpu.runs.loggers import EpochLogger, _as_key
 
 ASKED = ["--method", "nnpu", "--prior", 0.5, "--quiet", *TINY]
 
@@ -64,3 +64,7 @@ def test_mlflow_holds_the_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (found,) = mlflow.MlflowClient().search_runs(["0"])
     assert [one.step for one in mlflow.MlflowClient().get_metric_history(found.info.run_id, "base/loss")] == [1, 2]
     assert found.info.status == "FINISHED"
+
+
+def test_as_key_in_short() -> None:
+    assert _as_key("shipped: kernel, wide") == "shipped-kernel-wide"

@@ -24,6 +24,7 @@ from splitpu.errors import InputError
 from splitpu.utils import files as drafts
 from splitpu.utils.files import Taken, check_free, drafted, ends_in, held_alone, in_a_command
 from splitpu.utils.reading import checked, json_loads
+from splitpu.utils.signals import started_together
 
 HOLDER = """
 import sys, time
@@ -268,3 +269,7 @@ def test_checked_in_short() -> None:
     assert checked({"seeds": [0, 1]}, dict[str, list[int]]) == {"seeds": [0, 1]}
     with pytest.raises(ValueError, match=r"it\['seeds'\]\[1\] is '1', not a whole number"):
         checked({"seeds": [0, "1"]}, dict[str, list[int]])
+
+
+def test_started_together_in_short() -> None:
+    assert started_together() == 1

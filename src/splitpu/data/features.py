@@ -86,9 +86,6 @@ def canonical_features(
     `trained_on`. Volumes with fewer slices than others are filled up with slices of zeros, which count as not there.
     Arrays that already have this form, memory-mapped ones among them, are passed on without a copy; sparse matrices
     become `SparseRows`.
-
-    >>> canonical_features(np.zeros((5, 3, 8, 8), np.uint8)).shape
-    (5, 8, 8, 3)
     """
     if is_sparse(X):
         return as_array(X)

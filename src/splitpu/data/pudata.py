@@ -29,11 +29,6 @@ def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = 
 
     `positive` names the value that means "labelled positive" where the labels are two other values.
     Both kinds of row must occur, because PU learning needs both. `rows` is how many there are to be labelled.
-
-    >>> labelled_mask([1, -1, -1, 1]).tolist()
-    [True, False, False, True]
-    >>> labelled_mask(["seen", "unknown"], positive="seen").tolist()
-    [True, False]
     """
     values = _one_dimensional(labels, name)
     if rows is not None and len(values) != rows:

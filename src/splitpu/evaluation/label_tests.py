@@ -42,11 +42,6 @@ def random_labels_test(
     told by the prior, and where U falls into two groups that lie far apart, by these as well. `scores` are
     out-of-fold scores of P against U, from which the prior is told if it is not given (what `prior_from_scores`
     found). Silence is no proof: where classes overlap hardly any preference can be noticed.
-
-    >>> rng = np.random.default_rng(0)
-    >>> rows = rng.normal(size=(2000, 3)) + np.where(np.arange(2000) < 600, 1.5, -1.5)[:, None]
-    >>> random_labels_test(rows, rows.sum(1), np.arange(2000) < 200).doubtful
-    False
     """
     values, known = checked_rows(scores, labelled)
     rows = _described(features, len(known))

@@ -410,10 +410,6 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
     """A number is checked and taken; "auto" is estimated from P and U, with a warning for everything doubtful.
 
     An estimate that was made before is taken as it is, with its interval: once is enough for many models.
-
-    >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9], [0.7]], [0, 0, 0, 1, 1])
-    >>> resolve_prior(0.5, data).source
-    'given'
     """
     if isinstance(prior, PriorEstimate):
         _must_be_of_use(prior, data)

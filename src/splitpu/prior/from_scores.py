@@ -82,13 +82,6 @@ def prior_from_scores(
 
     The scores must come from models that did not see the row, and a higher score must mean more like a labelled row.
     In a single training set the labelled rows belong to the population, in case-control data U alone is its sample.
-
-    >>> rng = np.random.default_rng(0)
-    >>> truth = np.arange(5000) < 150
-    >>> scores = rng.normal(size=5000) + 3.0 * truth
-    >>> found = prior_from_scores(scores, np.arange(5000) < 60)
-    >>> found.interval[0] < 0.03 < found.interval[1], found.at_most
-    (True, False)
     """
     values, known = checked_rows(scores, labelled)
     check_scenario(scenario)

@@ -40,11 +40,7 @@ class EpochLogger(Observer):
 
 
 def _as_key(words: str) -> str:
-    """Letters that every logger takes.
-
-    >>> _as_key("shipped: kernel, wide")
-    'shipped-kernel-wide'
-    """
+    """Letters that every logger takes."""
     return "-".join("".join(c if c.isalnum() else " " for c in words).split())
 
 

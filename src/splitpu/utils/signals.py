@@ -44,11 +44,7 @@ class StopRequest:
 
 
 def started_together() -> int:
-    """How many processes `torchrun` started, this one included; 1 without it.
-
-    >>> started_together()
-    1
-    """
+    """How many processes `torchrun` started, this one included; 1 without it."""
     told = os.environ.get("WORLD_SIZE") or "1"
     try:
         return int(told)

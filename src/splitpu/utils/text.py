@@ -50,20 +50,12 @@ def listed(
 
 
 def composed(text: str) -> str:
-    """Every letter in one character with its marks, as keyboards write it; file systems and archives may part them.
-
-    >>> composed("Mu\\u0308ller") == "M\\xfcller"
-    True
-    """
+    """Every letter in one character with its marks, as keyboards write it; file systems and archives may part them."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def row_name(name: object) -> str:
-    """A name as text; arrays of bytes, as HDF5 and older programs write them, hold it in UTF-8.
-
-    >>> row_name(b"r\\xc3\\xb6ntgen"), row_name("b"), row_name(7)
-    ('röntgen', 'b', '7')
-    """
+    """A name as text; arrays of bytes, as HDF5 and older programs write them, hold it in UTF-8."""
     return name.decode("utf-8", errors="backslashreplace") if isinstance(name, bytes) else str(name)
 
 
@@ -108,11 +100,7 @@ def _is_number(text: str) -> bool:
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[object]], below: Sequence[str] = ()) -> str:
-    """A table and sentences below it, for notebooks; whatever the cells hold is text.
-
-    >>> html_table(["a"], [["<b>"], [0.25]])
-    '<table><tr><th>a</th></tr><tr><td>&lt;b&gt;</td></tr><tr><td>0.250</td></tr></table>'
-    """
+    """A table and sentences below it, for notebooks; whatever the cells hold is text."""
 
     def line(cells: Iterable[object], tag: str) -> str:
         words = (f"{cell:.3f}" if isinstance(cell, float) else "-" if cell is None else str(cell) for cell in cells)

@@ -18,8 +18,9 @@ from table_tools import rows_of, write_csv
 from splitpu.cli import main
 from splitpu.config.schema import EngineConfig
 from splitpu.data.tables.checks import if_lists_are_written_out
-from splitpu.data.tables.encode import TableRecipe, TableSource, read_table_data
+from splitpu.data.tables.encode import TableRecipe, TableSource, fit_frame, read_table_data
 from splitpu.data.tables.read import read_table, write_parquet
+from splitpu.data.tables.text_columns import is_free_text
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError, ModelFileError
 from splitpu.estimators.classifiers import SplitPUClassifier
@@ -379,3 +380,17 @@ def test_if_lists_are_written_out_in_short() -> None:
     assert if_lists_are_written_out("text", ["[0.1, 0.2]", "[0.3, 0.4]"]) == [
         "column 'text' seems to hold lists written out as text: save the table as Parquet to have their numbers used."
     ]
+
+
+def test_fit_frame_in_short() -> None:
+    class Frame(dict):  # type: ignore[type-arg]
+        columns = ("age", "ward")
+        dtypes = (float, object)
+
+    _, recipe, _ = fit_frame(Frame(age=[40.0, None], ward=["north", "south"]))
+    assert recipe.feature_names == ("age", "age is missing", "ward = north", "ward = south")
+
+
+def test_is_free_text_in_short() -> None:
+    assert is_free_text(["the battery died after a week", "works as it should, very quiet indeed"])
+    assert (is_free_text(["very good"] * 3), is_free_text(["in the north of the city"] * 9)) == (False, False)

@@ -17,7 +17,7 @@ from cli_tools import TINY, must_do, run_cli, tiny_arrays
 
 from splitpu import SplitPUClassifier
 from splitpu.data.tables.encode import TableData, TableRecipe, TableSource, read_table_data, rows_for_table_model
-from splitpu.data.tables.read import read_table, write_parquet
+from splitpu.data.tables.read import as_numbers, read_table, write_parquet
 from splitpu.errors import InputError
 from splitpu.prior.estimate import ResolvedPrior
 
@@ -401,3 +401,8 @@ def test_words_that_are_written_as_bytes_are_words(tmp_path: Path) -> None:
     words = pyarrow.array([b"yes" if label else b"no" for label in LABELS], pyarrow.binary())
     found = trained(tmp_path, ward=words)
     assert {"ward = no", "ward = yes"} <= set(found.recipe.feature_names)
+
+
+def test_as_numbers_in_short() -> None:
+    assert as_numbers(["yes", "1"]) is None
+    np.testing.assert_array_equal(as_numbers(["1", None, 2.5]), [1.0, np.nan, 2.5])

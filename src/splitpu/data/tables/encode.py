@@ -506,14 +506,7 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
 
 
 def fit_frame(X: Any, text: Sequence[str] = ()) -> tuple[Array, TableRecipe, list[str]]:
-    """The rows of a data frame, the recipe by which they are encoded as those of a file would be, and notes about it.
-
-    >>> class Frame(dict):
-    ...     columns, dtypes = ["age", "ward"], [float, object]
-    >>> rows, recipe, _ = fit_frame(Frame(age=[40.0, None], ward=["north", "south"]))
-    >>> recipe.feature_names
-    ('age', 'age is missing', 'ward = north', 'ward = south')
-    """
+    """The rows of a data frame, the recipe by which they are encoded as those of a file would be, and notes."""
     table = frame_as_table(X)
     for name in text:
         if name not in table.columns:

@@ -374,11 +374,7 @@ def truth_as_numbers(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def as_numbers(values: Sequence[Any]) -> Floats | None:
-    """A column as numbers, NaN where one is missing; None where some are none. An array of numbers is taken as it is.
-
-    >>> as_numbers(["1", None, 2.5]).tolist(), as_numbers(["yes", "1"])
-    ([1.0, nan, 2.5], None)
-    """
+    """A column as numbers, NaN where one is missing; None where some are none. An array of numbers stays as it is."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
         return values.astype(np.float64)
     said = truth_as_numbers(values)

@@ -24,13 +24,7 @@ _LOOKED_AT = 1_000  # cells by which it is found out whether a column is text
 
 
 def is_free_text(known: Sequence[Any]) -> bool:
-    """Whether these are sentences, and not categories: several words in most of them, and mostly different ones.
-
-    >>> is_free_text(["the battery died after a week", "works as it should, very quiet indeed"])
-    True
-    >>> is_free_text(["very good"] * 3), is_free_text(["in the north of the city"] * 9)
-    (False, False)
-    """
+    """Whether these are sentences, and not categories: several words in most of them, and mostly different ones."""
     some = [value for value in known[:: max(1, len(known) // _LOOKED_AT)] if isinstance(value, str)]
     if not some or median(len(value.split()) for value in some) < FEWEST_WORDS:
         return False
