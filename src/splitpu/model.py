@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import nn
 
@@ -263,23 +262,20 @@ def _read_description(path: Path) -> dict[str, Any]:
 def _read_both(folder: Path) -> tuple[dict[str, Any], _Tensors]:
     """The description and the weights that belong to it."""
     # Another process may be about to put a new model in place, of which one file comes before the other.
-    path = folder / WEIGHTS
+    weights = Guarded(folder / WEIGHTS, AGAIN, ModelFileError)
     for _ in range(_TRIES):
         description = _read_description(folder / DESCRIPTION)
         try:
-            content = _whole(Guarded(path, AGAIN, ModelFileError))
-            if description.get("weights") == sha256(content).hexdigest():
-                return description, load(content)
+            content = _whole(weights)
         except FileNotFoundError:
-            raise ModelFileError(f"{path} is missing; {AGAIN}.") from None
-        except ModelFileError:
-            raise
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:  # the latter for kinds that torch lacks
-            raise ModelFileError(f"{path} is damaged or cut short ({error}); {AGAIN}.") from None
+            weights.refuse("it is missing")
+        if description.get("weights") == sha256(content).hexdigest():
+            with weights.understood():
+                return description, load(content)
         time.sleep(_LOOK_AGAIN)
-    raise ModelFileError(
-        f"{path} is not what {DESCRIPTION} beside it was written with: it is damaged or cut short, or one of the two "
-        f"belongs to another model; {AGAIN}."
+    weights.refuse(
+        f"it is not what {DESCRIPTION} beside it was written with: it is damaged or cut short, or one of the two "
+        "belongs to another model"
     )
 
 

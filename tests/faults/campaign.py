@@ -37,6 +37,9 @@ from subjects import (  # noqa: E402
     carried_out,
     copy_of,
     fit_words,
+    images_words,
+    seeds_words,
+    table_words,
     with_cache,
     write_data,
 )
@@ -133,16 +136,13 @@ def _difference(before: Outcome, after: Outcome) -> str | None:
 def scenarios(place: Path, folder: Path) -> dict[str, list[object]]:
     """Commands that write, small enough to be killed at every file operation."""
     keep = [*fit_words(place, folder / "run"), "--keep-checkpoints"]
-    several = fit_words(place, folder / "run")
-    several[several.index("--seed") : several.index("--seed") + 2] = ["--seeds", "0,1"]
-    sides = ["--positives", place / "pictures/p", "--unlabelled", place / "pictures/u"]
-    images = ["fit", *sides, "--prior", "0.4", "--features", "trained", "--out", folder / "run", *QUICK]
     compared = ["compare", place / "tiny.npz", "--method", "naive,nnpu", "--seeds", "0", "--prior", "0.5"]
     return {
         "fit": fit_words(place, folder / "run"),
         "fit --keep-checkpoints": keep,
-        "fit --seeds": several,
-        "fit images": images,
+        "fit --seeds": seeds_words(place, folder / "run"),
+        "fit images": images_words(place, folder / "run"),
+        "fit table": table_words(place, folder / "run"),
         "compare": [*compared, "--out", folder / "run", *QUICK],
         "predict": ["predict", place / "network" / "run", place / "new.npz", "--out", folder / "said.csv"],
     }

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from fault_tools import forge, vouch
 from forked import Ended
+from mutations import ALL, IN_PLACE
 from subjects import QUICK
 
 Words = list[object]
@@ -58,7 +59,7 @@ def predict(place: Path, run: Path) -> Words:
 def _forged(place: Path, folder: Path, rng: random.Random, change: dict[str, Any], kind: str = "network") -> Words:
     run = run_of(place, folder, kind)
     forge(run / "model.json", change)
-    return ["predict", run, place / ("table.csv" if kind == "table" else "new.npz")]
+    return ["predict", run, place / {"table": "table.csv", "images": "pictures/u"}.get(kind, "new.npz")]
 
 
 def _tensors(
@@ -116,24 +117,13 @@ def _in_place_of(place: Path, folder: Path, rng: random.Random, name: str, lay: 
     return _COMMANDS[rng.choice(_READ_BY[name])](place, run)
 
 
-def _zeros_without_end(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
 def _sparse(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(3 << 30)
 
 
-def _circle(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
 INSTEAD: dict[str, Callable[[Path], object]] = {
-    "a pipe": os.mkfifo,
-    "/dev/zero": _zeros_without_end,
-    "a folder": Path.mkdir,
-    "a circle of links": _circle,
+    **IN_PLACE,
     "3 GB of nothing": _sparse,
     "invalid UTF-8": lambda path: path.write_bytes(b'{"a": "\xff\xfe\xc3("}'),
     "deep nesting": lambda path: path.write_text("[" * 100_000),
@@ -567,7 +557,8 @@ def _special_table(place: Path, folder: Path, rng: random.Random, lay: Callable[
         return ["fit", *sides, "--prior", "0.4", "--weights", path, "--out", folder / "out", *QUICK]
     if rng.random() < 0.5:
         return ["predict", place / ("network" if ending.startswith("np") else "table") / "run", path]
-    return ["fit", path, "--label", "label", "--out", folder / "out", "--quiet"]
+    quick = ["--method", "nnpu", "--set", "base.epochs=1", "--set", "engine.threads=1", "--quiet"]
+    return ["fit", path, "--label", "label", "--prior", "0.5", "--out", folder / "out", *quick]
 
 
 # ------------------------------------------------------------------------------------------------- settings and names
@@ -691,7 +682,6 @@ def _long_line(path: Path) -> None:
 
 def _damaged(place: Path, folder: Path, rng: random.Random, kind: str) -> Words:
     """A data file of the user's in which something is not as it was."""
-    from mutations import ALL
 
     def harmed(content: bytes) -> bytes:
         return rng.choice([*ALL.values()])(content, rng)
@@ -781,6 +771,17 @@ def cases() -> list[Case]:
             }
         }
         made.append(Case(f"model of shape {shape}", partial(_forged, change=given)))
+    for side in (4000, 60_000, 10**9):
+        of_images = {
+            "preprocessing": {
+                **{"kind": "images", "shape": [side, side, 3], "offset": 0.0, "scale": 1.0},
+                **{"mean": [0.5] * 3, "std": [0.2] * 3},
+            },
+            "inputs": {"kind": "images", "height": side, "width": side, "channels": 3, "depth": 8},
+        }
+        made.append(
+            Case(f"a model of images of {side} pixels a side", partial(_forged, change=of_images, kind="images"))
+        )
     changes: list[dict[str, Any]] = [
         {"inputs": "x"},
         {"inputs": {"kind": "table"}},
@@ -909,12 +910,11 @@ def cases() -> list[Case]:
     }
     made += [Case(f"CSV: {name}", partial(_csv, content=text), refused=False) for name, text in texts.items()]
     made.append(Case("CSV: a line of 1 GB", _line_without_end))
-    special = {name: INSTEAD[name] for name in ("a pipe", "/dev/zero", "a folder", "a circle of links")}
     endings = ("csv", "parquet", "npz", "npy", "toml", "safetensors", "pth")
     made += [
         Case(f".{ending} is {what}", partial(_special_table, lay=lay, ending=ending))
         for ending in endings
-        for what, lay in special.items()
+        for what, lay in IN_PLACE.items()
     ]
     made += [
         Case("weights that execute code", partial(_special_table, lay=_pickle, ending="pth"), judge=_not_executed),

@@ -1,6 +1,7 @@
 """What can happen to a file, by a seed: bits flip, ends are lost, types are swapped, files change places."""
 
 import json
+import os
 import random
 import re
 import struct
@@ -184,14 +185,38 @@ def of_header(content: bytes, rng: random.Random) -> bytes:
     return struct.pack("<Q", claimed) + written + content[8 + length :]
 
 
+def other_line_ends(content: bytes, rng: random.Random) -> bytes:
+    return content.replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n")))
+
+
+def other_encoding(content: bytes, rng: random.Random) -> bytes:
+    if rng.random() < 0.5:
+        return b"\xef\xbb\xbf" + content
+    return content.decode("latin1").encode("utf-16")
+
+
+def append(content: bytes, rng: random.Random) -> bytes:
+    return content + rng.choice((b"\n", b"\0", content, rng.randbytes(64), b"{}", bytes(1 << 20)))
+
+
 ALL: dict[str, Mutation] = {
     one.__name__: one
     for one in (
         *(flip, truncate, lose_beginning, empty, garbage, zeros, overwrite, insert, duplicate, cut_out),
         *(another_digit, other_number, swap_lines, drop_line, of_json, of_json, of_header),
+        *(other_line_ends, other_encoding, append),
     )
 }
 _TEXTS = (".json", ".jsonl", ".toml", ".csv")
+
+
+# What may lie where a file should.
+IN_PLACE: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "/dev/zero": lambda path: path.symlink_to("/dev/zero"),
+    "a folder": Path.mkdir,
+    "a circle of links": lambda path: path.symlink_to(path.name),
+}
 
 
 def mutate(path: Path, rng: random.Random, others: list[Path]) -> str:
@@ -199,6 +224,11 @@ def mutate(path: Path, rng: random.Random, others: list[Path]) -> str:
     if rng.random() < 0.05:
         path.unlink()
         return "removed"
+    if rng.random() < 0.02:
+        path.unlink()
+        name = rng.choice([*IN_PLACE])
+        IN_PLACE[name](path)
+        return f"made {name}"
     alike = [other for other in others if other.suffix == path.suffix]
     if alike and rng.random() < 0.08:
         other = rng.choice(alike)

@@ -30,7 +30,7 @@ class Subject:
     commands: tuple[tuple[str, ...], ...]
     outcome: tuple[str, ...] = ()  # files that say what came of a command, beside what it prints
     prints: bool = True  # whether what is printed has to be the same, too
-    weight: int = 1
+    weight: float = 1  # how often it is taken; those that have to be trained take longest
     spared: tuple[str, ...] = ("report.html", "index.html")  # which nothing reads back
     touched: tuple[str, ...] = field(default=("*",))
 
@@ -47,11 +47,20 @@ _USED = (
     ("evaluate", "{}/run", "--json"),
     ("sensitivity", "{}/run", "--steps", "3", "--json"),
 )
+_COMPARE = (
+    *("compare", "{}/../tiny.npz", "--method", "naive,nnpu", "--seeds", "0", "--prior", "0.5"),
+    *("--out", "{}/run", "--json", *QUICK),
+)
 SUBJECTS = [
     Subject("network", (*_READ, *_USED, ("hard", "{}/run", "--json")), ("said.csv",), weight=5),
     Subject(
         "table",
-        (*_READ, ("predict", "{}/run", "{}/../table.csv", "--out", "{}/said.csv"), ("evaluate", "{}/run", "--json")),
+        (
+            *_READ,
+            ("predict", "{}/run", "{}/../table.csv", "--out", "{}/said.csv"),
+            *(("evaluate", "{}/run", "--json"), ("sensitivity", "{}/run", "--steps", "3", "--json")),
+            ("hard", "{}/run", "--json"),
+        ),
         ("said.csv",),
         weight=3,
     ),
@@ -71,23 +80,18 @@ SUBJECTS = [
     ),
     Subject(
         "comparison",
-        (
-            (
-                "compare",
-                "{}/../tiny.npz",
-                "--method",
-                "naive,nnpu",
-                "--seeds",
-                "0",
-                "--prior",
-                "0.5",
-                "--out",
-                "{}/run",
-                "--json",
-                *QUICK,
-            ),
-        ),
+        (_COMPARE,),
     ),
+    *(
+        Subject(
+            name, (("resume", "{}/run", "--quiet", "--json"),), tuple(f"run/{part}" for part in SAME_MODEL), weight=0.3
+        )
+        for name in ("unfinished table", "unfinished images")
+    ),
+    Subject(
+        "unfinished seeds", (("resume", "{}/run", "--quiet", "--json"),), ("run/seed1/model.safetensors",), weight=0.3
+    ),
+    Subject("unfinished comparison", (_COMPARE,), weight=0.3),
     Subject(
         "images",
         (("predict", "{}/run", "{}/../pictures/u", "--out", "{}/said.csv"),),
@@ -150,23 +154,32 @@ def fit_words(place: Path, out: Path, seed: int = 0) -> list[object]:
     return ["fit", place / "tiny.npz", "--prior", "0.5", "--seed", seed, "--out", out, *QUICK]
 
 
-def _unfinished(place: Path, folder: Path) -> None:
-    words = [*fit_words(place, folder / "run"), "--keep-checkpoints"]
-    ended = killed_at(folder, words, lambda event, path: event == "rename" and "model.json" in path)
+def _unfinished(folder: Path, words: Sequence[object], where: str = "") -> None:
+    """A command that was killed when it wrote a model."""
+    with_cache(folder)
+    ended = killed_at(folder, words, lambda event, path: event == "rename" and "model.json" in path and where in path)
     assert ended.code == -9, ended
-    assert any((folder / "run" / "checkpoints").iterdir())
 
 
-def _seeds(place: Path, folder: Path) -> None:
-    words = fit_words(place, folder / "run")
+def seeds_words(place: Path, out: Path) -> list[object]:
+    words = fit_words(place, out)
     words[words.index("--seed") : words.index("--seed") + 2] = ["--seeds", "0,1"]
-    must(*words)
+    return words
+
+
+def table_words(place: Path, out: Path) -> list[object]:
+    words = ["fit", place / "table.csv", "--label", "label", "--prior", "0.5", "--out", out, "--quiet"]
+    return [*words, "--set", "engine.threads=1", "--set", "learner=logistic"]
+
+
+def images_words(place: Path, out: Path) -> list[object]:
+    sides = ["--positives", place / "pictures/p", "--unlabelled", place / "pictures/u"]
+    return ["fit", *sides, "--prior", "0.4", "--features", "trained", "--out", out, *QUICK]
 
 
 def _images(place: Path, folder: Path) -> None:
     with_cache(folder)
-    sides = ["--positives", place / "pictures/p", "--unlabelled", place / "pictures/u"]
-    must("fit", *sides, "--prior", "0.4", "--features", "trained", "--out", folder / "run", *QUICK)
+    must(*images_words(place, folder / "run"))
     must("predict", folder / "run", place / "pictures/u")
 
 
@@ -177,26 +190,16 @@ def with_cache(folder: Path) -> None:
 
 _MAKERS: dict[str, Callable[[Path, Path], object]] = {
     "network": lambda place, folder: must(*fit_words(place, folder / "run")),
-    "table": lambda place, folder: must(
-        "fit",
-        place / "table.csv",
-        "--label",
-        "label",
-        "--prior",
-        "0.5",
-        "--out",
-        folder / "run",
-        "--quiet",
-        "--set",
-        "engine.threads=1",
-        "--set",
-        "learner=logistic",
+    "table": lambda place, folder: must(*table_words(place, folder / "run")),
+    "unfinished": lambda place, folder: _unfinished(folder, [*fit_words(place, folder / "run"), "--keep-checkpoints"]),
+    "unfinished table": lambda place, folder: _unfinished(folder, table_words(place, folder / "run")),
+    "unfinished images": lambda place, folder: _unfinished(folder, images_words(place, folder / "run")),
+    "unfinished seeds": lambda place, folder: _unfinished(folder, seeds_words(place, folder / "run"), "seed1"),
+    "unfinished comparison": lambda place, folder: _unfinished(
+        folder, [word.format(folder) for word in _COMPARE], "nnpu"
     ),
-    "unfinished": _unfinished,
-    "seeds": _seeds,
-    "comparison": lambda place, folder: must(
-        *(word.format(folder) for word in next(one for one in SUBJECTS if one.name == "comparison").commands[0])
-    ),
+    "seeds": lambda place, folder: must(*seeds_words(place, folder / "run")),
+    "comparison": lambda place, folder: must(*(word.format(folder) for word in _COMPARE)),
     "images": _images,
 }
 

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -111,24 +112,33 @@ def encoder(name: str, *, weights: str | Path | None = None) -> Encoder:
 def rebuilt(spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Encoder:
     """The encoder of a saved model, from what `Encoder.spec` said and the tensors of its module."""
     name, build = str(spec["name"]), dict(spec["build"])
-    kind, _, inner = name.partition(":")
-    if name.removesuffix(_LAST) in SIZES:
-        module: nn.Module = EfficientNetLite(SIZES[name.removesuffix(_LAST)], middle=not name.endswith(_LAST))
-    elif kind == "timm":
-        module = _package("timm", name).create_model(inner, pretrained=False, num_classes=0)
-    elif kind == "torchvision":
-        module = _without_head(_package("torchvision", name).models.get_model(inner, weights=None), inner)
-    elif kind == "hf":
-        transformers = _package("transformers", name)
-        settings = dict(build["config"])
-        config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
-        module = PooledTokens(transformers.AutoModel.from_config(config))
-    else:
-        raise InputError(f"the model was made with the encoder {name!r}, which this version does not know.")
+    with suppress(RuntimeError, NotImplementedError), torch.device("meta"):  # compared before anything is allocated
+        _fill(_empty(name, build), tensors, name)
+    module = _empty(name, build)
     _fill(module, tensors, name)
     module.eval().requires_grad_(False)
     mean, std = (_channels(spec[one]) for one in ("mean", "std"))
     return Encoder(name, module, int(spec["size"]), mean, std, int(spec["width"]), build)
+
+
+def _empty(name: str, build: Mapping[str, Any]) -> nn.Module:
+    """The module of an encoder, without its weights."""
+    kind, _, inner = name.partition(":")
+    if name.removesuffix(_LAST) in SIZES:
+        return EfficientNetLite(SIZES[name.removesuffix(_LAST)], middle=not name.endswith(_LAST))
+    made: nn.Module
+    if kind == "timm":
+        made = _package("timm", name).create_model(inner, pretrained=False, num_classes=0)
+    elif kind == "torchvision":
+        made = _without_head(_package("torchvision", name).models.get_model(inner, weights=None), inner)
+    elif kind == "hf":
+        transformers = _package("transformers", name)
+        settings = dict(build["config"])
+        config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
+        made = PooledTokens(transformers.AutoModel.from_config(config))
+    else:
+        raise InputError(f"the model was made with the encoder {name!r}, which this version does not know.")
+    return made
 
 
 class PooledTokens(nn.Module):
@@ -271,7 +281,8 @@ def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
     if lacking or other:
         wrong = f"they have no {lacking[0]!r}" if lacking else f"{other[0]!r} has another shape"
         raise InputError(f"the weights are not those of {name}: {wrong}.")
-    module.load_state_dict({known: tensors[known] for known in own if known in tensors}, strict=False)
+    if not any(tensor.is_meta for tensor in own.values()):
+        module.load_state_dict({known: tensors[known] for known in own if known in tensors}, strict=False)
 
 
 def _hf_processor(transformers: Any, where: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from splitpu.utils.files import (
     remove_leftovers,
     write_text,
 )
-from splitpu.utils.reading import MOST_LINE, Guarded, checked, digest_of, json_loads, write_sealed
+from splitpu.utils.reading import Guarded, checked, digest_of, write_sealed
 
 RUNS = Path("runs")
 SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
@@ -263,14 +263,14 @@ class RunFolder:
 
     def read_result(self) -> dict[str, Any]:
         """The content of `result.json`."""
+        guarded = Guarded(self.result, "copy the run folder again")
         try:
-            stored = Guarded(self.result, "copy the run folder again").sealed()
+            with guarded.understood():
+                stored: dict[str, Any] = checked(guarded.sealed(), _RESULT)
+                return stored
         except FileNotFoundError:
             message = f"{self.path} holds no finished run; continue it with: splitpu resume {in_a_command(self.path)}"
             raise InputError(message) from None
-        with Guarded(self.result, "copy the run folder again").understood():
-            checked(stored, _RESULT)
-        return stored
 
     def check_files(self, *names: str) -> None:
         """Refuse files of a finished run that are not those it wrote: `result.json` knows their checksums."""
@@ -285,44 +285,25 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a last line that a killed process left unfinished does not count."""
-        guarded, lines = Guarded(self.metrics, "continue the run, which writes it again"), list[dict[str, Any]]()
         try:
-            text = guarded.text(MOST_LINE)
+            return [*Guarded(self.metrics, "continue the run, which writes it again").sealed_lines(cut_short=True)]
         except FileNotFoundError:
-            return lines
-        for number, line in enumerate(text.splitlines(), start=1):
-            try:
-                lines.append(guarded.unsealed(json_loads(line)))
-            except ValueError as error:
-                if number == text.count("\n") + 1:
-                    break
-                guarded.refuse(f"line {number} is damaged: {error}")
-        return lines
+            return []
 
     def read_out_of_fold(self, rows: int) -> Floats | None:
         """What `Training.out_of_fold` was, if the run has it; refused where it cannot be that of so many rows."""
         if self.out_of_fold.name not in self.read_result()["files"]:
             return None
         self.check_files(self.out_of_fold.name)
-        try:  # mapped, because a header may promise more than a file or a memory holds
+        guarded = Guarded(self.out_of_fold)
+        with guarded.understood():  # mapped, because a header may promise more than a file or a memory holds
             found = np.array(np.load(self.out_of_fold, mmap_mode="r", allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{self.out_of_fold} cannot be read ({error}); copy the run folder again.") from error
-        if found.shape != (2, rows) or found.dtype != np.float64 or not np.isfinite(found).all():
-            raise InputError(
-                f"{self.out_of_fold} does not hold two finite numbers for each of the {rows:,} training rows; copy the "
-                "run folder again, or train a new run."
-            )
+            if found.shape != (2, rows) or found.dtype != np.float64 or not np.isfinite(found).all():
+                guarded.refuse(f"it does not hold two finite numbers for each of the {rows:,} training rows")
         return found
 
     def check_model(self) -> None:
         """Refuse a finished run whose model is lost or damaged: only another copy or another run brings it back."""
-        missing = [name for name in MODEL_FILES if not (self.path / name).exists()]
-        if missing:
-            raise InputError(
-                f"{self.path} holds a finished run without {' and '.join(missing)}: copy the run folder again, or "
-                "train a new run."
-            )
         self.check_files(MODEL_FILES[0])
         from splitpu.model import Model  # not above: most of what is done with a folder does without torch
 

@@ -251,8 +251,7 @@ class ComparisonFolder:
             return {}
         guarded = Guarded(self.lines_file, "remove it, and run the same command to write it again")
         with guarded.understood():
-            lines = [guarded.unsealed(line) for _, line in guarded.lines()]
-            return {(checked(line["method"], str), checked(line["seed"], int)): line for line in lines}
+            return {(checked(one["method"], str), checked(one["seed"], int)): one for one in guarded.sealed_lines()}
 
     def add(self, line: Line) -> None:
         """Write the line of a finished run: the whole file anew, so that there is never half a line."""

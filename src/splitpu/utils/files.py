@@ -73,15 +73,12 @@ def _sweep_drafts(path: Path) -> None:
 
 def _is_alive(process: int) -> bool:
     """Whether it is another process that runs: this one knows what it writes itself."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
+    with suppress(PermissionError):  # somebody else's
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return process != os.getpid()
 
 
 def write_through(path: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TextIO, TypeVar, Union, get_args, get_origin
 
-from splitpu.errors import InputError
+from splitpu.errors import InputError, SplitPUError
 from splitpu.utils.files import replacing, write_text
 
 SEAL = "sha256"  # the last entry of a sealed file
@@ -65,10 +65,10 @@ class Guarded:
             if isinstance(error, self._error) and str(self.path) in str(error):
                 raise
             self.refuse(error)
-        except KeyError as error:
-            self.refuse(f"it has no entry {error}")
-        except (TypeError, ValueError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
-            self.refuse(error)
+        except (OSError, MemoryError, SplitPUError):
+            raise
+        except Exception as error:  # a damaged file may make whoever reads it raise anything
+            self.refuse(f"it has no entry {error}" if isinstance(error, KeyError) else error)
 
     # ------------------------------------------------------------------------------------------------------- the bytes
 
@@ -117,11 +117,12 @@ class Guarded:
         """The content of a JSON file, no deeper and with no larger numbers than can be dealt with."""
         return self._parsed(self.text(), json_loads)
 
-    def lines(self) -> Iterator[tuple[int, Any]]:
-        """The values of a file with one JSON value a line, with the numbers of the lines."""
-        for number, line in enumerate(self.text(MOST_LINE).splitlines(), start=1):
+    def sealed_lines(self, *, cut_short: bool = False) -> Iterator[dict[str, Any]]:
+        """The content of a file with a sealed JSON value a line; a killed process may have `cut_short` the last."""
+        *lines, last = self.text(MOST_LINE).split("\n")
+        for number, line in enumerate(lines if cut_short else [*lines, last], start=1):
             if line.strip():
-                yield number, self._parsed(line, json_loads, f"line {number}: ")
+                yield self.unsealed(self._parsed(line, json_loads, f"line {number}: "), f"line {number}: ")
 
     def toml(self) -> dict[str, Any]:
         """The content of a TOML file."""
@@ -132,13 +133,13 @@ class Guarded:
         """The content of a file that `write_sealed` wrote; refused if one letter of it is another."""
         return self.unsealed(self.json())
 
-    def unsealed(self, found: Any) -> dict[str, Any]:
+    def unsealed(self, found: Any, place: str = "") -> dict[str, Any]:
         """What lies under the seal of a content that was read already."""
         if not isinstance(found, dict) or not isinstance(found.get(SEAL), str):
-            self.refuse("its checksum is missing: it is damaged, or of another version of splitpu")
+            self.refuse(f"{place}its checksum is missing: it is damaged, or of another version of splitpu")
         content = {name: value for name, value in found.items() if name != SEAL}
         if found[SEAL] != digest_of(content):
-            self.refuse("it is not what was written: its checksum does not fit, so it is damaged or was changed")
+            self.refuse(f"{place}it is not what was written: its checksum does not fit, so it is damaged or changed")
         return content
 
     def rows(self) -> list[dict[str, str]]:
