@@ -29,7 +29,6 @@ class Subject:
     name: str
     commands: tuple[tuple[str, ...], ...]
     outcome: tuple[str, ...] = ()  # files that say what came of a command, beside what it prints
-    prints: bool = True  # whether what is printed has to be the same, too
     weight: float = 1  # how often it is taken; those that have to be trained take longest
     spared: tuple[str, ...] = ("report.html", "index.html")  # which nothing reads back
     touched: tuple[str, ...] = field(default=("*",))
@@ -91,6 +90,7 @@ SUBJECTS = [
     Subject(
         "unfinished seeds", (("resume", "{}/run", "--quiet", "--json"),), ("run/seed1/model.safetensors",), weight=0.3
     ),
+    Subject("scores", (("merge", "{}/run", "{}/said.csv"),), ("said.csv",), weight=0.6),
     Subject("unfinished comparison", (_COMPARE,), weight=0.3),
     Subject(
         "images",
@@ -197,6 +197,9 @@ _MAKERS: dict[str, Callable[[Path, Path], object]] = {
     "unfinished seeds": lambda place, folder: _unfinished(folder, seeds_words(place, folder / "run"), "seed1"),
     "unfinished comparison": lambda place, folder: _unfinished(
         folder, [word.format(folder) for word in _COMPARE], "nnpu"
+    ),
+    "scores": lambda place, folder: must(
+        "predict", place / "network" / "run", place / "new.npz", "--shard", "1/1", "--out", folder / "run"
     ),
     "seeds": lambda place, folder: must(*seeds_words(place, folder / "run")),
     "comparison": lambda place, folder: must(*(word.format(folder) for word in _COMPARE)),

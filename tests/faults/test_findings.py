@@ -167,9 +167,10 @@ def test_no_flipped_bit_of_a_model_gives_other_scores(run: Path, capsys: Capture
     (run / "result.json").unlink()  # which knows the checksum; a model that was passed on alone has none beside it
     (run / "request.json").unlink()
     content = (run / "model.json").read_bytes()
-    for _ in range(40):
+    decisive = content.index(b".", content.index(b'"std"')) + 1  # of a number by which the first column is divided
+    for place in (decisive, *(rng.randrange(len(content)) for _ in range(30))):
         flipped = bytearray(content)
-        flipped[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        flipped[place] ^= 1 if place == decisive else 1 << rng.randrange(8)
         (run / "model.json").write_bytes(bytes(flipped))
         code, out, err = run_cli(capsys, "predict", run, new)
         assert (code == 2 and err.count("\n") == 1) or out == whole
@@ -205,12 +206,26 @@ def test_what_a_killed_process_left_of_a_file_is_swept_by_the_next(tmp_path: Pat
 
 def test_a_run_that_was_killed_at_its_very_end_is_tidied_by_the_next_command(run: Path, capsys: Capture) -> None:
     before = {path.name for path in run.iterdir()}
+    lay_litter(run)
+    assert run_cli(capsys, "resume", run, "--quiet")[0] == 0
+    assert {path.name for path in run.iterdir()} == before
+
+
+def lay_litter(run: Path) -> None:
     (run / ".lock").touch()
     (run / ".result.json.0123456789ab-01234567.tmp").touch()
     (run / "checkpoints").mkdir()
     (run / "checkpoints" / "base-1.safetensors").touch()
-    assert run_cli(capsys, "resume", run, "--quiet")[0] == 0
-    assert {path.name for path in run.iterdir()} == before
+
+
+def test_so_are_runs_of_several_seeds(tmp_path: Path, capsys: Capture) -> None:
+    words = ["fit", write_npz(tmp_path / "tiny.npz"), "--method", "nnpu", "--prior", 0.5, "--quiet", *TINY]
+    assert run_cli(capsys, *words, "--seeds", "0,1", "--out", tmp_path / "run")[0] == 0
+    before = set((tmp_path / "run").rglob("*"))
+    lay_litter(tmp_path / "run" / "seed0")
+    (tmp_path / "run" / ".summary.json.0123456789ab-01234567.tmp").touch()
+    assert run_cli(capsys, "resume", tmp_path / "run", "--quiet")[0] == 0
+    assert set((tmp_path / "run").rglob("*")) == before
 
 
 def test_a_folder_that_is_removed_under_a_run_is_said(tmp_path: Path) -> None:
@@ -222,7 +237,8 @@ def test_a_folder_that_is_removed_under_a_run_is_said(tmp_path: Path) -> None:
 
     class Removes(Observer):
         def stage_done(self, stage: Any, outcome: Any) -> None:
-            shutil.rmtree(tmp_path / "run", ignore_errors=True)
+            if "student" in stage.name:  # the last
+                shutil.rmtree(tmp_path / "run", ignore_errors=True)
 
     source = parse_source(SourceWords(data=str(write_npz(tmp_path / "tiny.npz"))))
     loaded = source.load()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid import Results
 from splitpu.types import Array
 from splitpu.utils.files import disk_errors_in_words, ends_in, make_folder
-from splitpu.utils.reading import Guarded, checked, write_sealed
+from splitpu.utils.reading import Guarded, checked, read_marked, write_marked, write_sealed
 from splitpu.utils.text import listed
 from splitpu.utils.warnings import Note
 
@@ -141,6 +141,7 @@ class Part:
         why = [reasons.get(row, "") for row in range(len(self.piece))]
         numbers = range(self.first, self.first + len(self.piece))
         write_rows(self.file, COLUMNS, list(zip(numbers, names, shares, decisions, why, strict=True)))
+        write_marked(_mark_of(self.file), Guarded(self.file).checksum().encode())
         return len(self.piece)
 
 
@@ -184,9 +185,9 @@ class ScoresFolder(Results[Part]):
                 plan = guarded.sealed()
             except FileNotFoundError:
                 guarded.refuse("it is missing: give the folder that predict --shard has made")
-            for name in ("rows", "parts"):
-                checked(plan[name], int, name)
-            checked(plan["ending"], str, "ending")
+            if not 0 <= checked(plan["parts"], int, "parts") <= checked(plan["rows"], int, "rows"):
+                guarded.refuse("it has more parts than rows")
+            checked(plan["ending"], Literal[".csv", ".parquet"], "ending")
             return plan
 
     def files(self) -> list[Path]:
@@ -203,8 +204,8 @@ class ScoresFolder(Results[Part]):
         return found
 
     def find(self, unit: Part) -> int | None:
-        """A part that is there is whole."""
-        return len(unit.piece) if unit.file.exists() else None
+        """A part that is there with its checksum is whole."""
+        return len(unit.piece) if unit.file.exists() and _mark_of(unit.file).exists() else None
 
     def lines(self) -> Iterator[tuple[Any, ...]]:
         """All rows in order, after a look at whether each is there once."""
@@ -213,16 +214,17 @@ class ScoresFolder(Results[Part]):
             raise InputError(
                 f"{self.path} lacks {len(missing)} of {len(files)} parts ({listed(missing)}): score these first"
             )
-        for file in files:
-            columns = read_table(file).columns
-            for row in zip(*(columns[name] for name in COLUMNS), strict=True):
-                if int(row[0]) != expected:
-                    raise InputError(
-                        f"{file} has row {row[0]} where row {expected} belongs: remove it and score it again"
-                    )
-                name, share, decision, why = ("" if cell is None else as_written(cell) for cell in row[1:])
-                yield expected, name, float(share or "nan"), decision, why
-                expected += 1
+        for guarded in (Guarded(file, "remove it and score it again") for file in files):
+            with guarded.understood():
+                if read_marked(_mark_of(guarded.path)) != guarded.checksum().encode():
+                    guarded.refuse("it is not what was written: it is damaged or was changed")
+                columns = read_table(guarded.path).columns
+                for row in zip(*(columns[name] for name in COLUMNS), strict=True):
+                    if int(row[0]) != expected:
+                        guarded.refuse(f"it has row {row[0]} where row {expected} belongs")
+                    name, share, decision, why = ("" if cell is None else as_written(cell) for cell in row[1:])
+                    yield expected, name, float(share or "nan"), decision, why
+                    expected += 1
         if expected != self.plan()["rows"]:
             raise InputError(f"{self.path} has {expected:,} of {self.plan()['rows']:,} rows: score into a new folder")
 
@@ -238,6 +240,10 @@ def parse_shard(text: str) -> tuple[int, int]:
 def shard_of(parts: Sequence[Part], number: int, count: int) -> Sequence[Part]:
     """The parts of a shard, counted from 1: every part is in one."""
     return parts[(number - 1) * len(parts) // count : number * len(parts) // count]
+
+
+def _mark_of(part: Path) -> Path:
+    return part.with_name(f"_{part.stem}.sha256")  # readers of Parquet folders pass over such names
 
 
 @lru_cache(maxsize=1)
