@@ -143,12 +143,8 @@ def run_units(
     at_once = workplace.side_by_side
     here = InTurn() if at_once == 1 else SideBySide(workplace.device, at_once)
     ended = grid.run(executor or here, stop)
-    session = Session(
-        done=[units[number] for number in ended.done],
-        skipped=[units[number] for number in ended.skipped],
-        failed=[(units[number], str(error)) for number, error in ended.failed.items()],
-        left=[units[number] for number in ended.left],
-    )
+    done, skipped, left = ([units[number] for number in numbers] for numbers in (ended.done, ended.skipped, ended.left))
+    session = Session(done, skipped, [(units[number], str(error)) for number, error in ended.failed.items()], left)
     tell(session.summary())
     return session
 
