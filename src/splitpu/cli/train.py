@@ -4,7 +4,7 @@ import dataclasses
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -300,7 +300,7 @@ def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, jso
     if not world.writes:  # before anything can be wrong, which one process is to say
         return help_first_process(world)
     asked = sized_for_encoder(asked)
-    loggers = asked_loggers(asked.log)
+    loggers = () if asked.log is None else asked_loggers(asked.log)
     if loggers and asked.seeds is not None:
         raise InputError("--log is for one run: give --seed instead of --seeds.")
     if asked.seeds is not None:
@@ -323,7 +323,8 @@ def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, jso
         folder = begin_asked(asked, path, source, loaded, seed, display)
         request = settle_prior(folder, loaded, display)
         display.say(f"data: {loaded.in_words()}")
-        with logging_to(loggers, folder.path) as opened:
+        logging: AbstractContextManager[list[EpochLogger]] = nullcontext([])
+        with logging_to(loggers, folder.path) if loggers else logging as opened:
             return _train_and_show(folder, request, loaded, display, world, opened, json=json)
 
 

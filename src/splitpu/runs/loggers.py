@@ -44,9 +44,9 @@ def _as_key(words: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in words).split())
 
 
-def asked_loggers(names: str | None) -> Sequence[str]:
+def asked_loggers(names: str) -> Sequence[str]:
     """The loggers that were asked for, with commas between them; refused, before anything is trained, if not there."""
-    asked = [] if names is None else parse_words(names, "--log", "tensorboard")
+    asked = parse_words(names, "--log", "tensorboard")
     for name in asked:
         if name not in _MAKERS:
             raise InputError(f"--log {name} is not a logger: choose from {', '.join(_MAKERS)}")
