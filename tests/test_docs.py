@@ -20,6 +20,7 @@ from splitpu.config.presets import preset
 from splitpu.data.public.datasets import NAMED_SETS
 from splitpu.methods.registry import find_method
 from splitpu.networks.build import network_names
+from splitpu.networks.encoders import is_encoder
 
 ROOT = Path(__file__).parent.parent
 COMMAND_PAGES = ("README.md", "docs/GUIDE.md", "docs/CLUSTER.md", "docs/FILES.md", "docs/LIMITS.md", "CONTRIBUTING.md")
@@ -74,7 +75,7 @@ def test_commands_and_their_settings_exist(command: Command) -> None:
     if isinstance(how, TrainingWords):
         config = apply_overrides(preset(how.preset or "default"), how.settings or [])
         assert how.warmup is None or apply_overrides(config, [f"warmup.name={how.warmup}"])
-        assert how.backbone is None or how.backbone in network_names()
+        assert how.backbone is None or how.backbone in network_names() or is_encoder(how.backbone)
     if command.words[0] in ("fit", "compare") and given.get("data") is not None:
         data = str(given["data"])
         assert data in NAMED_SETS or data in ("DATA", "all/") or Path(data).suffix in (".npz", ".csv", ".parquet")

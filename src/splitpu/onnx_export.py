@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from splitpu.data.preprocessing import Preprocessing, is_scale_of_bytes
 from splitpu.errors import InputError, MissingExtraError, SplitPUError
 from splitpu.evaluation.calibration import PUCalibrator
+from splitpu.methods.frozen_features import FrozenNetwork
 from splitpu.model import Model
 from splitpu.networks.backbones import folded
 from splitpu.networks.custom import without_features
@@ -112,6 +113,11 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
             raise MissingExtraError(
                 f"exporting to ONNX needs the package {name}: install it with pip install 'splitpu[onnx]'."
             ) from None
+    if isinstance(model.final.network, FrozenNetwork):
+        raise InputError(
+            "a model on frozen features looks at several views of every image, made by code that ONNX "
+            "does not have: pass on the run folder, which holds the pretrained network too, for splitpu predict."
+        )
     preprocessing = model.preprocessing
     from_bytes = is_scale_of_bytes(preprocessing.offset, preprocessing.scale) and not preprocessing.floats
     stored = "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"

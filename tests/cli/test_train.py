@@ -10,10 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from cli_tools import run_cli, tiny_arrays, write_npz
 from method_tools import SETTINGS, budget
 
 from splitpu import preset
+from splitpu.cli.progress import LineDisplay
 from splitpu.cli.train import LongRun
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord
@@ -55,6 +57,32 @@ def test_a_long_run_is_told_only_what_would_make_it_shorter(
     pace.stage_started(SimpleNamespace(name="base"), 0)  # type: ignore[arg-type]
     pace.epoch_done(EpochRecord("base", 2, 40, 90.0, 1e-3, {}))
     assert told[0].endswith(advice)
+
+
+def test_the_time_is_guessed_before_anything_is_trained() -> None:
+    data = PUData.from_arrays(np.random.default_rng(0).integers(0, 255, (60, 28, 28), np.uint8), np.arange(60) < 20)
+    state, told = torch.get_rng_state(), []
+    config = preset("default")
+    pace = LongRun(config, data, told.append, backbone="auto", from_files=True, on_cpu=True)
+    once, twice = pace.guess(), dataclasses.replace(pace, config=dataclasses.replace(config, rounds=8)).guess()
+    assert 0 < once < 3600 and twice > 0 and torch.equal(torch.get_rng_state(), state) and not told
+
+
+def test_lines_are_never_far_apart(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("splitpu.cli.progress.time.monotonic", lambda: now[0])
+    display, stage = LineDisplay(), SimpleNamespace(name="base", epochs=40)
+    said: list[str] = []
+    for step in range(100):  # of a second each
+        now[0] += 1
+        display.step_done(stage, 0, step, 100)  # type: ignore[arg-type]
+        said.append(capsys.readouterr().err)
+    spoken = [number for number, text in enumerate(said) if text]
+    assert spoken and max(np.diff([0, *spoken, 100])) < 10 and "epoch 1/40, step 6 of 100" in said[5]
+    for done in range(0, 101, 10):
+        now[0] += 1
+        display.watch("embedding", done, 100)
+    assert "embedding: 70 of 100 (3 s left)" in capsys.readouterr().err
 
 
 def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

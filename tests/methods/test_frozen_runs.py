@@ -1,14 +1,13 @@
 """Runs on frozen features, from folders to the model and back, with a tiny encoder of random weights."""
 
-import sys
+import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
+from network_tools import TINY as NAME
+from network_tools import with_tiny_encoder
 
 from splitpu import PUData, SplitPUClassifier, TrainSpec, preset, train
 from splitpu.cli import main
@@ -19,25 +18,14 @@ from splitpu.methods.frozen_features import balanced_head
 from splitpu.model import Model
 from splitpu.networks import encoders
 from splitpu.networks.build import choose_network, chosen_backbone
+from splitpu.networks.efficientnet_lite import SIZES, EfficientNetLite
+from splitpu.networks.embeddings import volume_slices
 from splitpu.prior.estimate import prior_for
-
-NAME = "timm:tiny"
-
-
-def tiny_network(*_: object, **__: object) -> nn.Module:
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(3, 8, 5, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
-    network.pretrained_cfg = {"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.25,) * 3}
-    return network
 
 
 @pytest.fixture
 def timm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A package of that name with one tiny network in it, and a cache of our own."""
-    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=tiny_network))
-    monkeypatch.setenv("SPLITPU_CACHE", str(tmp_path / "cache"))
-    frozen_features._encoder.cache_clear()
-    frozen_features._Latest.key = ()
+    with_tiny_encoder(monkeypatch, tmp_path / "cache")
 
 
 def pictures(count: int, share: float, seed: int, channels: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -87,6 +75,11 @@ def test_from_folders_to_figures(timm: None, tmp_path: Path, capsys: pytest.Capt
     assert main(["predict", run, folders[2], "--out", str(tmp_path / "said.csv"), "--device", "cpu"]) == 0
     assert main(["evaluate", run, "--test", *folders[2:], "--device", "cpu"]) == 0
     assert (tmp_path / "run" / "report.html").exists() and (tmp_path / "said.csv").exists()
+    told = json.loads((tmp_path / "run" / "result.json").read_text())["learners"]
+    best = max(told, key=lambda one: (one["auc"], one["learner"] == "base"))
+    assert [one["learner"] for one in told if one["chosen"]] == [best["learner"]]
+    capsys.readouterr()
+    assert main(["export", run]) == 2 and "pass on the run folder" in capsys.readouterr().err
 
 
 def test_volumes_and_the_classifier(timm: None) -> None:
@@ -117,14 +110,28 @@ def test_what_cannot_be_frozen_is_refused(timm: None) -> None:
         (540, True, True, "efficientnet-lite0"),
         (540, True, False, "auto"),
         (540, False, True, "auto"),
-        (2_000, True, True, "auto"),
+        (4_200, True, True, "efficientnet-lite0"),
+        (5_000, True, True, "auto"),
     ],
 )
 def test_the_default_for_few_images(
     monkeypatch: pytest.MonkeyPatch, rows: int, on_cpu: bool, installed: bool, expected: str
 ) -> None:
     monkeypatch.setattr("splitpu.networks.build.weights_installed", lambda: installed)
+    assert chosen_backbone("auto", None, (28, 28, 1), 4_200, on_cpu=on_cpu) == "auto"  # trained ones were better
     assert chosen_backbone("auto", None, (64, 64, 3), rows, on_cpu=on_cpu) == expected
+
+
+def test_small_pictures_and_volumes_are_looked_at_in_less_time(
+    timm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = encoders.Encoder("lite", EfficientNetLite(SIZES["efficientnet-lite0"]), 224, (0.5,) * 3, (0.5,) * 3, 608)
+    monkeypatch.setattr(frozen_features, "usual_encoder", lambda name: made)
+    seen = {shape: frozen_features.encoder_for("lite", shape) for shape in ((28, 28, 1), (96, 96, 3), (40, 64, 64, 1))}
+    assert [asked.size for asked, _ in seen.values()] == [112, 224, 112]
+    assert [(plan.weak, plan.slices) for _, plan in seen.values()] == [(3, 0), (3, 0), (1, 16)]
+    volume = np.arange(1, 41, dtype=np.uint8)[:, None, None, None]
+    assert volume_slices(volume, 16).ravel().tolist()[::15] == [1, 40]
 
 
 def test_auto_looks_at_the_hardware() -> None:

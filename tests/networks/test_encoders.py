@@ -165,7 +165,7 @@ def check(made: Encoder) -> None:
     grey = IMAGES[..., :1]
     assert np.allclose(encoded(made, grey), encoded(made, np.repeat(grey, 3, axis=-1)), atol=1e-4)
     again = rebuilt(json.loads(json.dumps(made.spec())), made.module.state_dict())
-    assert again.fingerprint() == made.fingerprint()
+    assert again.fingerprint == made.fingerprint
     assert np.array_equal(encoded(again, IMAGES), encoded(made, IMAGES))
 
 
@@ -175,7 +175,7 @@ def test_lite_from_a_file(lite_file: Path) -> None:
     check(made.at_size(64))
     last = encoder(f"{LITE}/last", weights=lite_file).at_size(64)
     assert last.width == 1280 and encoded(last, IMAGES).shape == (5, 1280)
-    assert last.fingerprint() != made.at_size(64).fingerprint()
+    assert last.fingerprint != made.at_size(64).fingerprint
 
 
 def test_folded_normalisation_is_the_same_function() -> None:

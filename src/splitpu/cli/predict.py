@@ -1,31 +1,41 @@
-"""`splitpu predict` and `splitpu export`: what is done with the model of a finished run."""
+"""`splitpu predict`, `export` and `embed`: scores by the model of a run, the model itself, and vectors of images."""
 
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from splitpu.cli.display import check_out, print_facts, print_json, print_note
 from splitpu.cli.inspect import ToReview, check_review, lay_out
-from splitpu.cli.options import HERE, ClusterWords
+from splitpu.cli.options import HERE, ClusterWords, DataWords
 from splitpu.cli.progress import choose_display
 from splitpu.cli.several_runs import run_grid
+from splitpu.cli.train import size_for_encoder
 from splitpu.config.schema import EngineConfig
+from splitpu.data.array_files import read_features, read_names
+from splitpu.data.features import canonical_features
+from splitpu.data.images.folders import parse_size, read_images, reader_for
+from splitpu.data.public.datasets import NAMED_SETS, load_named
 from splitpu.data.sources import NewRows, read_new_rows
-from splitpu.data.tables.read import write_csv, write_rows
+from splitpu.data.tables.read import write_csv, write_parquet, write_rows
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import sigmoid
+from splitpu.methods.frozen_features import encoder_for, pictures_of
 from splitpu.model import Model
+from splitpu.networks.embeddings import embed, sensible_processes
 from splitpu.onnx_export import DECISION, INPUT, PROBABILITY, export_onnx
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid import Fate, Grid, InTurn, Progress
 from splitpu.runs.results import is_list_of_skipped, write_skipped
 from splitpu.runs.scoring import COLUMNS, Inputs, Part, ScoresFolder, parse_shard, shard_of
-from splitpu.types import Watch
-from splitpu.utils.files import ends_in, in_a_command
+from splitpu.types import Bytes, Vectors, Watch
+from splitpu.utils.files import ends_in, in_a_command, replacing
+from splitpu.utils.text import listed
 from splitpu.utils.warnings import Note
 
 _COLUMNS = ("index", "name", "probability", "decision")
@@ -185,3 +195,94 @@ def run_export(run: str, file: Path | None, *, json: bool) -> None:
             "checked": f"with onnxruntime; largest difference in a probability {done.difference:.1g}",
         }
     )
+
+
+Each = Literal["row", "view", "slice"]
+_EMBEDDED = (".npy", ".npz", ".parquet")
+
+
+def run_embed(inputs: Sequence[str], out: Path, words: DataWords, *, backbone: str, each: Each, json: bool) -> None:
+    """Write embeddings of images or volumes, and what their rows are called, for other tools."""
+    if not inputs:
+        raise InputError("nothing was given to embed: name folders of images, one .npy or .npz file, or a named set.")
+    for word in inputs:
+        check_out(out, "embeddings", read=Path(word), endings=_EMBEDDED)
+    if each == "view" and ends_in(out, ".parquet"):
+        raise InputError("--each view gives several vectors a row, which a table cannot hold: write a .npy or .npz.")
+    display = choose_display(quiet=json)
+    with display.watching() as watch:
+        rows = _rows_to_embed(inputs, words, watch)
+        pictures, names = pictures_of(rows.features), list(rows.names or map(str, range(len(rows.features))))
+        made, plan = encoder_for(backbone, rows.features.shape[1:])
+        count = len(names)
+        if each == "slice":
+            if rows.features.ndim != 5:
+                raise InputError("--each slice is for volumes, and these are images: leave it out.")
+            count *= rows.features.shape[1]  # at most: slices that show nothing are left out
+            named: list[str] = []
+            pictures, names = _slices(pictures, names, named), named
+        display.say(f"encoder: {backbone}; what is computed is kept, so a command that was stopped goes on from there")
+        watched = partial(_counted, watch, count)
+        vectors = embed(pictures, made, plan, watch=watched, processes=sensible_processes(count))
+    found = vectors if each == "view" else vectors.mean(axis=1)
+    listing = _write_vectors(out, found, names)
+    _account_for_files(rows, out)
+    facts = {"out": str(out), "names": str(listing), "shape": list(found.shape), "encoder": made.name}
+    if json:
+        print_json(facts | {"views": plan.names, "skipped": len(rows.skipped)})
+    else:
+        print(f"{out}: {' x '.join(map(str, found.shape))} numbers; what each row is called is in {listing.name}")
+
+
+def _counted(watch: Watch, count: int, done: int) -> None:
+    watch("embedding", done, count)
+
+
+def _rows_to_embed(inputs: Sequence[str], words: DataWords, watch: Watch) -> NewRows:
+    """Folders together, or one file of arrays, or one named set with its training rows first."""
+    folders = [Path(word) for word in inputs]
+    if all(map(Path.is_dir, folders)):
+        size = parse_size(words.size or size_for_encoder(folders))
+        reader = reader_for(folders, series=words.series, slices=words.slices)
+        found = read_images(folders, reader=reader, size=size, strict=words.strict, watch=watch)
+        features = canonical_features(found.pixels, channels="last")
+        return NewRows(features, found.names, found.files, found.skipped, tuple(found.in_words("given")))
+    if len(inputs) > 1:
+        raise InputError(f"{listed(inputs)} are not all folders: give folders, or one file, or one named set.")
+    (word,) = inputs
+    if word in NAMED_SETS:
+        named = load_named(word)
+        parts = {"train": named.features_train, "test": named.features_test}
+        names = [f"{part}-{row}" for part, rows in parts.items() for row in range(len(rows))]
+        return NewRows(np.concatenate(list(parts.values())), tuple(names))
+    if not ends_in(word, ".npy", ".npz"):
+        raise InputError(f"{word} is nothing with images in it: give a folder, a .npy or .npz file, or a named set.")
+    called = read_names(word)
+    return NewRows(canonical_features(read_features(word), word), None if called is None else tuple(called))
+
+
+def _slices(volumes: Iterable[Bytes], names: Sequence[str], called: list[str]) -> Iterator[Bytes]:
+    """Slices that show anything; what each is `called` is known when it has been seen."""
+    for name, volume in zip(names, volumes, strict=True):
+        for number in np.flatnonzero(volume.reshape(len(volume), -1).any(axis=1)).tolist():
+            called.append(f"{name}/slice-{number}")
+            yield volume[number]
+
+
+def _write_vectors(out: Path, vectors: Vectors, names: Sequence[str]) -> Path:
+    """The file, whole or not at all; gives the file in which the rows are named: itself or one beside it."""
+    with replacing(out) as temporary:
+        if ends_in(out, ".parquet"):
+            columns = {f"e{number}": column.tolist() for number, column in enumerate(vectors.T)}
+            write_parquet(temporary, {"name": list(names), **columns})
+        else:
+            with temporary.open("wb") as file:
+                if ends_in(out, ".npz"):
+                    np.savez(file, X=vectors, names=np.array(names))
+                else:
+                    np.save(file, vectors)
+    if not ends_in(out, ".npy"):
+        return out
+    listing = out.with_suffix(".names.csv")
+    write_rows(listing, ("row", "name"), list(enumerate(names)))
+    return listing

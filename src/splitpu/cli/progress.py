@@ -16,7 +16,7 @@ from splitpu.types import Watch
 from splitpu.utils.text import printable
 
 _LINES_A_STAGE = 10
-_SECONDS_BETWEEN_COUNTS = 10.0
+_LONGEST_SILENCE = 5.0  # seconds, to which those of one step are added
 _REDRAW_SECONDS = 0.1  # a step may take only milliseconds
 
 
@@ -80,20 +80,35 @@ def choose_display(*, quiet: bool) -> ProgressDisplay:
 
 
 class LineDisplay(ProgressDisplay):
-    """At most ten lines a stage and its last one, for log files."""
+    """Ten lines a stage and its last one, for log files, and a sign of life wherever these are far apart."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._replayed, self._shown, self._counted = 0, 0, time.monotonic()
+        self._replayed, self._shown, self._last = 0, 0, time.monotonic()
+        self._counting = ("", 0.0, 0)  # what is counted, since when, and from which number on
+
+    def _print(self, line: str) -> None:
+        super()._print(line)
+        self._last = time.monotonic()
 
     def say(self, text: str) -> None:
         self._print(text)
 
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._last > _LONGEST_SILENCE
+
     def watch(self, what: str, done: int, of: int) -> None:
-        now = time.monotonic()
-        if done == of or now - self._counted > _SECONDS_BETWEEN_COUNTS:
-            self._counted = now
-            self.say(f"{what}: {done:,} of {of:,}")
+        if self._counting[0] != what:
+            self._counting = (what, time.monotonic(), done)
+        if done == of or self._is_late():
+            _, since, first = self._counting
+            left = (time.monotonic() - since) / max(1, done - first) * (of - done)
+            ending = f" ({left:.0f} s left)" if left >= 1 and done > first else ""
+            self.say(f"{what}: {done:,} of {of:,}{ending}")
+
+    def step_done(self, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        if self._is_late():
+            self.say(f"{stage.name}: epoch {epoch + 1}/{stage.epochs}, step {step + 1} of {steps}")
 
     def stage_started(self, stage: Stage, done: int) -> None:
         self._replayed, self._shown = done, 0

@@ -1,13 +1,18 @@
 """`splitpu fit`, `splitpu resume` and `splitpu demo`: from the words to a run, its prior, and its training."""
 
 import dataclasses
+import math
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
+
+import numpy as np
+import torch
 
 from splitpu.cli.display import show_result
 from splitpu.cli.entry_point import RunStopped, continue_with, output_refused, resumable
@@ -16,6 +21,7 @@ from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
 from splitpu.config.presets import preset
 from splitpu.config.schema import Config
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData
 from splitpu.data.sources import LoadedData, Source, parse_source
 from splitpu.engine.distributed import World
@@ -23,7 +29,7 @@ from splitpu.engine.hardware import check_device
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
 from splitpu.methods.registry import find_method, sections_in_use
-from splitpu.networks.build import FEW_IMAGES, choose_network, chosen_backbone, weights_file
+from splitpu.networks.build import FEW_TO_EMBED, choose_network, chosen_backbone, network_recipe, weights_file
 from splitpu.networks.encoders import is_encoder, weights_installed
 from splitpu.prior.estimate import (
     TO_BE_ESTIMATED,
@@ -53,7 +59,9 @@ from splitpu.training import (
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
+from splitpu.utils.torch_state import seeded
 from splitpu.utils.warnings import Note, collected_warnings
+from splitpu.views import Views
 
 
 def tell_of_data(draws: Iterable[LoadedData], display: ProgressDisplay) -> None:
@@ -136,11 +144,12 @@ def settle_prior(
     """The first stage of a run whose prior is to be estimated; a run of which no estimate can be made is discarded."""
     request, data = folder.request(), loaded.data
     if is_encoder(request.backbone):  # what takes long is shown while it does; prior and training find it done
-        from splitpu.methods.frozen_features import frozen_choice
+        from splitpu.methods.frozen_features import embed_all
+        from splitpu.networks.embeddings import sensible_processes
 
         display.say(f"features: frozen, of {request.backbone}; embeddings are computed once and kept")
-        with display.watching() as watch:
-            frozen_choice(data, request.backbone, request.seed, lambda done: watch("embedding", done, len(data)))
+        with resumable(folder.path), display.watching() as watch:
+            embed_all(data, loaded.held_out, request.backbone, watch, sensible_processes(len(data)))
     if not request.prior_is_open:
         return request
     with folder.locked(), resumable(folder.path):
@@ -213,6 +222,7 @@ _PICTURES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
 _USUAL_FOR_FEW, _ENCODER_SIDE = 128, 224  # pixels: what few images are brought to, and what encoders look at
 
 _LONG = 20 * 60.0  # seconds from which it is said
+_FEWEST_TRIED, _VALUES_TRIED = 4, 2**17  # rows, and values of them, that steps are tried with
 _SMALLER_SIDE, _SMALLER_NETWORK = 64, "cnn-small"
 
 
@@ -228,6 +238,22 @@ class LongRun(Observer):
     on_cpu: bool = False
     timed: tuple[str, int] | None = None  # of the first stage the second epoch; later stages take other times
 
+    def guess(self) -> float:
+        """Seconds that training may take on this CPU, before its first epoch: from the second of two steps tried."""
+        data = self.data
+        size = min(len(data), max(_FEWEST_TRIED, _VALUES_TRIED // math.prod(self.data.features.shape[1:])))
+        preprocessing = Preprocessing.fit(data.features)
+        recipe = network_recipe(self.backbone, preprocessing, rows=len(data), on_cpu=True)
+        raw = torch.from_numpy(np.array(data.features[:size]))
+        views, took = Views(preprocessing, self.config.views, "cpu"), 0.0
+        with seeded(0, "pace"):
+            network = recipe.build().train()
+            for _ in range(2):
+                started = time.monotonic()
+                network(views.weak(raw, torch.Generator().manual_seed(0))).logit.sum().backward()
+                took = time.monotonic() - started
+        return whole_run_seconds(self.config, len(data), len(data.positives), took / size * len(data))
+
     def stage_started(self, stage: Stage, done: int) -> None:
         """Only the first stage is timed, and of it no epoch that was restored."""
         self.timed = self.timed or (stage.name, done + 2)
@@ -238,8 +264,7 @@ class LongRun(Observer):
         seconds = whole_run_seconds(self.config, len(self.data), len(self.data.positives), record.seconds)
         if seconds < _LONG:
             return
-        minutes = 5 * round(seconds / 300)  # as exact as such a guess can be
-        length = f"{minutes} minutes" if minutes < 90 else f"{round(seconds / 1800) / 2:g} hours"
+        length = length_in_words(seconds)
         ways = self._faster_ways()
         listed = " or ".join([", ".join(ways[:-1]), ways[-1]] if ways[1:] else ways)
         advice = f". Faster: {listed}" if ways else ""
@@ -258,6 +283,20 @@ class LongRun(Observer):
         if self.config.method == "split-pu" and self.config.rounds > 1:
             ways.append("a single round (--rounds 1)")
         return ways
+
+
+def length_in_words(seconds: float) -> str:
+    """No more exact than a guess can be.
+
+    >>> [length_in_words(one) for one in (7, 50, 290, 2000, 9000)]
+    ['10 seconds', '1 minute', '5 minutes', '35 minutes', '2.5 hours']
+    """
+    if seconds < 45:
+        return f"{max(10, 10 * round(seconds / 10))} seconds"
+    minutes = max(1, round(seconds / 60)) if seconds < 600 else 5 * round(seconds / 300)
+    if minutes < 90:
+        return f"{minutes} minute{'s' * (minutes > 1)}"
+    return f"{round(seconds / 1800) / 2:g} hours"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,25 +425,34 @@ def sized_for_encoder(asked: FitOptions) -> FitOptions:
 
     The usual size for few images is smaller, because it is chosen for networks that are trained.
     """
-    folders = [Path(word) for word in (*(asked.positives or []), *(asked.unlabelled or []))]
+    folders = [
+        Path(word)
+        for word in (*([asked.data] if asked.data else []), *(asked.positives or []), *(asked.unlabelled or []))
+    ]
     if asked.size is not None or not folders or not all(map(Path.is_dir, folders)):
         return asked
-    wanted = asked.features == "frozen" or is_encoder(asked.backbone)
-    if not wanted:
+    many = None  # that were asked for are embedded however many there are
+    if asked.features != "frozen" and not is_encoder(asked.backbone):
         usual = asked.features is None and asked.backbone in (None, "auto") and asked.method in (None, "split-pu")
         on_cpu = check_device(asked.device or "auto").type == "cpu"
-        wanted = usual and on_cpu and not _says_how_to_train(asked) and weights_installed()
+        if not (usual and on_cpu and not _says_how_to_train(asked) and weights_installed()):
+            return asked
+        many = FEW_TO_EMBED
+    return dataclasses.replace(asked, size=size_for_encoder(folders, many))
+
+
+def size_for_encoder(folders: Sequence[Path], many: int | None = None) -> str | None:
+    """The size that images in folders are embedded at; None where they keep theirs, are none, or are too `many`."""
     pictures = [path for folder in folders for path in folder.rglob("*") if path.suffix.lower() in _PICTURES]
-    if not wanted or not 0 < len(pictures) < FEW_IMAGES:
-        return asked
+    if not 0 < len(pictures) < (many or len(pictures) + 1):
+        return None
     from splitpu.data.images.decode import BadImage, read_header
 
     try:
         header = read_header(pictures[0])
-        is_small = max(header.height, header.width) <= _USUAL_FOR_FEW
     except BadImage:  # whoever reads them all will say so
-        return asked
-    return asked if is_small else dataclasses.replace(asked, size=str(_ENCODER_SIDE))
+        return None
+    return None if max(header.height, header.width) <= _USUAL_FOR_FEW else str(_ENCODER_SIDE)
 
 
 def run_resume(run: str, cluster: ClusterWords = HERE, *, quiet: bool, json: bool) -> int:
@@ -465,8 +513,11 @@ def _train_and_show(
         try:
             world.tell(str(folder.path.resolve()))
             with display, resumable(folder.path):
-                from_files, on_cpu = request.source.rows_are_files, request.device == "cpu"
+                from_files, on_cpu = request.source.rows_are_files, check_device(request.device).type == "cpu"
                 pace = LongRun(folder.config(), loaded.data, display.note, request.backbone, from_files, on_cpu)
+                trained = loaded.data.kind != "vectors" and not is_encoder(request.backbone) and not request.weights
+                if on_cpu and trained and not folder.checkpoints.exists():
+                    display.say(f"training: about {length_in_words(pace.guess())}, as far as two steps can tell")
                 observer = ObserverList([display, pace, StopWhen(stop.wanted), *loggers])
                 note = all_but_of_data(display.note, loaded)
                 result = carry_out(folder, request, loaded, runtime=Runtime(observer=observer, world=world), note=note)

@@ -2,9 +2,9 @@
 P against U, and a student that adds what the nearest pictures say, each step measured against a dozen others
 (benchmarks/few_images_frozen.py). All is chosen by the AUC of P against U out of fold; the prior decides the cut."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
-from splitpu.data.pudata import PUData
+from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
 from splitpu.learners.auto import CERTAIN
 from splitpu.learners.crossfit import auc_of, fold_numbers, platt
@@ -22,12 +22,15 @@ from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.networks.backbones import Backbone, Outputs
+from splitpu.networks.efficientnet_lite import EfficientNetLite
 from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk
 from splitpu.networks.encoders import Encoder, encoder, rebuilt
-from splitpu.types import Floats, Mask, Rows, Vectors
+from splitpu.types import Array, Bytes, Floats, Mask, Rows, Vectors, Watch
 
 _TINY = 1e-6  # what varies less than that is taken not to vary
 FEWEST_LABELLED = 2
+_SMALL = 0.3  # of an encoder's side: pictures of no more are small
+_SLICES = 16  # of a volume, chosen evenly
 MOST_IN_GRAPH = 5_000  # rows: a graph of more takes gigabytes, and so many labels hardly need neighbours
 _NUMBERS = ("bias", "base_mean", "base_std", "neighbours", "spread_weight")  # of a head; the rest are arrays
 ENCODER = "encoder"  # the part of a model's tensors that base and student share
@@ -366,20 +369,13 @@ class _Latest:
     found: FrozenChoice | None = None
 
 
-def frozen_choice(data: PUData, name: str, seed: int, watch: Callable[[int], None] | None = None) -> FrozenChoice:
-    """Base and student on embeddings of the data, computed or read and told to `watch`; asked again, not made again."""
+def frozen_choice(data: PUData, name: str, seed: int) -> FrozenChoice:
+    """Base and student on embeddings of the data, computed or read; asked again, not made again."""
     key = (data.fingerprint(), name, seed)
     found = _Latest.found  # held here: other threads may ask other questions meanwhile
     if _Latest.key != key or found is None:
-        shape = data.features.shape[1:]
-        if data.kind == "vectors" or shape[-1] not in (1, 3):
-            raise InputError(f"rows of shape {shape} are no pictures for {name}: give images with one channel or three")
-        asked, plan = _encoder(name), ViewPlan()
-        preprocessing = Preprocessing.fit(data.features)
-
-        # As bytes, as `FrozenNetwork` will see them.
-        pictures = (np.asarray(row) if row.dtype == np.uint8 else preprocessing.pixels(row) for row in data.features)
-        features = averaged_views(embed(pictures, asked, plan, watch=watch))[data.taught]
+        asked, plan = encoder_for(name, data.features.shape[1:])
+        features = averaged_views(embed(pictures_of(data.features), asked, plan))[data.taught]
         labelled = data.labelled[data.taught]
         answers = None if data.answers is None else data.answers[data.taught]
         fit = fit_frozen(features, labelled, None, seed, answers=answers)
@@ -429,6 +425,43 @@ def _teacher(
     return Teacher(network.to(device), context.threshold_for(logits), logits, key="")
 
 
+def embed_all(data: PUData, tested: HeldOut | None, name: str, watch: Watch, processes: int = 1) -> None:
+    """Embed all rows of a run where that can be watched; whoever asks for them later finds them."""
+    parts = [("embedding", data.features), *([("embedding test rows", tested.features)] if tested else [])]
+    asked, plan = encoder_for(name, data.features.shape[1:])
+    for what, rows in parts:
+        watched: Callable[[int], None] = partial(lambda what, of, done: watch(what, done, of), what, len(rows))
+        pictures = pictures_of(rows, data.features)
+        embed(pictures, asked, plan, watch=watched, processes=processes)
+
+
+def pictures_of(features: Array, training: Array | None = None) -> Iterator[Bytes]:
+    """Rows as bytes, as `FrozenNetwork` sees them; what is black and white the training rows say, if others are meant.
+
+    >>> next(pictures_of(np.linspace(0, 1, 4).reshape(1, 2, 2, 1))).ravel().tolist()
+    [0, 85, 170, 255]
+    """
+    shape = features.shape[1:]
+    if len(shape) not in (3, 4) or shape[-1] not in (1, 3):
+        raise InputError(f"rows of shape {shape} are no pictures: give images or volumes with one channel or three")
+    if features.dtype == np.uint8:
+        return (np.asarray(row) for row in features)
+    return map(Preprocessing.fit(features if training is None else training).pixels, features)
+
+
+def encoder_for(name: str, shape: tuple[int, ...]) -> tuple[Encoder, ViewPlan]:
+    """The encoder of that name and the views it is shown, for rows of this shape.
+
+    Small pictures have no more to show at the encoder's full size than at half of it, in a quarter of the time; slices
+    of a volume are many views already.
+    """
+    asked, plan = usual_encoder(name), ViewPlan()
+    if isinstance(asked.module, EfficientNetLite) and max(shape[-3:-1]) <= _SMALL * asked.size:
+        asked = asked.at_size(asked.size // 2)
+    return asked, replace(plan, weak=1, slices=_SLICES) if len(shape) == 4 else plan
+
+
 @lru_cache(maxsize=1)
-def _encoder(name: str) -> Encoder:
+def usual_encoder(name: str) -> Encoder:
+    """The encoder of that name; of the last one asked for, the very same."""
     return encoder(name)

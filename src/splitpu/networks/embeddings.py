@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import multiprocessing
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from splitpu.config.schema import ViewsConfig
+from splitpu.data.images.cache import begin_process
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.public.download import cache_errors_in_words, cache_folder
+from splitpu.data.volumes.spec import evenly_chosen
 from splitpu.errors import InputError
 from splitpu.networks.encoders import Encoder
 from splitpu.types import Bytes, Vectors
@@ -33,6 +35,8 @@ STORE = "embeddings"
 CHUNK = 32  # pictures a file
 _SLICES_AT_ONCE = 32  # of volumes, and views of images, that go through the encoder together
 _AHEAD = 2  # chunks a process may wait with
+_CHUNKS_A_PROCESS = 4  # at least, or to start it takes longer than its work
+_REMEMBERED = 8_192  # pictures whose embeddings stay in memory: 100 MB of the usual ones
 
 # Small motions for weak views; parts, light, blur and a blank square for strong ones. No hue: scans have none.
 GENTLE = ViewsConfig(
@@ -50,6 +54,7 @@ class ViewPlan:
     mirrored: bool = True
     seed: int = 0
     how: ViewsConfig = GENTLE
+    slices: int = 0  # of a volume, at most, evenly chosen among those that show anything; 0 = all
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,41 +79,82 @@ def embed(
     below the package's cache unless said otherwise.
     """
     plan = plan or ViewPlan()
+    asked = _asked(encoder, plan)
     if processes < 1:
         raise InputError(f"processes={processes} leaves nobody to work: give 1 or more.")
     store = Path(folder) if folder is not None else cache_folder() / STORE
     found = [np.empty((0, len(plan.names), encoder.width), np.float32)]
-    for part in _all_chunks(images, encoder, plan, store, processes):
+    for chunk, part in _all_chunks(images, encoder, plan, store, processes):
         found.append(part)
+        _remember((_picture_key(asked, picture), one) for picture, one in zip(chunk, part, strict=True))
         if watch is not None:
             watch(sum(map(len, found)))
     return np.concatenate(found)
 
 
 def embed_chunk(pictures: Sequence[Bytes], encoder: Encoder, plan: ViewPlan) -> Vectors:
-    """Embeddings of some pictures, computed here and now: (len(pictures), views, width)."""
+    """Embeddings of some pictures, computed here and now unless remembered: (len(pictures), views, width)."""
+    asked = _asked(encoder, plan)
+    keys = [_picture_key(asked, picture) for picture in pictures]
+    found = []
     with torch.inference_mode():
-        return np.stack([_embedded(picture, encoder, plan) for picture in pictures])
+        for key, picture in zip(keys, pictures, strict=True):
+            known = _remembered.get(key)
+            found.append(_embedded(picture, encoder, plan) if known is None else known)
+    _remember(zip(keys, found, strict=True))
+    return np.stack(found)
 
 
-def volume_slices(volume: Bytes) -> Bytes:
-    """Slices of a volume (S, H, W, C) that show anything; one empty slice where none does."""
-    there = volume.reshape(len(volume), -1).any(axis=1)
-    return volume[there] if there.any() else volume[:1]
+_remembered: OrderedDict[bytes, Vectors] = OrderedDict()  # of pictures that were asked for last
+
+
+def _remember(found: Iterable[tuple[bytes, Vectors]]) -> None:
+    """A run asks for its pictures several times: for the prior, the model, its figures and its report."""
+    _remembered.update(found)
+    while len(_remembered) > _REMEMBERED:
+        _remembered.popitem(last=False)
+
+
+def _asked(encoder: Encoder, plan: ViewPlan) -> bytes:
+    """Everything that an embedding depends on beside the picture."""
+    views = {name: value for name, value in asdict(plan).items() if name != "slices" or value}
+    return f"{FORMAT} {encoder.fingerprint} {json.dumps(views, sort_keys=True)}".encode()
+
+
+def _picture_key(asked: bytes, picture: Bytes) -> bytes:
+    digest = hashlib.sha256(asked + str(picture.shape).encode())
+    digest.update(np.ascontiguousarray(picture).data)
+    return digest.digest()
+
+
+def sensible_processes(pictures: int) -> int:
+    """As many processes as torch may have threads, where there is work for them.
+
+    >>> sensible_processes(100)
+    1
+    """
+    return max(1, min(torch.get_num_threads(), pictures // (CHUNK * _CHUNKS_A_PROCESS)))
+
+
+def volume_slices(volume: Bytes, most: int = 0) -> Bytes:
+    """Slices of a volume (S, H, W, C) that show anything, at `most` so many; one empty slice where none does."""
+    there = np.flatnonzero(volume.reshape(len(volume), -1).any(axis=1))
+    if not len(there):
+        return volume[:1]
+    return volume[there[evenly_chosen(len(there), most)] if 0 < most < len(there) else there]
 
 
 def _all_chunks(
     images: Bytes | Iterable[Bytes], encoder: Encoder, plan: ViewPlan, store: Path, processes: int
-) -> Iterator[Vectors]:
-    """Embeddings chunk by chunk, in order; those that are known are read."""
-    # Everything that an embedding depends on beside the picture, in one line.
-    asked = f"{FORMAT} {encoder.fingerprint()} {json.dumps(asdict(plan), sort_keys=True)}"
+) -> Iterator[tuple[list[Bytes], Vectors]]:
+    """Pictures and their embeddings chunk by chunk, in order; those that are known are read."""
+    asked = _asked(encoder, plan)
     with cache_errors_in_words(store):
         store.mkdir(parents=True, exist_ok=True)
 
     def places() -> Iterator[tuple[list[Bytes], Path, Vectors | None]]:
         for chunk in _chunks(images):
-            digest = hashlib.sha256(asked.encode())
+            digest = hashlib.sha256(asked)
             for picture in chunk:
                 digest.update(str(picture.shape).encode())
                 digest.update(picture.data)
@@ -117,21 +163,22 @@ def _all_chunks(
 
     if processes == 1:
         for chunk, path, known in places():
-            yield known if known is not None else _computed(chunk, path, encoder, plan)
+            yield chunk, known if known is not None else _computed(chunk, path, encoder, plan)
         return
     # Spawned, because a forked copy of a process with torch's threads may wait for ever.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, _become_worker, (encoder, plan)) as pool:
-        under_way: deque[Callable[[], Vectors]] = deque()  # what gives the embeddings, once they are asked for
+        # Pictures, and what gives their embeddings once they are asked for.
+        under_way: deque[tuple[list[Bytes], Callable[[], Vectors]]] = deque()
         try:
             for chunk, path, known in places():
-                under_way.append(
-                    pool.submit(_worked, chunk, path).result if known is None else partial(np.asarray, known)
-                )
+                there = partial(np.asarray, known)
+                under_way.append((chunk, pool.submit(_worked, chunk, path).result if known is None else there))
                 if len(under_way) > processes * _AHEAD:
-                    yield under_way.popleft()()
-            while under_way:
-                yield under_way.popleft()()
+                    first, found = under_way.popleft()
+                    yield first, found()
+            for first, found in under_way:
+                yield first, found()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -172,6 +219,7 @@ _worker: tuple[Encoder, ViewPlan] | None = None  # what a process of the pool wo
 
 def _become_worker(encoder: Encoder, plan: ViewPlan) -> None:
     global _worker
+    begin_process()
     torch.set_num_threads(1)  # the processes are the threads
     _worker = encoder, plan
 
@@ -184,7 +232,7 @@ def _worked(chunk: Sequence[Bytes], path: Path) -> Vectors:
 
 def _embedded(picture: Bytes, encoder: Encoder, plan: ViewPlan) -> Vectors:
     """All views of one image or volume: (views, width)."""
-    slices = volume_slices(picture) if picture.ndim == 4 else picture[None]
+    slices = volume_slices(picture, plan.slices) if picture.ndim == 4 else picture[None]
     if slices.shape[-1] == 1:
         slices = np.repeat(slices, 3, axis=-1)
     slices = np.require(slices, requirements="W")  # a row of a file that is mapped for reading cannot be a tensor

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ class Encoder:
         """The same encoder for pictures of another side: smaller ones take less time, larger ones show more."""
         return replace(self, size=size)
 
+    @cached_property
     def fingerprint(self) -> str:
         """A checksum of everything that decides what it says."""
         digest = hashlib.sha256(json.dumps(self.spec(), sort_keys=True).encode())

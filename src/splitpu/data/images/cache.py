@@ -110,7 +110,7 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
         yield from map(work, tasks)
         return
     # Fresh processes, because a copy of one in which torch runs threads may hang.
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=_begin_process)
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=begin_process)
     begun = False
     try:
         for results in pool.map(work, tasks):
@@ -127,7 +127,7 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin_process() -> None:
+def begin_process() -> None:
     """Be silent, and end with the command: one that is killed cannot end its processes, which would wait forever."""
     # The C libraries behind pillow write to standard error about files that we report on ourselves.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
