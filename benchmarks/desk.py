@@ -62,10 +62,11 @@ def top(scores: np.ndarray, share: float) -> np.ndarray:
     return scores >= np.quantile(scores, 1 - share)
 
 
-def answers(given: Draw, seed: int) -> tuple[dict[str, Callable[[], Answer]], Callable[[], Ours]]:
+def answers(
+    given: Draw, seed: int, plain: "Plain"
+) -> tuple[dict[str, Callable[[], Answer]], Callable[[], Ours]]:
     """Every method by name, each run when it is called, and our choice, made when it is first asked for."""
     kept: dict[str, Ours] = {}
-    plain = Plain(given)
 
     def ours() -> Ours:
         if not kept:
@@ -110,12 +111,15 @@ class Plain:
             prepare = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()).fit(given.rows)
             self.rows, self.test_rows = prepare.transform(given.rows), prepare.transform(given.test_rows)
         self.labels = np.where(given.labelled, 1, 0)
+        self.configuration = ""  # of the last that was fitted, as it prints itself
 
     def naive(self, model: Any, share: float) -> Answer:
+        self.configuration = repr(model)
         scores = model.fit(self.rows, self.labels).predict_proba(self.test_rows)[:, 1]
         return scores, top(scores, share)
 
     def peer(self, model: Any) -> Answer:
+        self.configuration = repr(model)
         model.fit(self.rows, self.labels)
         called = np.asarray(model.predict(self.test_rows)) == 1
         if hasattr(model, "decision_function"):
@@ -199,12 +203,14 @@ def lines(chosen: DeskSet, cache: Path, seed: int, wanted: Callable[[str], bool]
     given = draw(chosen, cache, seed)
     about = {"rows": given.rows.shape[0], "columns": given.rows.shape[1], "labelled": int(given.labelled.sum())}
     about["share_in_u"] = float(given.truth[~given.labelled].mean())
-    every, ours = answers(given, seed)
+    plain = Plain(given)
+    every, ours = answers(given, seed, plain)
     for name, make in every.items():
         if not wanted(name):
             continue
         if name != OURS:
             ours()  # before the clock starts: others borrow its prior
+        plain.configuration = "SplitPUClassifier()" if name in (OURS, BASE) else "choose(truth)"
         started = time.process_time()
         line: dict[str, Any] = {"set": chosen.name, "draw": seed, "method": name, **about}
         try:
@@ -212,6 +218,7 @@ def lines(chosen: DeskSet, cache: Path, seed: int, wanted: Callable[[str], bool]
         except Exception as error:  # a method that fails is a line that says so, not the end of the run
             line["failed"] = f"{type(error).__name__}: {error}"[:300]
         line["seconds"] = time.process_time() - started
+        line["configuration"] = " ".join(plain.configuration.split())
         if name == OURS:
             line["seconds"] = max(line["seconds"], ours().seconds)
             line |= {"prior": ours().share, "prior_interval": ours().model.prior_interval_}
