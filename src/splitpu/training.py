@@ -108,7 +108,7 @@ class TrainSpec:
         object.__setattr__(self, "seed", checked_seed(self.seed))
         network_given = self.backbone != "auto" or self.layers is not None or self.weights is not None
         if network_given and self.config.learner == "auto":
-            object.__setattr__(self, "config", replace(self.config, learner="network"))
+            object.__setattr__(self, "config", config_from_dict({"learner": "network"}, self.config))
 
     def checked_for(self, data: PUData) -> "TrainSpec":
         """The same with its prior as a plain number, refused if these rows cannot be trained on in this way."""

@@ -162,6 +162,8 @@ def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None
     if model.config.threshold == "half":
         said = f"{own} is cut at the probability 1/2 (threshold=half), the others where their prior says; see --refit."
         return None if refit else said
+    if model.config.threshold == "f1":
+        return None if refit else f"{own} is cut for the highest F1 (threshold=f1), the others where their prior says."
     if request.prior_interval is not None:
         return (
             f"{own} is the run as it is: that prior is an estimate, so its threshold also depends on gaps in the "

@@ -14,7 +14,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from splitpu.config.schema import LATER_KEYS, METHOD_NAMES, Config, Range
+from splitpu.config.schema import LATER_KEYS, LEARNER_METHODS, METHOD_NAMES, Config, Range
 from splitpu.errors import InputError
 from splitpu.utils.reading import Guarded, toml_loads
 
@@ -124,7 +124,11 @@ def config_from_dict(settings: Mapping[str, Any], base: Config | None = None) ->
     start = base if base is not None else Config()
     if start.learner == "auto" and any(f"{key}.".startswith(f"{name}.") for key in values for name in _OF_NETWORKS):
         values.setdefault("learner", "network")
-    return _replaced(start, "", values)
+    made = _replaced(start, "", values)
+    learned = made.method in LEARNER_METHODS or (made.method == "split-pu" and made.learner != "network")
+    if made.threshold == "f1" and "threshold" not in values and not learned:
+        return dataclasses.replace(made, threshold="prior")  # the cut of tables goes with their learners
+    return made
 
 
 def config_to_dict(config: Config) -> dict[str, Any]:

@@ -124,12 +124,13 @@ def _default_for_volumes() -> Config:
 
 
 def _default_for_vectors() -> Config:
-    """Learners for tables, chosen out of fold; the rest is for `learner="network"` and for the other methods.
+    """Learners for tables, chosen and cut out of fold; the rest is for `learner="network"` and for the other methods.
 
     Of those, few features overfit quickly: strong noise, and a base that sees as much of the data as it can in a step.
     """
     return Config(
         learner="auto",
+        threshold="f1",
         base=BaseConfig(epochs=60, batch_size=512, positives_per_batch=32),
         split=_split_for_few_rows(),
         student=StudentConfig(epochs=40, batch_size=128, positives_per_batch=32),

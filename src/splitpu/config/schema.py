@@ -60,9 +60,10 @@ class OptimiserConfig:
 
 
 # Of methods; `splitpu.methods.registry.register` adds to them.
+LEARNER_METHODS = ("logistic", "forest", "boosting", "bagging", "elkan-noto")
 METHOD_NAMES = [
     *("split-pu", "upu", "nnpu", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive"),
-    *("logistic", "forest", "boosting", "bagging", "elkan-noto"),
+    *LEARNER_METHODS,
 ]
 # What can be the first teacher of Split-PU; "risk" is the nnPU or uPU risk that `base.risk` names.
 TeacherName = Literal["risk", "vpu", "dan", "pubn", "self-pu", "p3mix", "puupl", "dist-pu", "supervised", "naive"]
@@ -350,8 +351,9 @@ class Config:
     members: Annotated[int, Range(low=1, high=100)] = 1
     # Where the decision is cut: where the predicted positive rate on the population sample meets the prior, if there is
     # one (nearly meets it, in a gap of the logits, if the prior is an estimate), or where the method itself says, which
-    # is at 1/2 for nearly all.
-    threshold: Literal["prior", "half"] = "prior"
+    # is at 1/2 for nearly all. f1: with the share above for which P, U and the prior let expect the highest F1; only of
+    # learners, as their scores are out of fold, and what tables get that say nothing else.
+    threshold: Literal["prior", "half", "f1"] = "prior"
     # What weights are drawn from: what each layer of torch says, or Kaiming normal with biases of 0, as released.
     initialisation: Literal["torch", "kaiming"] = "torch"
     base: BaseConfig = field(default_factory=BaseConfig)

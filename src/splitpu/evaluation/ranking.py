@@ -90,6 +90,27 @@ def ranking_figures(
     return RankingFigures(figures, prior=value, positives=positives, unlabelled=others)
 
 
+def share_for_f1(
+    scores: npt.ArrayLike, labelled: npt.ArrayLike, prior: float, scenario: Scenario = "single-training-set"
+) -> float:
+    """The share of the population to call positive for the highest F1 that P, U and the prior let expect.
+
+    With a share q of the rows called and a part r of the positives among them, F1 = 2 prior r / (prior + q). Where
+    classes overlap that is more rows than there are positives, where they lie apart as many.
+
+    >>> rng = np.random.default_rng(0)
+    >>> overlap, apart = (rng.normal(size=2000) + far * (np.arange(2000) < 600) for far in (0.8, 6.0))
+    >>> [round(share_for_f1(scores, np.arange(2000) < 200, 0.3), 1) for scores in (overlap, apart)]
+    [0.5, 0.3]
+    """
+    values, known = checked_rows(scores, labelled)
+    positives, others = int(known.sum()), int((~known).sum())
+    share = float(np.clip(among_unlabelled(prior, positives, others, scenario), 0.0, 1 - _SURE))
+    drawn = _drawn(_cells(values, known), share, prior, 0.5)
+    f1 = 2 * prior * drawn.recall / (prior + drawn.called)
+    return float(drawn.called[f1.argmax()])
+
+
 def with_interval(value: float, *draws: float) -> PUFigure:
     """The draws around the estimate, widened so that they hold the estimate itself."""
     low, high = np.nanquantile(draws, _QUANTILES)

@@ -52,7 +52,7 @@ SLACK = 1e-3  # of AUC that the mean may be behind the best: less than chance ma
 MEMBERS = 4  # of a mean, at most
 FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
 CERTAIN = 15.0  # how much a label that somebody gave counts beside one that is inferred
-STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
+STEEP = 2.0  # a student must be better than its base by so many standard errors of the difference
 
 
 @dataclass

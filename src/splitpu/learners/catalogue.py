@@ -176,14 +176,16 @@ class FittedGiven:
 
 @dataclass(frozen=True)
 class Logistic:
-    """Logistic regression with an L2 penalty, both kinds of row weighing the same.
+    """Logistic regression with an L2 penalty.
 
     Dense columns are standardised inside and the weights given back for raw ones. A small `strength` (the inverse of
-    the penalty) suits few labels and many columns.
+    the penalty) suits few labels and many columns. With `even` both kinds of row weigh the same, which wastes what many
+    unlabelled rows say: where positives are few, rows as they are rank better, at the top of the list above all.
     """
 
     name: str = "logistic"
     strength: float = 1.0
+    even: bool = True
 
     def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedLinear:
         from sklearn.linear_model import LogisticRegression
@@ -200,7 +202,7 @@ class Logistic:
         weight = weight * len(weight) / weight.sum()
         quick = not sparse and prepared.shape[1] <= 300
         model = LogisticRegression(C=self.strength, solver="newton-cholesky" if quick else "lbfgs", max_iter=300)
-        quietly(model.fit, prepared, label, sample_weight=balanced(label, weight))
+        quietly(model.fit, prepared, label, sample_weight=balanced(label, weight) if self.even else weight)
         found = np.asarray(model.coef_, dtype=np.float64)[0]
         missing = np.zeros(columns)
         missing[gone] = found[columns:]
@@ -279,7 +281,7 @@ class Bagging:
     against: float = 1.0  # unlabelled rows for each positive that a tree sees; both kinds weigh the same in the tree
     most: int = 1_000  # positives that a tree sees, and a fifth of its unlabelled rows
     leaf: int = 1
-    columns: str | float = "sqrt"
+    columns: str | float = 0.5
 
     def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedTrees:
         from sklearn.tree import DecisionTreeClassifier
@@ -317,7 +319,7 @@ class Forest(Bagging):
     trees: int = 80
     against: float = 3.0
     leaf: int = 5
-    columns: str | float = 0.35
+    columns: str | float = 0.7
 
 
 @dataclass(frozen=True)
@@ -390,11 +392,11 @@ class Given:
 
 
 LEARNERS: dict[str, Callable[[], Learner]] = {
-    "logistic": Logistic,
+    "logistic": lambda: Logistic(even=False),
     "logistic, strong penalty": lambda: Logistic("logistic, strong penalty", 0.003),
     "logistic, weak penalty": lambda: Logistic("logistic, weak penalty", 30.0),
     "kernel": Kernel,
-    "kernel, wide": lambda: Kernel("kernel, wide", strength=0.3, width=0.3),
+    "kernel, wide": lambda: Kernel("kernel, wide", width=0.3),
     "naive bayes": NaiveBayes,
     "forest": Forest,
     "bagging": Bagging,

@@ -20,12 +20,15 @@ from splitpu.data.pudata import PUData
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.errors import SplitPUWarning
 from splitpu.evaluation.metrics import among_unlabelled
+from splitpu.evaluation.ranking import share_for_f1
 from splitpu.learners.auto import Candidate, Choice, choose, joined, taught_answers
 from splitpu.learners.crossfit import auc_of, fold_numbers, out_of_fold
 from splitpu.learners.learner_networks import LearnerBackbone, LearnerNetwork, PerceptronNetwork
 from splitpu.learners.split_learner import posteriors, split
 from splitpu.methods.context import Context, OwnThreshold, Student, Teacher
 from splitpu.methods.split import MethodResult, Round, SplitResult
+from splitpu.methods.thresholds import matched_threshold
+from splitpu.prior.from_scores import FEWEST_POSITIVES, FEWEST_UNLABELLED
 from splitpu.types import Floats, Mask
 from splitpu.utils.arrays import sklearn_seed
 from splitpu.views import Views
@@ -207,7 +210,17 @@ def _teacher(
     network = LearnerBackbone(learner).to(context.engine.hardware.device).eval()
     logits = context.logits_of(network).double()
     logits[context.rows(rows.numbers)] = torch.as_tensor(out_of_fold, dtype=torch.float64, device=logits.device)
-    return Teacher(network, context.threshold_for(logits, own_threshold), logits, key="")
+    return Teacher(network, _threshold(context, logits, own_threshold), logits, key="")
+
+
+def _threshold(context: Context, logits: torch.Tensor, own: OwnThreshold | None) -> float:
+    """Where the learner is cut; for the highest F1 only if that is asked for and enough rows can tell."""
+    data = context.data
+    known = len(data.positives) >= FEWEST_POSITIVES and len(data.unlabelled) >= FEWEST_UNLABELLED
+    if context.config.threshold != "f1" or context.prior is None or not known:
+        return context.threshold_for(logits, own)
+    share = share_for_f1(logits.cpu().numpy(), data.labelled, context.prior, data.scenario)
+    return matched_threshold(logits[context.rows(data.population)], share)
 
 
 def _share_among_unlabelled(context: Context) -> float | None:
