@@ -46,6 +46,27 @@ class Ours:
             max((self.share * total - labelled) / (total - labelled), 1 / total), 0.98
         )  # among the unlabelled
 
+    def without_test_rows(self, given: Draw) -> dict[str, Any]:
+        """What P and U alone tell: the AUC with its interval, beside that of the same scores with the true labels."""
+        from sklearn.metrics import roc_auc_score
+
+        from splitpu.evaluation.label_tests import random_labels_test
+        from splitpu.evaluation.ranking import ranking_figures
+        from splitpu.methods.table_learners import _Latest
+        from splitpu.prior.from_scores import prior_from_scores
+
+        assert _Latest.found is not None  # the choice that the model was made of
+        rows, scores = _Latest.found[0].features, _Latest.found[1].scores
+        prior = prior_from_scores(scores, given.labelled)
+        auc = ranking_figures(scores, given.labelled, prior)["roc_auc"]
+        alarm = random_labels_test(rows, scores, given.labelled, prior=prior).doubtful
+        return {
+            "auc_estimated": [auc.value, auc.low, auc.high],
+            "auc_out_of_fold": float(roc_auc_score(given.truth, scores)),
+            "labels_doubted": bool(alarm),
+            "shipped": _Latest.found[1].name,
+        }
+
     def answer(self) -> Answer:
         return _answer(self.model, self.test_rows)
 
@@ -222,6 +243,7 @@ def lines(chosen: DeskSet, cache: Path, seed: int, wanted: Callable[[str], bool]
         if name == OURS:
             line["seconds"] = max(line["seconds"], ours().seconds)
             line |= {"prior": ours().share, "prior_interval": ours().model.prior_interval_}
+            line |= {"true_prior": float(given.truth.mean()), **ours().without_test_rows(given)}
         yield line
 
 
