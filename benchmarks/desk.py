@@ -4,7 +4,8 @@
 
 What to put into CACHE is said in desk_sets.py. pulearn and pu-toolbox are taken if they can be imported (for example
 from a folder of their own on PYTHONPATH). Every run is one JSON line (set, draw, method, figures on 30 % test rows, CPU
-seconds, machine, commit); a line that is there already is not made again. The markdown table at the end has the means.
+seconds, machine, commit); a line that is there already is not made again. The markdown table at the end, which `--show`
+prints by itself, has the means.
 
 Everybody gets defaults and no true prior: those who want one are given the same estimate as ours. All get missing
 values replaced by medians and standardised columns, peers also dense texts. The naive learners are cut at the
@@ -83,9 +84,7 @@ def top(scores: np.ndarray, share: float) -> np.ndarray:
     return scores >= np.quantile(scores, 1 - share)
 
 
-def answers(
-    given: Draw, seed: int, plain: "Plain"
-) -> tuple[dict[str, Callable[[], Answer]], Callable[[], Ours]]:
+def answers(given: Draw, seed: int, plain: "Plain") -> tuple[dict[str, Callable[[], Answer]], Callable[[], Ours]]:
     """Every method by name, each run when it is called, and our choice, made when it is first asked for."""
     kept: dict[str, Ours] = {}
 
@@ -248,45 +247,85 @@ def lines(chosen: DeskSet, cache: Path, seed: int, wanted: Callable[[str], bool]
 
 
 def table(path: Path) -> str:
-    """Means over the draws: ours, base, best peer, best naive one, all labels and seconds, for each figure."""
+    """Means over the draws: the table of the README, then what it says in numbers."""
     every = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    written = []
+    names = dict.fromkeys(line["set"] for line in every)
+    sets = {name: means_of([line for line in every if line["set"] == name]) for name in names}
+    sets = {name: means for name, means in sets.items() if OURS in means and len(means) > 3}
+    head = "set | splitpu | its base | best peer | best naive | all labels | AP | best other | F1 | best other | CPU s"
+    written = [f"| {head} |", "|---" * 11 + "|"]
+    for name, means in sets.items():
+        peer, plain = (best(means, "auc", kind) for kind in ("peer", "naive"))
+        cells = [f"{100 * means[who]['auc']:.1f}" if who in means else "" for who in (OURS, BASE)]
+        cells += [f"{100 * means[who]['auc']:.1f} ({who.removeprefix('naive ')})" for who in (peer, plain)]
+        cells += [f"{100 * means[ALL]['auc']:.1f}" if ALL in means else ""]
+        for figure in ("ap", "f1"):
+            other = best(means, figure)
+            cells += [f"{100 * means[OURS][figure]:.1f}", f"{100 * means[other][figure]:.1f} ({other})"]
+        written.append(f"| {name} | " + " | ".join([*cells, f"{means[OURS]['seconds']:.0f}"]) + " |")
     for figure in ("auc", "ap", "f1"):
-        written += [f"\n{figure.upper()} in %, means over the draws\n"]
-        written += ["| set | ours | base | best peer | best naive | all labels | gain | CPU s | peer CPU s |"]
-        written += ["|---|---|---|---|---|---|---|---|---|"]
-        for name in dict.fromkeys(line["set"] for line in every):
-            means = {}
-            for method in dict.fromkeys(line["method"] for line in every if line["set"] == name):
-                found = [line for line in every if (line["set"], line["method"]) == (name, method) and figure in line]
-                if found:
-                    means[method] = [float(np.mean([line[key] for line in found])) for key in (figure, "seconds")]
-            rivals = {method: mean for method, mean in means.items() if not method.startswith(("splitpu", "all"))}
-            best = {
-                kind: max((m for m in rivals if m.startswith("naive") == kind), key=lambda m: rivals[m][0], default="")
-                for kind in (False, True)
-            }
-            cells = [shown(means.get(OURS)), shown(means.get(BASE))]
-            cells += [f"{shown(rivals.get(best[kind]))} ({best[kind]})" for kind in (False, True)]
-            gap = 100 * (means[OURS][0] - max(rival[0] for rival in rivals.values())) if OURS in means and rivals else 0
-            seconds = [f"{means[m][1]:.1f}" if m in means else "" for m in (OURS, best[False])]
-            written.append(f"| {name} | " + " | ".join([*cells, shown(means.get(ALL)), f"{gap:+.2f}", *seconds]) + " |")
-    return "\n".join(written)
+        gaps = {name: 100 * (means[OURS][figure] - means[best(means, figure)][figure]) for name, means in sets.items()}
+        worst = min(gaps, key=lambda name: gaps[name])
+        reached, near = (sum(gap >= least for gap in gaps.values()) for least in (0, -1))
+        written.append(
+            f"\n{figure.upper()}: at or above the best other on {reached} of {len(gaps)} sets, less than a point below "
+            f"on {near}; least {gaps[worst]:+.2f} ({worst}), mean {np.mean(list(gaps.values())):+.2f}"
+        )
+    return "\n".join([*written, *told_without_test_rows([line for line in every if "auc_estimated" in line], sets)])
 
 
-def shown(mean: list[float] | None) -> str:
-    return "" if mean is None else f"{100 * mean[0]:.2f}"
+def means_of(lines: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Of every method that answered in each draw that we did: the mean of its figures."""
+    draws = sum(line["method"] == OURS for line in lines)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        if "auc" in line:
+            found.setdefault(line["method"], []).append(line)
+    keys = ("auc", "ap", "f1", "seconds")
+    return {
+        method: {key: float(np.mean([line[key] for line in some])) for key in keys}
+        for method, some in found.items()
+        if len(some) >= draws
+    }
+
+
+def best(means: dict[str, dict[str, float]], figure: str, kind: str = "") -> str:
+    """The best of the others by this figure: of peers, of naive learners, or of both."""
+    others = [name for name in means if not name.startswith((OURS, ALL))]
+    if kind:
+        others = [name for name in others if name.startswith("naive") == (kind == "naive")]
+    return max(others, key=lambda name: means[name][figure])
+
+
+def told_without_test_rows(ours: list[dict[str, Any]], sets: dict[str, Any]) -> Iterator[str]:
+    """How right prior, estimated AUC and doubts about the labels are over the runs, and how far a base is ahead."""
+    behind = {name: 100 * (means[OURS]["auc"] - means[BASE]["auc"]) for name, means in sets.items() if BASE in means}
+    if behind:
+        worst = min(behind, key=lambda name: behind[name])
+        yield f"\nshipped less its base: least {behind[worst]:+.2f} points of AUC ({worst})"
+    if ours:
+        held = [line["prior_interval"][0] <= line["true_prior"] <= line["prior_interval"][1] for line in ours]
+        off = [abs(line["prior"] - line["true_prior"]) for line in ours]
+        yield f"\nprior: interval holds in {np.mean(held):.0%} of {len(ours)} runs, mean error {np.mean(off):.4f}"
+        for truth in ("auc", "auc_out_of_fold"):
+            away = [abs(line["auc_estimated"][0] - line[truth]) for line in ours]
+            inside = [line["auc_estimated"][1] <= line[truth] <= line["auc_estimated"][2] for line in ours]
+            yield f"\nAUC without test rows against {truth}: off by {np.mean(away):.4f}, holds in {np.mean(inside):.0%}"
+        yield f"\nrandom labels doubted in {sum(line['labels_doubted'] for line in ours)} of {len(ours)} runs"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=Path())
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--first-draw", type=int, default=0)
     parser.add_argument("--sets", default="", help="names, with semicolons; all without")
     parser.add_argument("--methods", default="", help="beginnings of names, with semicolons; all without")
+    parser.add_argument("--show", action="store_true", help="only the table of what OUT holds")
     given = parser.parse_args()
+    if given.show:
+        return print(table(given.out))
     warnings.simplefilter("ignore")
     there = set()
     if given.out.exists():

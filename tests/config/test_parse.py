@@ -310,6 +310,13 @@ class TestDifferencesAndHash:
         expected = "d5671288daa6a2f607995a277682911bfb8ea9ae4c5b84d588f7a3af015fb7dc"
         assert config_hash(preset("paper"), "split.tau") == expected
 
+    def test_the_cut_of_tables_goes_with_their_learners(self) -> None:
+        start = preset("default", DataProfile("vectors", 500, 50))
+        assert start.threshold == "f1" == apply_overrides(start, ["method=logistic"]).threshold
+        for said in ("learner=network", "method=vpu", "base.epochs=3"):
+            assert apply_overrides(start, [said]).threshold == "prior"
+        assert apply_overrides(start, ["learner=network", "threshold=half"]).threshold == "half"
+
     def test_hash_of_an_unknown_section(self) -> None:
         with pytest.raises(InputError, match="did you mean 'student'"):
             config_hash(Config(), "studnet")

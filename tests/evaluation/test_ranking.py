@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from splitpu.errors import InputError
-from splitpu.evaluation.ranking import corrected_auc, in_telling_order, ranking_figures
+from splitpu.evaluation.ranking import corrected_auc, in_telling_order, ranking_figures, share_for_f1
 from splitpu.prior.from_scores import prior_from_scores
 
 
@@ -137,3 +137,13 @@ def test_ranking_figures_in_short() -> None:
         True,
         0.05,
     )
+
+
+@pytest.mark.parametrize(("prior", "distance"), [(0.4, 0.7), (0.3, 1.5), (0.05, 2.0), (0.3, 6.0)])
+def test_the_share_for_f1_gets_nearly_the_best_f1_there_is(prior: float, distance: float) -> None:
+    scores, known, truth = drawn(6000, prior, distance, round(prior * 3000), seed=3)
+    hits = np.cumsum(truth[np.argsort(-scores)])
+    f1 = 2 * hits / (np.arange(1, len(truth) + 1) + truth.sum())
+    called = round(share_for_f1(scores, known, prior) * len(truth))
+    assert f1[called - 1] > f1.max() - 0.03  # which is the luckiest cut of all
+    assert distance > 3 or called > 1.1 * truth.sum()  # a cut at the prior would call fewer

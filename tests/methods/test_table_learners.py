@@ -165,3 +165,18 @@ def test_an_estimated_prior_does_not_move_with_rows_that_a_review_chose(table: A
     assert told.prior_ == plain.prior_
     low, high = told.prior_interval_
     assert low < 0.373 < high
+
+
+def test_where_classes_overlap_a_table_is_cut_for_f1_unless_told_otherwise() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.arange(900) < 300
+    X = rng.normal(size=(900, 3)) + 0.5 * truth[:, None]
+    s = np.where(rng.random(900) < 0.4, truth, 0)
+    shares = {}
+    for threshold in (None, "f1", "prior", "half"):
+        config = None if threshold is None else {"threshold": threshold}
+        fitted = SplitPUClassifier(prior=1 / 3, learner="logistic", config=config, random_state=0).fit(X, s)
+        assert fitted.model_.network_name == "learner"
+        shares[threshold] = fitted.predict(X).mean()
+    assert shares[None] == shares["f1"] > 1.2 * shares["prior"]
+    assert abs(shares["prior"] - 1 / 3) < 0.05 and shares["half"] != shares["prior"]

@@ -4,8 +4,11 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from splitpu.engine.stage import Pool, Stage, proportional_count
 from splitpu.errors import SplitPUWarning
+from splitpu.learners.crossfit import compare_auc
 from splitpu.methods.base_model import train_base
 from splitpu.methods.common import Trained, as_one, member_names
 from splitpu.methods.context import Context, Student, Teacher
@@ -104,6 +107,28 @@ def _not_taken(name: str, *, of_several: bool) -> str:
         f"{name}: after {_MORE_ATTEMPTS + 1} attempts {who} still says the same of nearly all samples, so it "
         f"{NOT_TAKEN} and {instead} lower student.positive_weight or student.optimiser.rate{for_what}."
     )
+
+
+def _kept_back(context: Context, teacher: Teacher, student: Student, number: int) -> Student:
+    """The student, not to be taken where rows that neither was trained on say that it ranks worse than its teacher.
+
+    By more than the standard error of the difference: few rows are set aside, and most students do gain. Without such
+    rows nothing can be said, since both know their training rows.
+    """
+    if context.aside is None or not student.sound:
+        return student
+    aside = np.concatenate([context.aside.positives, context.aside.unlabelled])
+    scores = [one.logits[context.rows(aside)].double().cpu().numpy() for one in (student, teacher)]
+    gain = compare_auc(*scores, context.data.labelled[aside])
+    if gain.value >= -gain.error:
+        return student
+    warnings.warn(
+        f"round{number}.student: on {len(aside)} rows that were set aside it tells labelled from unlabelled rows less "
+        f"well than the model that taught it (AUC {gain.value:+.3f}), so it {NOT_TAKEN}.",
+        SplitPUWarning,
+        stacklevel=2,
+    )
+    return replace(student, sound=False)
 
 
 def _pools(context: Context, split: SplitResult) -> dict[str, Pool]:
