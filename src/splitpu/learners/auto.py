@@ -52,7 +52,7 @@ SLACK = 1e-3  # of AUC that the mean may be behind the best: less than chance ma
 MEMBERS = 4  # of a mean, at most
 FEWEST_KNOWN = 10  # of either kind, for a learner of known rows alone
 CERTAIN = 15.0  # how much a label that somebody gave counts beside one that is inferred
-STEEP = 2.0  # a student must be better than its base by so many standard errors of the difference
+STEEP = 1.0  # a student must be better than its base by so many standard errors of the difference
 
 
 @dataclass
@@ -243,7 +243,7 @@ def _student(base: Candidate, task: _Task, prior: float | None) -> Candidate:
     teacher = base.learner
     if isinstance(teacher, Bagging):
         teacher = replace(teacher, trees=min(teacher.trees, TEACHER_TREES))  # its labels are soft anyway
-    pupil = SplitLearner(teacher, base.learner, prior=prior)
+    pupil = SplitLearner(teacher, base.learner, prior=prior, sure=True)
     folds, scores, seen = task.folds(3), np.full(len(task.labelled), np.nan), np.zeros(len(task.labelled), dtype=bool)
     for fold in np.unique(folds):
         held = folds == fold
