@@ -243,7 +243,7 @@ def _student(base: Candidate, task: _Task, prior: float | None) -> Candidate:
     teacher = base.learner
     if isinstance(teacher, Bagging):
         teacher = replace(teacher, trees=min(teacher.trees, TEACHER_TREES))  # its labels are soft anyway
-    pupil = SplitLearner(teacher, base.learner, prior=prior, sure=True)
+    pupil = SplitLearner(teacher, base.learner, prior=prior)
     folds, scores, seen = task.folds(3), np.full(len(task.labelled), np.nan), np.zeros(len(task.labelled), dtype=bool)
     for fold in np.unique(folds):
         held = folds == fold

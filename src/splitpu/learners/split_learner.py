@@ -4,7 +4,8 @@
    become posteriors `q` of the unlabelled rows: by Elkan and Noto's odds, or scaled so that their mean is the prior.
 2. A temporary boosting with a small rate learns the teacher's decisions; its stages are the epochs. At the first stage
    that agrees with the teacher on more than `tau` of U it stops: agreeing rows are easy, the others hard.
-3. A student learns P as positive and the easy rows with their soft `q`. Hard rows are left out.
+3. A student learns P as positive and the easy rows with their soft `q`, each with as much weight as the teacher is sure
+   of it (which is what the bounded loss of the paper does to networks). Hard rows are left out.
 
 Sparse rows have no boosting; there the epochs are logistic regressions with a falling penalty, which take up the
 strongest words first.
@@ -79,7 +80,8 @@ class SplitLearner:
         easy = split(rows, labelled, posterior, self.tau, seed=seed).easy
         kept = np.flatnonzero((labelled | easy) & (weight > 0))
         taught = np.where(labelled, 1.0, posterior)[kept]
-        return (self.student or self.base).fit(rows[kept], taught, sample_weight=weight[kept], seed=seed)
+        sure = weight[kept] * np.abs(2 * taught - 1)
+        return (self.student or self.base).fit(rows[kept], taught, sample_weight=sure, seed=seed)
 
 
 def honest_scores(
