@@ -146,4 +146,4 @@ def test_the_share_for_f1_gets_nearly_the_best_f1_there_is(prior: float, distanc
     f1 = 2 * hits / (np.arange(1, len(truth) + 1) + truth.sum())
     called = round(share_for_f1(scores, known, prior) * len(truth))
     assert f1[called - 1] > f1.max() - 0.03  # which is the luckiest cut of all
-    assert distance > 3 or called > 1.1 * truth.sum()  # a cut at the prior would call fewer
+    assert distance >= 2 or called > 1.1 * truth.sum()  # a cut at the prior would call fewer
