@@ -3,6 +3,8 @@
 Split-PU as a whole: it learns, the same seed gives the same, and every ablation is a setting.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,9 @@ from splitpu_tools import configured, mixture, run
 
 from splitpu.config.schema import SplitConfig
 from splitpu.errors import InputError, SplitPUWarning
+from splitpu.methods.context import RowsAside, Student
 from splitpu.methods.split import _surest, split_unlabelled
+from splitpu.methods.split_pu import _kept_back
 from splitpu.networks.build import build_network
 from splitpu.training import Runtime, TrainSpec, open_context, train
 
@@ -198,3 +202,18 @@ class TestAnswers:
         negatives = np.isin(np.arange(len(data)), data.unlabelled[:3])
         with pytest.raises(InputError, match="'vpu' learns nothing from known negatives"):
             train(data.answered(negatives=negatives), TrainSpec(prior=0.5, config=configured("method=vpu")))
+
+
+def test_a_student_that_ranks_worse_on_rows_set_aside_is_not_taken() -> None:
+    labelled = np.arange(60) < 20
+    aside = RowsAside(np.arange(10), np.arange(20, 50))
+    context = SimpleNamespace(aside=aside, data=SimpleNamespace(labelled=labelled), rows=torch.as_tensor)
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=60))
+    good, bad = (noise + distance * torch.from_numpy(labelled) for distance in (3.0, 0.0))
+    rest = {"network": torch.nn.Identity(), "threshold": 0.0, "key": ""}
+    better, worse = (Student(logits=logits, **rest) for logits in (good, bad))
+    assert _kept_back(context, worse, better, 1).sound and _kept_back(context, better, better, 1).sound
+    with pytest.warns(SplitPUWarning, match="on 40 rows that were set aside"):
+        assert not _kept_back(context, better, worse, 1).sound
+    context.aside = None  # then nothing can be said
+    assert _kept_back(context, better, worse, 1).sound

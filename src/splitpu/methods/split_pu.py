@@ -118,8 +118,8 @@ def _kept_back(context: Context, teacher: Teacher, student: Student, number: int
     if context.aside is None or not student.sound:
         return student
     aside = np.concatenate([context.aside.positives, context.aside.unlabelled])
-    scores = [one.logits[context.rows(aside)].double().cpu().numpy() for one in (student, teacher)]
-    gain = compare_auc(*scores, context.data.labelled[aside])
+    own, taught_by = (one.logits[context.rows(aside)].double().cpu().numpy() for one in (student, teacher))
+    gain = compare_auc(own, taught_by, context.data.labelled[aside])
     if gain.value >= -gain.error:
         return student
     warnings.warn(
