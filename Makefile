@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: install demo test faults cluster lint package clean
+.PHONY: install demo test faults cluster docs lint package clean
 
 install: $(STAMP)
 
@@ -42,6 +42,13 @@ cluster:
 	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt -e '.[cluster,images,tables]' pytest hypothesis
 	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py tests/runs/test_scoring.py
 
+# The site of docs/, with the Python reference from the docstrings, into build/site; a warning ends the build.
+SITE := .venv-docs
+docs:
+	test -x $(SITE)/bin/zensical || $(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet zensical mkdocs-material 'mkdocstrings[python]'
+	$(SITE)/bin/zensical build --strict --clean
+
 clean:
-	rm -rf .venv .venv-cluster build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-cluster .venv-docs .cache build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
