@@ -23,7 +23,8 @@ from splitpu.networks.build import network_names
 from splitpu.networks.encoders import is_encoder
 
 ROOT = Path(__file__).parent.parent
-COMMAND_PAGES = ("README.md", "docs/GUIDE.md", "docs/CLUSTER.md", "docs/FIGURES.md", "docs/FILES.md", "docs/LIMITS.md", "CONTRIBUTING.md")
+GUIDES = ("docs/GUIDE.md", "docs/CLUSTER.md", "docs/FIGURES.md", "docs/FILES.md", "docs/LIMITS.md")
+COMMAND_PAGES = ("README.md", *GUIDES, "CONTRIBUTING.md")
 PAGES = (*COMMAND_PAGES, "docs/ARCHITECTURE.md", "CHANGELOG.md")
 
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)

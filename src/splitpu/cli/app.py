@@ -165,6 +165,19 @@ def embed(
     run_embed(inputs, out, words, backbone=backbone, each=each, json=json)
 
 
+def serve(run: FinishedRun, /, *, host: str = "127.0.0.1", port: Whole = 8000, device: Device = "auto") -> None:
+    """Serve the model of a run: a page to drop an image or paste rows, and POST /score for programs.
+
+    Args:
+        host: The address to listen on. Other machines can ask only if another one than the usual is given, and anybody
+            there can: nobody has to say who they are.
+        port: The port; 0 takes a free one.
+    """
+    from splitpu.cli.predict import run_serve
+
+    run_serve(run, host=host, port=port, device=device)
+
+
 def info(run: str | None = None, /, *, json: AsJson = False) -> None:
     """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
 
@@ -404,7 +417,7 @@ app = App(
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
 COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
-    (app, (demo, fit, resume, predict, merge, hard, evaluate, export, embed, card)),
+    (app, (demo, fit, resume, predict, merge, hard, evaluate, export, embed, card, serve)),
     (app, (prior, sensitivity, methods, compare, info)),
     (datasets, (data_list, data_get)),
     (reproduce, (experiments.reproduce_list, experiments.reproduce_run, experiments.reproduce_plan)),
@@ -418,18 +431,8 @@ app.command(reproduce)
 
 # The help names the commands in the order in which most people need them, not in that of the alphabet.
 IN_ORDER_OF_NEED = {
-    "Train a model and use it": (
-        "demo",
-        "fit",
-        "resume",
-        "predict",
-        "merge",
-        "hard",
-        "evaluate",
-        "export",
-        "embed",
-        "card",
-    ),
+    "Train a model and use it": ("demo", "fit", "resume", "predict", "merge", "hard", "evaluate"),
+    "Hand a model on": ("export", "embed", "card", "serve"),
     "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
     "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
 }

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid import Fate, Grid, InTurn, Progress
 from splitpu.runs.results import is_list_of_skipped, write_skipped
 from splitpu.runs.scoring import COLUMNS, Inputs, Part, ScoresFolder, parse_shard, shard_of
+from splitpu.runs.serve import ScoringServer
 from splitpu.types import Bytes, Vectors, Watch
 from splitpu.utils.files import ends_in, in_a_command, replacing
 from splitpu.utils.text import listed
@@ -168,6 +170,14 @@ def _account_for_files(rows: NewRows, out: Path | None) -> None:
         print_note(f"{listing} lists every file that has no score, and why")
     elif is_list_of_skipped(listing):  # of earlier scores, in whose place the new ones are
         listing.unlink()
+
+
+def run_serve(run: str, *, host: str, port: int, device: str) -> None:
+    """Answer until Ctrl-C."""
+    with ScoringServer(RunFolder.find_trained(run), host=host, port=port, device=device) as server:
+        print(server.address, flush=True)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 def run_export(run: str, file: Path | None, *, json: bool) -> None:
