@@ -20,7 +20,7 @@ from splitpu.cli import main
 from splitpu.config.parse import apply_overrides, config_from_dict
 from splitpu.config.schema import Config
 from splitpu.errors import InputError
-from splitpu.methods.registry import METHODS
+from splitpu.methods.registry import METHODS, STUDENT, works_of
 from splitpu.reproduce import runner
 from splitpu.reproduce.declared import chosen_experiments, experiments, recipes
 from splitpu.reproduce.pages import render
@@ -28,7 +28,7 @@ from splitpu.reproduce.runner import Session
 from splitpu.reproduce.store import ResultStore, plan_lines
 from splitpu.reproduce.summary import candidates
 from splitpu.reproduce.unit_runs import Workplace
-from splitpu.reproduce.units import STUDENT, Unit, planned_units, works_of
+from splitpu.reproduce.units import Unit, planned_units
 
 # ------------------------------------------------------------------------------------------------------------- declared
 

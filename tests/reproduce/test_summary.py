@@ -14,6 +14,7 @@ from torch.nn import functional
 from splitpu.cli import main
 from splitpu.config.schema import Config
 from splitpu.errors import InputError
+from splitpu.methods.registry import whole_run_seconds
 from splitpu.networks.build import build_network
 from splitpu.reproduce.declared import Recipe, experiments, recipes
 from splitpu.reproduce.figures import coherence, first_convolution_gradients, penalised_regression_suspicion
@@ -21,7 +22,7 @@ from splitpu.reproduce.pages import _mean_over_seeds, render, sweep_charts
 from splitpu.reproduce.runner import Session
 from splitpu.reproduce.store import ResultStore, device_seconds
 from splitpu.reproduce.summary import _after_round, cells, estimate, signed, with_deviation
-from splitpu.reproduce.units import Unit, rows_for, whole_run_seconds
+from splitpu.reproduce.units import Unit, rows_for
 
 # ---------------------------------------------------------------------------------------------------------------- store
 

@@ -28,7 +28,7 @@ from splitpu.engine.distributed import World
 from splitpu.engine.hardware import check_device
 from splitpu.engine.stage import EpochRecord, Observer, Stage
 from splitpu.errors import DiskError, InputError, Interrupted, RankLost
-from splitpu.methods.registry import find_method, sections_in_use
+from splitpu.methods.registry import find_method, sections_in_use, whole_run_seconds
 from splitpu.networks.build import FEW_TO_EMBED, choose_network, chosen_backbone, network_recipe, weights_file
 from splitpu.networks.encoders import is_encoder, weights_installed
 from splitpu.prior.estimate import (
@@ -41,7 +41,6 @@ from splitpu.prior.estimate import (
     prior_in_words,
 )
 from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
-from splitpu.reproduce.units import whole_run_seconds
 from splitpu.runs.folder import Request, RunFolder, load_request
 from splitpu.runs.grid_folders import SeedsFolder
 from splitpu.runs.loggers import EpochLogger, asked_loggers, logging_to

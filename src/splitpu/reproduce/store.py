@@ -9,8 +9,9 @@ from typing import Any
 
 from splitpu.config.parse import config_from_dict
 from splitpu.errors import InputError
+from splitpu.methods.registry import LATER
 from splitpu.reproduce.declared import recipes
-from splitpu.reproduce.units import LATER, Unit, computed_hash, place_of, shareable_stages, work_key
+from splitpu.reproduce.units import Unit, computed_hash, place_of, shareable_stages, work_key
 from splitpu.utils.files import check_place, disk_errors_in_words
 from splitpu.utils.reading import Guarded
 

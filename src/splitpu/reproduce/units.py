@@ -1,9 +1,7 @@
-"""Units of work: which there are, the configuration of each, the names by which results and stages are found again, and
-a guess of how long each stage of a unit may take, so that GPU time can be planned.
-"""
+"""Units of work: which there are, the configuration of each, the names by which results and stages are found again."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -12,104 +10,20 @@ from splitpu.config.parse import config_differences, config_from_dict, config_ha
 from splitpu.config.presets import DataProfile, preset
 from splitpu.config.schema import METHOD_SECTIONS, Config
 from splitpu.errors import InputError
-from splitpu.methods.registry import METHODS, find_method, sections_in_use
+from splitpu.methods.registry import (
+    BASE,
+    LATER,
+    METHODS,
+    SPLIT,
+    STUDENT,
+    WARMUP,
+    find_method,
+    sections_in_use,
+    works_of,
+)
 from splitpu.reproduce.declared import SPLIT_PU, Experiment, Row, Treatment, chosen_recipe
 
-# The stages that units may share, in the order they are trained; what comes after them is hardly ever shared.
-WARMUP, BASE, SPLIT, STUDENT, LATER = range(5)
 _NOT_OF_THE_BASE = ("rounds", "threshold", "split", "student")
-
-# Guesses are for planning only: results hold what was measured. Fitted to one run on an NVIDIA H200 (captured steps,
-# bf16, our kernels): its base model's 4,750 steps of 522 images took 15.2 seconds, a student's 9,500 of 560 took 34.3.
-# Milliseconds of a step with 512 images, forward and backward; networks that are not here count as the first.
-_MILLISECONDS = {"cnn13": 3.2, "resnet18": 6.0, "slices-resnet18": 100.0, "cnn-small": 0.8, "mlp": 0.3}
-_SHORTEST = 1.2  # milliseconds that a step takes however few rows it has
-_FORWARD = 1 / 3  # of a step's work
-_USUAL_STOP = 0.4  # of the split's longest: where the temporary network has mostly agreed
-_HARD_SHARE = 0.1  # of the unlabelled rows; each is seen in two views and by the teacher's first layers
-# How often a step of a method has its population rows and its labelled rows go through a network, and how often it
-# looks at all rows after an epoch; methods that are not here are trained as the base section says.
-_PASSES = {
-    "vpu": (2, 1, 0),
-    "dan": (2, 2, 0),
-    "pubn": (1, 1, 0),
-    "self-pu": (2 * (1 + _FORWARD), 2 * (1 + _FORWARD), 0),
-    "p3mix": (1 + _FORWARD, 1 + _FORWARD, 1),
-    "puupl": (1, 1, 0),
-    "dist-pu": (2, 2, 1),
-}
-
-
-@dataclass(frozen=True)
-class Work:
-    """So many epochs of so many steps, each with so many rows through a network."""
-
-    place: int  # of the stage in the order above
-    epochs: float
-    steps: int
-    images: float
-
-    @property
-    def rows(self) -> float:
-        """That go through a network in all."""
-        return self.epochs * self.steps * self.images
-
-    def seconds(self, network: str) -> float:
-        """With this network."""
-        milliseconds = _MILLISECONDS.get(network, _MILLISECONDS["cnn13"])
-        return self.epochs * self.steps * max(_SHORTEST, milliseconds * self.images / 512) / 1000
-
-
-def whole_run_seconds(config: Config, rows: int, positives: int, epoch_seconds: float) -> float:
-    """What a run may take in all, from what one epoch of its first stage took on whatever machine this is."""
-    works = list(works_of(config, rows, positives))
-    return epoch_seconds * sum(work.rows for work in works) * works[0].epochs / works[0].rows
-
-
-def works_of(config: Config, rows: int, positives: int) -> Iterator[Work]:
-    """Everything that a run trains, in its order."""
-    if config.warmup.name != "none":
-        steps, size = _batch(rows, config.warmup.batch_size)
-        yield Work(WARMUP, config.warmup.epochs, steps, 2 * size)
-    split, student, is_split_pu = config.split, config.student, config.method == SPLIT_PU
-    yield from _method_works(config, config.base.method if is_split_pu else config.method, rows, positives)
-    for number in range(config.rounds if is_split_pu else 0):
-        steps, size = _batch(rows, split.batch_size, rows * _FORWARD)
-        yield Work(LATER if number else SPLIT, _USUAL_STOP * split.max_epochs, steps, size)
-        steps, size = _batch(rows, student.batch_size)
-        labelled = student.positives_per_batch or size * positives / rows
-        views = 2.0 if student.consistency == "all" else 1 + 2 * _HARD_SHARE
-        yield Work(LATER if number else STUDENT, config.members * student.epochs, steps, size * views + labelled)
-
-
-def _method_works(config: Config, method: str, rows: int, positives: int) -> Iterator[Work]:
-    """What one method trains, alone or as the first teacher."""
-    settings: Any = config.base if method not in _PASSES else getattr(config, method.replace("-", "_"))
-    of_population, of_labelled, looks = _PASSES.get(method, (1, method not in ("naive", "supervised"), 0))
-    steps, size = _batch(rows, settings.batch_size)
-    labelled = settings.positives_per_batch or size * positives / rows
-    if method == "dist-pu":  # begins without mixing
-        yield Work(BASE, settings.warmup_epochs, steps, size + min(labelled, positives))
-    if looks:
-        steps, size = _batch(rows, settings.batch_size, looks * rows * _FORWARD)
-        labelled = settings.positives_per_batch or size * positives / rows
-    epochs, images = settings.epochs, of_population * size + of_labelled * min(labelled, positives)
-    if method not in _PASSES:
-        epochs *= config.members
-    elif method == "pubn":
-        epochs += settings.score_epochs
-    elif method == "puupl":
-        epochs, images = epochs * settings.rounds, images * settings.members
-    yield Work(BASE, epochs, steps, images)
-
-
-def _batch(rows: int, size: int, beside: float = 0.0) -> tuple[int, float]:
-    """Steps of an epoch, and rows of a step with its part of what is done beside once an epoch."""
-    size = min(size, rows)
-    steps = max(1, rows // size)
-    return steps, size + beside / steps
-
-
 CHECKPOINT_EVERY = 10  # epochs; a checkpoint costs time, a stage that is interrupted costs at most this much again
 
 # Kind and training rows of each set, so that a table can be rendered without the data at hand.
