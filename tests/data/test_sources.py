@@ -17,6 +17,7 @@ from splitpu.errors import InputError
 
 EMPTY = {"npz": None, "named": None, "positives": None, "draw_seed": 0, "folders": None, "table": None, "arrays": None}
 FOLDERS = {"labels": None, "size": [48, 64], "strict": False, "series": None, "slices": 9}
+TABLE = {"path": "/d/t.csv", "label": "s", "positive": None, "names": None, "test": None}
 STORED: list[tuple[Source, dict[str, object]]] = [
     (NpzSource(path="/d/rows.npz"), {"npz": "/d/rows.npz"}),
     (NamedSource(name="digits", positives=50, draw_seed=3), {"named": "digits", "positives": 50, "draw_seed": 3}),
@@ -30,7 +31,11 @@ STORED: list[tuple[Source, dict[str, object]]] = [
     ),
     (
         TableSource(path="/d/t.csv", label="s", ignore=("id",)),
-        {"table": {"path": "/d/t.csv", "label": "s", "positive": None, "names": None, "ignore": ["id"], "test": None}},
+        {"table": {**TABLE, "ignore": ["id"]}},
+    ),
+    (
+        TableSource(path="/d/t.csv", label="s", text=("note",), group="who"),
+        {"table": {**TABLE, "ignore": [], "text": ["note"], "group": "who"}},
     ),
 ]
 

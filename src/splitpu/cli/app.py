@@ -13,6 +13,7 @@ from splitpu.cli.options import (
     AS_USUAL,
     HERE,
     NO_WORDS,
+    USUAL_METHODS,
     AsJson,
     ClusterWords,
     DataOptions,
@@ -218,7 +219,7 @@ def compare(
     data: str | None = None,
     /,
     *,
-    method: str = "split-pu,nnpu,dist-pu,naive",
+    method: str = USUAL_METHODS,
     seeds: str = "0,1,2",
     prior: Share = None,
     where: DataWords = NO_WORDS,
@@ -237,7 +238,8 @@ def compare(
         data: As for fit: a .npz file, a .csv or .parquet table (see --label), or the name of a public set. For folders
             of images and for .npy files, give --positives and --unlabelled instead.
         method: The methods, separated by commas (see `splitpu methods`). All others are compared with the first.
-            supervised works only where the truth of the training rows is known.
+            supervised works only where the truth of the training rows is known. If not given, for texts, other sparse
+            rows and groups, which networks do not take: split-pu, logistic and elkan-noto.
         seeds: Seeds, separated by commas: one run for each method and seed, one after the other, so that their seconds
             can be compared. For a named set, each seed draws other labels. A single seed says nothing about chance.
         prior: The share of positives in the population, such as 0.3. auto (if not given) estimates it once for all

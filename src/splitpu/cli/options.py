@@ -178,6 +178,7 @@ class ClusterWords:
 
 
 NO_WORDS = DataWords()
+USUAL_METHODS = "split-pu,nnpu,dist-pu,naive"  # of a comparison
 HERE = ClusterWords()
 AS_USUAL = TrainingWords()
 

@@ -14,7 +14,7 @@ from typing import Any
 from splitpu.cli import train
 from splitpu.cli.display import notes_in_report, print_facts, print_json, print_note, print_table, title_of
 from splitpu.cli.entry_point import RunStopped, continue_with, resumable
-from splitpu.cli.options import ClusterWords
+from splitpu.cli.options import USUAL_METHODS, ClusterWords
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, config_hash
 from splitpu.config.schema import Config
@@ -321,6 +321,9 @@ def _notes(
     return notes
 
 
+METHODS_OF_LEARNERS = ("split-pu", "logistic", "elkan-noto")
+
+
 def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, as_json: bool) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
     world = World.join()
@@ -331,6 +334,10 @@ def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, 
     display = choose_display(quiet=quiet)
     asked, sources = _sources(asked, seeds)
     draws = _draws(sources, display)
+    first = draws[seeds[0]].data
+    if asked.method == USUAL_METHODS and (first.is_sparse or first.groups is not None):
+        methods = METHODS_OF_LEARNERS
+        display.note(f"sparse rows (free text) and groups are for learners: compared are {', '.join(methods)}")
     asked, folder = _folder_asked(asked, methods, sources[seeds[0]], draws[seeds[0]])
     with folder.locked():  # before anything of it is read, as another command may be about to write it
         with kept_until_settled(folder.checkpoints):

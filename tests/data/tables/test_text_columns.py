@@ -164,3 +164,19 @@ def test_networks_say_that_they_take_no_texts(tmp_path: Path, capsys: pytest.Cap
     asked = ("fit", path, "--label", "s", "--method", "vpu", "--prior", "0.5", "--out", tmp_path / "run")
     code, _, err = run_cli(capsys, *asked)
     assert code == 2 and "leave its columns of free text out (--ignore COLUMN)" in err
+
+
+def test_a_comparison_of_texts_is_one_of_learners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_csv(tmp_path / "a.csv", reviews())
+    asked = ("compare", path, "--label", "s", "--group", "patient", "--prior", "0.5", "--seeds", "0")
+    code, out, err = run_cli(capsys, *asked, "--learner", "logistic", "--out", tmp_path / "all", "--json")
+    assert code == 0 and "compared are split-pu, logistic, elkan-noto" in err
+    assert [one["method"] for one in json.loads(out)["methods"]] == ["split-pu", "logistic", "elkan-noto"]
+    plain = write_csv(
+        tmp_path / "plain.csv", [{"price": row["price"], "who": row["patient"], "s": row["s"]} for row in reviews()]
+    )
+    asked = ("fit", plain, "--label", "s", "--group", "who", "--method", "vpu", "--prior", "0.5")
+    must_refuse(
+        capsys, *asked, "--out", tmp_path / "run", saying="groups is for learners, and vpu trains networks here"
+    )
+    assert not (tmp_path / "run").exists()

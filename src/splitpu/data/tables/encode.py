@@ -349,6 +349,11 @@ class TableSource(sources.Source):
     def paths(self) -> tuple[str, ...]:
         return (self.path,) if self.test is None else (self.path, self.test)
 
+    def _entries(self) -> dict[str, Any]:
+        """Without what was not asked for: earlier runs have no such entries."""
+        own = super()._entries()[self.key]
+        return {self.key: {name: one for name, one in own.items() if one or name not in ("text", "group")}}
+
     def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
         """All rows, by the model's recipe: tables read anew may be understood in another way by now."""
         found = read_table_data(self, None if model is None else TableRecipe.of(model, self.where))
