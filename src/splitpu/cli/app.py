@@ -11,6 +11,7 @@ from splitpu.cli import experiments
 from splitpu.cli.entry_point import quick_start
 from splitpu.cli.options import (
     AS_USUAL,
+    FIRST_REVIEW,
     HERE,
     NO_WORDS,
     USUAL_METHODS,
@@ -24,6 +25,7 @@ from splitpu.cli.options import (
     Link,
     Quiet,
     ResultAsJson,
+    ReviewWords,
     Share,
     Strict,
     TrainingWords,
@@ -109,6 +111,28 @@ def hard(
     from splitpu.cli.inspect import run_hard
 
     run_hard(run, top=top, out=out, copy_to=copy_to, link=link, json=json)
+
+
+def review(run: FinishedRun, /, *, how: ReviewWords = FIRST_REVIEW, json: AsJson = False) -> int:
+    """Open a page that asks about samples, one key an answer; `splitpu refit` then trains with the answers.
+
+    Answers are in answers.jsonl in the run folder, one line each, and in answers.csv, which is made from them.
+    """
+    from splitpu.cli.review import run_review
+
+    return run_review(run, how, json=json)
+
+
+def refit(run: FinishedRun, /, *, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> int:
+    """Train again as RUN was trained, with the answers of its review: confirmed positives and known negatives.
+
+    Args:
+        out: The run folder to write. If not given: runs/DATA-refit-DATE-TIME.
+    """
+    with quick_start():
+        from splitpu.cli.review import run_refit
+
+    return run_refit(run, out=out, quiet=quiet, json=json)
 
 
 def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> None:
@@ -419,7 +443,7 @@ app = App(
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
 COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
-    (app, (demo, fit, resume, predict, merge, hard, evaluate, export, embed, card, serve)),
+    (app, (demo, fit, resume, predict, merge, hard, review, refit, evaluate, export, embed, card, serve)),
     (app, (prior, sensitivity, methods, compare, info)),
     (datasets, (data_list, data_get)),
     (reproduce, (experiments.reproduce_list, experiments.reproduce_run, experiments.reproduce_plan)),
@@ -435,6 +459,7 @@ app.command(reproduce)
 IN_ORDER_OF_NEED = {
     "Train a model and use it": ("demo", "fit", "resume", "predict", "merge", "hard", "evaluate"),
     "Hand a model on": ("export", "embed", "card", "serve"),
+    "Ask an expert": ("review", "refit"),
     "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
     "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
 }

@@ -205,3 +205,31 @@ class DataOptions(DataWords):
 
         said = {field.name: getattr(self, field.name) for field in fields(DataOptions)}
         return SourceWords(**said, seed=seed, scenario=scenario)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ReviewWords:
+    """How samples are reviewed.
+
+    Args:
+        order: Which samples come first: gain (those whose answers teach most), likely (the likeliest positives), random
+            (an audit: its answers also give the accuracy and the prior, with intervals).
+        reviewer: The name of whoever answers. Two reviewers answer for themselves; where they differ, neither counts.
+        port: The port of the page, on this machine alone. 0 lets the system choose one.
+        no_browser: Do not open the page in a browser, only say where it is.
+        to: Write the questions to a file instead, for another program: .json (Label Studio), .jsonl (Prodigy) or .csv.
+        answers: Take the answers that were given there from a file of the same kind instead.
+        top: With --to: how many questions. If not given: all.
+    """
+
+    order: Literal["gain", "likely", "random"] = "gain"
+    reviewer: Annotated[str, Parameter(name="--as")] = "me"
+    port: Whole = 0
+    no_browser: Flag = False
+    to: Path | None = None
+    answers: Annotated[Path | None, Parameter(name="--from")] = None
+    top: WholeOrNone = None
+
+
+FIRST_REVIEW = ReviewWords()

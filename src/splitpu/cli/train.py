@@ -363,7 +363,7 @@ def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, jso
         display.say(f"data: {loaded.in_words()}")
         logging: AbstractContextManager[list[EpochLogger]] = nullcontext([])
         with logging_to(loggers, folder.path) if loggers else logging as opened:
-            return _train_and_show(folder, request, loaded, display, world, opened, json=json)
+            return train_and_show(folder, request, loaded, display, world, opened, json=json)
 
 
 def refuse_cluster(cluster: ClusterWords) -> None:
@@ -479,7 +479,7 @@ def run_resume(run: str, cluster: ClusterWords = HERE, *, quiet: bool, json: boo
             loaded = load_request(request, display.say, watch)
         tell_of_data([loaded], display)
         request = settle_prior(folder, loaded, display)
-        return _train_and_show(folder, request, loaded, display, world, json=json)
+        return train_and_show(folder, request, loaded, display, world, json=json)
 
 
 def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None = None) -> Config:
@@ -498,7 +498,7 @@ def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None =
     return with_calibration(config, asked.calibration)
 
 
-def _train_and_show(
+def train_and_show(
     folder: RunFolder,
     request: Request,
     loaded: LoadedData,
@@ -508,6 +508,7 @@ def _train_and_show(
     *,
     json: bool,
 ) -> int:
+    """Bring a run that has its folder to its end."""
     with StopRequest() as stop:
         try:
             world.tell(str(folder.path.resolve()))

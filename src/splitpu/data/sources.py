@@ -188,6 +188,7 @@ class Source(ABC):
 
     scenario: Scenario = "single-training-set"
     answers: tuple[tuple[int, int], ...] = ()  # of a review: row numbers, and 1 = positive or -1 = negative
+    review_of: str = ""  # the run whose samples were reviewed
 
     key: ClassVar[str]  # the entry of request.json that only this kind has
     draws_labels: ClassVar[bool] = False  # whether its rows are fully labelled, and the seed hides labels
@@ -266,18 +267,19 @@ class Source(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The form in `request.json`: an entry for every kind, of which one is filled."""
-        answers = {"answers": [list(one) for one in self.answers]} if self.answers else {}
-        return {**_NOTHING, "scenario": self.scenario, **self._entries(), **answers}
+        review = {"answers": [list(one) for one in self.answers], "review_of": self.review_of}
+        return {**_NOTHING, "scenario": self.scenario, **self._entries(), **(review if self.answers else {})}
 
     def _entries(self) -> dict[str, Any]:
         own = dataclasses.asdict(self)
-        del own["scenario"], own["answers"]
+        del own["scenario"], own["answers"], own["review_of"]
         return {self.key: own}
 
     @classmethod
     def from_entries(cls, stored: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`, from what JSON made of it, which knows lists only."""
-        own = {name: tuple(value) if isinstance(value, list) else value for name, value in stored[cls.key].items()}
+        stored_own = stored[cls.key].items()
+        own: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in stored_own}
         return cls(scenario=stored["scenario"], **own)
 
 
@@ -296,7 +298,8 @@ def source_from_dict(stored: Mapping[str, Any]) -> Source:
     for kind in kinds():
         if stored.get(kind.key) is not None:
             answers = tuple((int(row), int(sign)) for row, sign in stored.get("answers", ()))
-            return dataclasses.replace(kind.from_entries(stored), answers=answers)
+            review_of = str(stored.get("review_of", ""))
+            return dataclasses.replace(kind.from_entries(stored), answers=answers, review_of=review_of)
     raise KeyError("no known kind of data")
 
 

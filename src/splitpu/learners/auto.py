@@ -306,8 +306,8 @@ def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
     aucs = {name: auc_of(scores, labelled) for name, (_, scores) in ways.items()}
     name = max(aucs, key=lambda one: aucs[one].value)
     judged.chosen = True
-    for one in choice.candidates:
-        one.chosen = one.chosen and name != other.name
+    # Copies: the choice may be asked for again, and then without the other one.
+    candidates = [replace(one, chosen=one.chosen and name != other.name) for one in choice.candidates] + [judged]
     fitted, scores = ways[name]
     return replace(choice, name=name, fitted=fitted, scores=scores, auc=aucs[name], candidates=candidates)
 
@@ -349,7 +349,7 @@ def taught_answers(
                 scores[held] = fitted.scores(rows[held])
         return fitted, scores
 
-    found = {one.name: again(one, weight) for one in choice.candidates if one.chosen or one is choice.base}
+    found = {one.name: again(one, weight) for one in choice.candidates if one.chosen or one.name == choice.base.name}
     fitted, scores = _mean_of([found[one.name] for one in choice.candidates if one.chosen], labelled)
     base_fitted, base_scores = _mean_of([found[choice.base.name]], labelled)
     choice = replace(choice, fitted=fitted, scores=scores, auc=auc_of(scores, labelled))

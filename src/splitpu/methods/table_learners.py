@@ -69,6 +69,7 @@ class _Latest:
 
 def choice_of(data: PUData, seed: int, candidates: Sequence[Any] | None = None) -> tuple[Rows, Choice]:
     """The learners for these rows, and the rows as the learners see them; the same question is answered once."""
+    data = replace(data, answers=None)  # which are no part of the question: they are learned afterwards
     key = (data.fingerprint(), seed, None if candidates is None else tuple(map(repr, candidates)))
     if _Latest.key != key or _Latest.found is None:
         rows = Rows.of(data)

@@ -429,7 +429,7 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
 
     by_heads = is_encoder(backbone)
     estimate = _by_order(data, seed, backbone) if by_heads else estimate_prior(data, **cast(EstimateOptions, how))
-    estimate = _within_answers(estimate, data)
+    estimate = within_answers(estimate, data)
     looked_at = _embedded(data, seed, str(backbone)) if by_heads else data
     labelling = check_random_labelling(looked_at, scores=estimate.scores, seed=seed)
     doubts = (*estimate.verdicts, *([labelling.verdict] if labelling.doubtful else []))
@@ -439,7 +439,7 @@ def resolve_prior(prior: object, data: PUData, **how: Unpack[PriorOptions]) -> R
     return ResolvedPrior(check_prior(estimate.value, data), estimate.interval, estimate.source, estimate, doubts)
 
 
-def _within_answers(estimate: PriorEstimate, data: PUData) -> PriorEstimate:
+def within_answers(estimate: PriorEstimate, data: PUData) -> PriorEstimate:
     """No prior leaves fewer positives, or fewer negatives, than somebody has already found in the population.
 
     That is all answers say: rows that somebody chose to look at are no sample, whatever their share of positives.

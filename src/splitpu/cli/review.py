@@ -1,0 +1,148 @@
+"""`splitpu review` and `splitpu refit`: ask a person about samples, and train again with what they said."""
+
+import dataclasses
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from splitpu.cli.display import print_facts, print_json, print_note, print_table
+from splitpu.cli.options import ReviewWords
+from splitpu.errors import InputError
+from splitpu.review.answers import Journal
+from splitpu.runs.folder import RunFolder
+from splitpu.utils.files import in_a_command
+
+
+def run_review(run: str, asked: ReviewWords, *, json: bool) -> int:
+    """Serve the page until somebody stops it; or hand questions to another program, or take its answers."""
+    from splitpu.review.samples import Samples
+    from splitpu.review.server import Review, ReviewServer, audit_of, disagreements
+
+    folder = RunFolder.find_trained(run)
+    samples = Samples(folder)
+    journal = Journal(folder.path, len(samples.data))
+    if asked.to is not None or asked.answers is not None:
+        return _exchange(folder, samples, journal, asked, json=json)
+    server = ReviewServer(Review(samples, journal, reviewer=asked.reviewer, order=asked.order), asked.port)
+    if json:
+        print_json({"address": server.address, "reviewer": asked.reviewer, "journal": str(journal.path)})
+    else:
+        print(f"Review {len(server.review.rows):,} samples at {server.address} (Ctrl-C ends it)", flush=True)
+    if not asked.no_browser:
+        webbrowser.open(server.address)
+    with suppress(KeyboardInterrupt):
+        server.serve_forever()
+    server.server_close()
+    journal.write_table()
+    progress = server.review.progress()
+    if not json:
+        print_facts({name: progress[name] for name in ("positive", "negative", "skip")})
+        _say_audit(audit_of(samples, journal))
+        for note in filter(None, [disagreements(journal)]):
+            print_note(note)
+        print(f"Train with these answers: splitpu refit {in_a_command(folder.path)}")
+    return 0
+
+
+def _exchange(folder: RunFolder, samples: Any, journal: Journal, asked: ReviewWords, *, json: bool) -> int:
+    from splitpu.review.exchange import read_answers, write_questions
+
+    facts: dict[str, Any] = {"run": str(folder.path)}
+    if asked.answers is not None:
+        facts["added"] = read_answers(asked.answers, samples, journal, asked.reviewer)
+        journal.write_table()
+    if asked.to is not None:
+        done = journal.said()
+        rows = [row for row in samples.order(asked.order).tolist() if row not in done][: asked.top]
+        write_questions(asked.to, samples, rows, asked.order)
+        facts |= {"written": len(rows), "to": str(asked.to)}
+    if json:
+        print_json(facts)
+    else:
+        print_facts(facts)
+    return 0
+
+
+def _say_audit(found: dict[str, Any] | None) -> None:
+    if found is None:
+        return
+    for name in ("accuracy", "prior"):
+        value, low, high = found[name]
+        print_note(
+            f"by {found['answered']} answers in random order: {name} {value:.3f} (95 %: {low:.3f} to {high:.3f})"
+        )
+
+
+def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
+    """Train a new run as the old one was asked for, with the answers of its review."""
+    from splitpu.cli.progress import choose_display
+    from splitpu.cli.train import train_and_show
+    from splitpu.engine.distributed import World
+    from splitpu.prior.estimate import ResolvedPrior, within_answers
+    from splitpu.review.server import disagreements
+    from splitpu.runs.request import load_request
+    from splitpu.runs.run import NewRun, begin_run
+
+    folder = RunFolder.find_trained(run)
+    request = folder.request()
+    journal = Journal(folder.path)
+    labels = dict(request.source.answers) | dict(journal.labels())
+    if not labels:
+        raise InputError(
+            f"nobody has answered anything about {folder.path}: splitpu review {in_a_command(folder.path)}"
+        )
+    journal.write_table()
+    display = choose_display(quiet=quiet)
+    answers = tuple(sorted(labels.items()))
+    source = dataclasses.replace(request.source, answers=answers, review_of=str(folder.path.resolve()))
+    path = RunFolder.free_path(out, f"{source.title}-refit")
+    with display.watching() as watch:
+        loaded = load_request(request, display.say, watch)
+    plain = dataclasses.replace(loaded, data=dataclasses.replace(loaded.data, answers=None))
+    loaded = plain.answered(answers)
+    if note := disagreements(journal):
+        display.note(note)
+    prior = ResolvedPrior.from_dict(
+        request.prior, request.prior_source, request.prior_estimate, request.doubts
+    )  # answers are no sample, so it stays; but no prior is below what was found
+    if prior.estimate is not None:
+        estimate = within_answers(prior.estimate, loaded.data)
+        prior = dataclasses.replace(prior, estimate=estimate, value=estimate.value, interval=estimate.interval)
+    new = NewRun(
+        source=source,
+        config=folder.config(),
+        prior=prior,
+        preset=request.preset,
+        backbone=request.backbone,
+        seed=request.seed,
+        device=request.device,
+        weights=None if request.weights is None else Path(request.weights["path"]),
+        keep_checkpoints=request.keep_checkpoints,
+    )
+    refitted, asked = begin_run(path, new, loaded)
+    display.say(f"data: {loaded.in_words()}")
+    code = train_and_show(refitted, asked, loaded, display, World.join(), json=json)
+    if not json:
+        print_table(changes(folder.read_result(), refitted.read_result()), ("figure", "before", "after", "change"))
+    return code
+
+
+def changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    """The figures that both runs have, counted on test rows or else estimated alike."""
+    rows = []
+    old, new = (_figures(one) for one in (before, after))
+    for name in (name for name in old if name in new):
+        first, second = old[name], new[name]
+        line = {"figure": name, "before": f"{first:.4f}", "after": f"{second:.4f}", "change": f"{second - first:+.4f}"}
+        rows.append(line)
+    return rows
+
+
+def _figures(result: dict[str, Any]) -> dict[str, float]:
+    final = next(model for model in result["models"] if model["model"] == result["final"])
+    found = {name: value for name, value in (final["test"] or {}).items() if isinstance(value, float)}
+    if not found:
+        estimates = result.get("figures") or {}
+        found = {name: one["value"] for name, one in estimates.items() if isinstance(one.get("value"), float)}
+    return found | {"positives among unlabelled": final["positive_rate_unlabelled"]}

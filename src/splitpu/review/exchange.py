@@ -1,0 +1,145 @@
+"""Questions for other programs and their answers: Label Studio (JSON), Prodigy (JSON lines) and plain CSV.
+
+Whichever it is, a sample is known by its row number and its name; an answer that names another sample is refused.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from splitpu.errors import InputError
+from splitpu.review.answers import Answer, Entry, Journal
+from splitpu.review.samples import Samples
+from splitpu.utils.files import ends_in, replacing
+from splitpu.utils.reading import Guarded
+from splitpu.utils.text import cell, from_cell
+
+KINDS = ".json (Label Studio), .jsonl (Prodigy) or .csv"
+_WORDS: dict[str, Answer] = {
+    **dict.fromkeys(("positive", "pos", "accept", "yes", "1", "true", "p"), "positive"),
+    **dict.fromkeys(("negative", "neg", "reject", "no", "0", "-1", "false", "n"), "negative"),
+    **dict.fromkeys(("skip", "ignore", "unsure"), "skip"),
+}
+
+
+def write_questions(path: Path, samples: Samples, rows: Sequence[int], order: str) -> None:
+    """The samples in their order, as tasks that the other program asks."""
+    if not ends_in(path, ".json", ".jsonl", ".csv"):
+        raise InputError(f"{path} has no ending that says for which program it is: give {KINDS}")
+    questions = [_question(samples, row, order) for row in rows]
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        if ends_in(path, ".csv"):
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["index", "name", "probability", "why", "answer"])
+            writer.writerows(
+                [one["index"], cell(one["name"]), one["probability"], cell(one["why"]), ""] for one in questions
+            )
+        elif ends_in(path, ".jsonl"):
+            for one in questions:
+                shown = {name: one[name] for name in ("text", "image") if name in one}
+                meta = {name: one[name] for name in ("index", "name", "probability", "why")}
+                file.write(json.dumps({**shown, "label": "positive", "meta": meta}) + "\n")
+        else:
+            json.dump([{"data": one, "predictions": [_prediction(one)]} for one in questions], file, indent=1)
+
+
+def _question(samples: Samples, row: int, order: str) -> dict[str, Any]:
+    found = {
+        "index": row,
+        "name": samples.names[row],
+        "probability": round(float(samples.probability[row]), 4),
+        "why": samples.reason(row, order),
+    }
+    if samples.kind == "record":
+        return found | {"text": "\n".join(f"{fact.column}: {fact.value}" for fact in samples.record(row))}
+    return found | {"image": samples.path(row) or samples.names[row]}
+
+
+def _prediction(question: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model says, in the form in which Label Studio shows it beforehand."""
+    share = question["probability"]
+    value = {"choices": ["positive" if share > 0.5 else "negative"]}
+    of = {"from_name": "label", "to_name": "sample", "type": "choices", "value": value}
+    return {"model_version": "splitpu", "score": max(share, 1 - share), "result": [of]}
+
+
+def read_answers(path: Path, samples: Samples, journal: Journal, reviewer: str) -> int:
+    """Add the answers in a file to the journal; gives how many were new. Nothing is added where one is wrong."""
+    guarded = Guarded(path, f"give the answers as {KINDS}")
+    known = {row: said.by for row, said in journal.said().items()}
+    with guarded.understood():
+        entries = [_entry(one, samples, reviewer) for one in _raw(path, guarded)]
+    added = 0
+    for entry in entries:
+        before = known.get(entry.index, {}).get(entry.reviewer)
+        if before is None or before.answer != entry.answer:
+            journal.add(entry)
+            added += 1
+    return added
+
+
+def _entry(raw: tuple[Any, str, Any, str], samples: Samples, reviewer: str) -> Entry:
+    index, name, word, who = raw
+    answer = _WORDS.get(str(word).strip().lower())
+    if answer is None:
+        raise InputError(f"{word!r:.40} about {name or index!r} is no answer: write positive, negative or skip")
+    row = _row(index, name, samples)
+    return Entry(row, samples.names[row], answer, who or reviewer, "imported")
+
+
+def _row(index: Any, name: str, samples: Samples) -> int:
+    rows = len(samples.data)
+    if index in (None, ""):
+        places = [row for row, one in enumerate(samples.names) if one == name]
+        if not name or len(places) != 1:
+            raise InputError(f"{name!r:.60} names {len(places)} samples of the run: give their index as well")
+        index = places[0]
+    row = int(index)
+    if not 0 <= row < rows or samples.data.labelled[row]:
+        raise InputError(f"row {row} is no unlabelled row of the run")
+    if name and name != samples.names[row]:
+        raise InputError(
+            f"row {row} is {samples.names[row]!r:.60} in the run, and {name!r:.60} here: another run's answers"
+        )
+    return row
+
+
+def _raw(path: Path, guarded: Guarded) -> Iterator[tuple[Any, str, Any, str]]:
+    """Index, name, answer and reviewer of every sample that was answered."""
+    try:
+        if ends_in(path, ".csv"):
+            for line in guarded.rows():
+                if line.get("answer"):
+                    yield (
+                        line.get("index"),
+                        from_cell(line.get("name") or ""),
+                        line["answer"],
+                        line.get("reviewer") or "",
+                    )
+        elif ends_in(path, ".jsonl"):
+            for _, line in guarded.lines():
+                meta = line.get("meta", {})
+                if "answer" in line:
+                    yield meta.get("index"), meta.get("name", ""), line["answer"], str(line.get("_annotator_id") or "")
+        elif ends_in(path, ".json"):
+            yield from _label_studio(guarded.json())
+        else:
+            guarded.refuse("its ending does not say of which program it is")
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist: check the path") from None
+
+
+def _label_studio(tasks: Any) -> Iterator[tuple[Any, str, Any, str]]:
+    """Of whole exports every annotation, of the short form (JSON-MIN) its one answer."""
+    for task in tasks:
+        about = task.get("data", task)
+        for made in task.get("annotations", []):
+            who = made.get("completed_by", "")
+            who = who.get("email", who.get("id", "")) if isinstance(who, dict) else who
+            chosen = [choice for one in made.get("result", []) for choice in one.get("value", {}).get("choices", [])]
+            word = "skip" if made.get("was_cancelled") or not chosen else chosen[0]
+            yield about.get("index"), about.get("name", ""), word, str(who)
+        if "annotations" not in task and task.get("label"):
+            yield about.get("index"), about.get("name", ""), task["label"], str(task.get("annotator", ""))

@@ -1,0 +1,285 @@
+"""The page for reviewers: a small server of the standard library, for this machine alone.
+
+It listens on the loopback address only. Every address begins with a random token, which nobody else can guess; requests
+that name another host (as a page does that was made to point here) or come from another page are refused. The page asks
+nothing of any other place, and an answer is on disk before it is confirmed.
+"""
+
+import hmac
+import json
+import secrets
+import threading
+import time
+from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+
+from splitpu.errors import InputError
+from splitpu.review.answers import SIGN, Entry, Journal, Said
+from splitpu.review.order import Order, audit
+from splitpu.review.samples import Samples, shown
+from splitpu.utils.reading import json_loads
+from splitpu.utils.text import listed
+
+_FILES = {"": ("review.html", "text/html"), "review.css": ("review.css", "text/css")}
+_FILES |= {"review.js": ("review.js", "text/javascript")}
+_POLICY = (
+    "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+MOST_SENT = 10_000  # bytes of a request
+MOST_LISTED = 200  # samples in one answer
+STATES = ("open", "answered", "positive", "negative", "skip", "disagreement", "all")
+
+
+class Review:
+    """One reviewer's view of a run: the samples in their order, and what was said of them."""
+
+    def __init__(self, samples: Samples, journal: Journal, *, reviewer: str, order: Order) -> None:
+        self.samples, self.journal, self.reviewer, self.order = samples, journal, reviewer, order
+        Entry(0, "", "skip", reviewer)  # refuses a name that is none
+        self.rows: list[int] = samples.order(order).tolist()
+        self.places = {row: place for place, row in enumerate(self.rows)}
+        self._table_time = 0.0
+
+    def listing(self, state: str = "open", text: str = "", start: int = 0, count: int = 1) -> dict[str, Any]:
+        """The samples that are in a state and have a text in their names, a few of them; and how far the review is."""
+        if state not in STATES:
+            raise InputError(f"{state!r:.40} is no state of a sample: one of {', '.join(STATES)}")
+        said, wanted, found, total = self.journal.said(), text.casefold(), list[dict[str, Any]](), 0
+        for row in self.rows:
+            if self._in_state(said.get(row), state) and wanted in self.name(row).casefold():
+                if start <= total < start + min(count, MOST_LISTED):
+                    found.append(self.brief(row, said.get(row)))
+                total += 1
+        return {"samples": found, "total": total, "progress": self.progress(said)}
+
+    def _in_state(self, said: Said | None, state: str) -> bool:
+        mine = None if said is None else said.by.get(self.reviewer)
+        if state in ("all", "open", "answered"):
+            return state == "all" or (mine is None) == (state == "open")
+        if state == "disagreement":  # of others nothing is shown before one has answered
+            return said is not None and mine is not None and said.verdict == "disagreement"
+        return mine is not None and mine.answer == state
+
+    def name(self, row: int) -> str:
+        return self.samples.names[row] or f"row {row}"
+
+    def brief(self, row: int, said: Said | None) -> dict[str, Any]:
+        """What a list shows of a sample."""
+        mine = None if said is None else said.by.get(self.reviewer)
+        others = [] if said is None or mine is None else [one for one in said.by.values() if one is not mine]
+        return {
+            "index": row,
+            "place": self.places.get(row),
+            "name": self.name(row),
+            "probability": round(float(self.samples.probability[row]), 4),
+            "mine": None if mine is None else mine.answer,
+            "others": [{"reviewer": one.reviewer, "answer": one.answer} for one in others],
+        }
+
+    def whole(self, row: int) -> dict[str, Any]:
+        """All that is shown of a sample."""
+        samples = self.samples
+        if not 0 <= row < len(samples.data):
+            raise InputError(f"there is no row {row}")
+        found = self.brief(row, self.journal.said().get(row)) | {
+            "kind": samples.kind,
+            "teacher": round(float(samples.teacher[row]), 4),
+            "decision": bool(samples.decision[row]),
+            "why": samples.reason(row, self.order),
+            "slices": samples.slices(row),
+            "nearest": [{"index": one, "name": self.name(one)} for one in samples.nearest(row)],
+        }
+        if samples.kind == "record":
+            found["record"] = [asdict(fact) for fact in samples.record(row)]
+            for near in found["nearest"]:
+                near["record"] = {name: shown(one) for name, one in samples.written(near["index"]).items()}
+        return found
+
+    def answer(self, row: int, answer: str) -> None:
+        """Have an answer on disk."""
+        if row not in self.places:
+            raise InputError(f"row {row} is not asked about: it is labelled, or there is none")
+        why = self.samples.reason(row, self.order)
+        self.journal.add(Entry(row, self.samples.names[row], answer, self.reviewer, self.order, why))  # type: ignore[arg-type]
+        self.write_table()
+
+    def write_table(self, *, at_least_every: float = 2.0) -> None:
+        """Keep `answers.csv` fresh, without writing it for every one of many answers."""
+        if time.monotonic() - self._table_time >= at_least_every:
+            self.journal.write_table()
+            self._table_time = time.monotonic()
+
+    def progress(self, said: dict[int, Said] | None = None) -> dict[str, Any]:
+        """How much is answered, and what an audit says so far."""
+        said = self.journal.said() if said is None else said
+        mine = [one.by[self.reviewer] for row, one in said.items() if self.reviewer in one.by and row in self.places]
+        counts = {word: sum(entry.answer == word for entry in mine) for word in ("positive", "negative", "skip")}
+        found = audit_of(self.samples, self.journal, said)
+        return {
+            **counts,
+            "answered": len(mine),
+            "total": len(self.rows),
+            "disagreement": sum(one.verdict == "disagreement" for one in said.values()),
+            "audit": found,
+        }
+
+
+def audit_of(samples: Samples, journal: Journal, said: dict[int, Said] | None = None) -> dict[str, Any] | None:
+    """Accuracy and prior by the answers that were given in random order; other answers say nothing of them."""
+    said = journal.said() if said is None else said
+    drawn = [one for one in said.values() if all(entry.order == "random" for entry in one.by.values())]
+    decided = [(one.index, SIGN[one.verdict] > 0) for one in drawn if one.verdict in SIGN]
+    data = samples.data
+    rows, truth = (np.array([one[part] for one in decided], dtype=kind) for part, kind in ((0, np.int64), (1, bool)))
+    labelled = len(data.positives) if data.scenario == "single-training-set" else 0
+    found = audit(truth, samples.decision[rows], len(data.unlabelled), labelled)
+    return None if found is None else found.to_dict() | {"undecided": len(drawn) - len(decided)}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers requests of the page, and refuses all others."""
+
+    server: "ReviewServer"
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "splitpu", ""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._answered(self._get)
+
+    def do_POST(self) -> None:
+        self._answered(self._post)
+
+    def _answered(self, work: Any) -> None:
+        try:
+            path, query = self._checked()
+            work(path, query)
+        except PermissionError as error:
+            self.close_connection = True  # what else was sent is not read
+            self._send(HTTPStatus.FORBIDDEN, {"error": str(error)})
+        except (InputError, ValueError, KeyError, IndexError, RecursionError) as error:
+            self._send(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        except OSError as error:
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)})
+
+    def _checked(self) -> tuple[str, dict[str, list[str]]]:
+        """Path and query behind the token; PermissionError where the request is not of this page."""
+        port = self.server.server_port
+        hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        if self.headers.get("Host", "") not in hosts:
+            raise PermissionError("this server answers to its own address only")
+        origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "same-origin")
+        if (origin is not None and origin not in {f"http://{host}" for host in hosts}) or site not in (
+            "same-origin",
+            "none",
+        ):
+            raise PermissionError("requests of other pages are refused")
+        split = urlsplit(self.path)
+        token, _, rest = split.path.lstrip("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            raise PermissionError("the address lacks the token that 'splitpu review' printed")
+        return rest, parse_qs(split.query)
+
+    def _get(self, path: str, query: dict[str, list[str]]) -> None:
+        review = self.server.review
+        if path in _FILES:
+            name, kind = _FILES[path]
+            content = resources.files("splitpu.review").joinpath("templates", name).read_bytes()
+            return self._send(HTTPStatus.OK, content, f"{kind}; charset=utf-8")
+        part, _, rest = path.partition("/")
+        first = {name: values[0] for name, values in query.items()}
+        if part == "list":
+            start, count = int(first.get("start", 0)), int(first.get("count", 1))
+            found = review.listing(first.get("state", "open"), first.get("text", ""), max(start, 0), max(count, 0))
+            return self._send(HTTPStatus.OK, found | {"reviewer": review.reviewer, "order": review.order})
+        if part == "sample":
+            return self._send(HTTPStatus.OK, review.whole(int(rest)))
+        if part in ("picture", "original"):
+            row = int(rest)
+            if not 0 <= row < len(review.samples.data):
+                raise InputError(f"there is no row {row}")
+            whole = review.samples.original(row) if part == "original" else None
+            content, kind = whole or (
+                review.samples.picture(row, int(first["at"]) if "at" in first else None),
+                "image/png",
+            )
+            return self._send(HTTPStatus.OK, content, kind)
+        return self._send(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
+
+    def _post(self, path: str, query: dict[str, list[str]]) -> None:
+        review = self.server.review
+        length = int(self.headers.get("Content-Length", -1))
+        if not 0 <= length <= MOST_SENT or self.headers.get_content_type() != "application/json":
+            self.close_connection = True
+            raise ValueError("send one short JSON object")
+        sent = json_loads(self.rfile.read(length))
+        if not isinstance(sent, dict):
+            raise ValueError("send one short JSON object")
+        if path == "answer":
+            if type(sent.get("index")) is not int or sent.get("answer") not in ("positive", "negative", "skip"):
+                raise ValueError("send an index and an answer: positive, negative or skip")
+            review.answer(sent["index"], sent["answer"])
+            return self._send(HTTPStatus.OK, review.progress())
+        if path == "undo":
+            taken = review.journal.undo(review.reviewer, review.order)
+            review.write_table()
+            return self._send(HTTPStatus.OK, {"index": None if taken is None else taken.index} | review.progress())
+        return self._send(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
+
+    def _send(self, status: HTTPStatus, content: Any, kind: str = "application/json") -> None:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        headers = {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Content-Security-Policy": _POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cache-Control": "private, max-age=3600" if kind.startswith("image/") else "no-store",
+        }
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class ReviewServer(ThreadingHTTPServer):
+    """Serves one review on the loopback address until it is closed."""
+
+    daemon_threads = True
+
+    def __init__(self, review: Review, port: int = 0, token: str | None = None) -> None:
+        self.review, self.token = review, token or secrets.token_urlsafe(24)
+        try:
+            super().__init__(("127.0.0.1", port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(f"port {port} cannot be used ({error}): leave --port out to have one chosen") from None
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds the page."""
+        return f"http://127.0.0.1:{self.server_port}/{self.token}/"
+
+    def start(self) -> threading.Thread:
+        """Serve in a thread."""
+        thread = threading.Thread(target=self.serve_forever, daemon=True)
+        thread.start()
+        return thread
+
+
+def disagreements(journal: Journal) -> str:
+    """Which samples reviewers do not agree on, in words; nothing where there are none."""
+    found = [said.name or f"row {said.index}" for said in journal.said().values() if said.verdict == "disagreement"]
+    return f"{len(found):,} samples have two different answers and are left out: {listed(found)}" if found else ""

@@ -1,0 +1,76 @@
+"""`splitpu review` hands questions out and takes answers in; `splitpu refit` trains with them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_tools import must_refuse, run_cli
+from review_tools import image_run, table_run, volume_run
+
+from splitpu.data.sources import source_from_dict
+from splitpu.review.answers import Entry, Journal
+from splitpu.runs.folder import RunFolder
+from splitpu.runs.request import load_request
+
+
+def answered(run: RunFolder, truth, count: int = 12) -> dict[int, int]:
+    """Answers of an oracle about some unlabelled rows."""
+    journal, told = Journal(run.path), {}
+    for row in load_request(run.request()).data.unlabelled[::3][:count].tolist():
+        journal.add(Entry(row, "", "positive" if truth[row] else "negative", "ann"))
+        told[row] = 1 if truth[row] else -1
+    return told
+
+
+@pytest.mark.parametrize("make", [table_run, image_run, volume_run])
+def test_a_refit_learns_the_answers_and_can_be_resumed_and_evaluated(make, tmp_path: Path, capsys) -> None:
+    run = make(tmp_path)
+    rows = len(load_request(run.request()).data)
+    truth = np.arange(rows) < rows // 2
+    told = answered(run, truth)
+    assert {1, -1} == {*told.values()}
+    out = tmp_path / "again"
+    code, said, _ = run_cli(capsys, "refit", run.path, "--out", out, "--quiet")
+    assert code == 0 and "change" in said
+    again = RunFolder(out)
+    request = again.request()
+    assert dict(request.source.answers) == told and request.source.review_of == str(run.path.resolve())
+    assert request.prior == run.request().prior
+    data = load_request(request).data
+    assert data.answers is not None and {row: int(data.answers[row]) for row in told} == told
+    result, before = again.read_result(), run.read_result()
+    assert (result["labelled"], result["unlabelled"]) == (before["labelled"], before["unlabelled"])
+    assert run_cli(capsys, "resume", out)[0] == 0
+    if make is table_run:  # which alone has figures without rows kept out
+        assert run_cli(capsys, "evaluate", out)[0] == 0
+    lines = [line.split(",") for line in (out / "split.csv").read_text().splitlines()[1:]]
+    easy = {int(line[1]) for line in lines if "easy" in line}
+    assert easy >= set(told)
+    assert (run.path / "answers.csv").exists()
+    # A review of the refit asks about the others, and a second refit keeps the answers of the first.
+    other = next(row for row in data.unlabelled.tolist() if row not in told)
+    Journal(out).add(Entry(other, "", "negative", "ann"))
+    assert run_cli(capsys, "refit", out, "--out", tmp_path / "third", "--quiet")[0] == 0
+    assert dict(RunFolder(tmp_path / "third").request().source.answers) == told | {other: -1}
+
+
+def test_questions_go_out_and_answers_come_back_with_one_command_each(tmp_path: Path, capsys) -> None:
+    run = table_run(tmp_path)
+    must_refuse(capsys, "refit", run.path, saying="nobody has answered anything")
+    tasks = tmp_path / "tasks.jsonl"
+    code, said, _ = run_cli(capsys, "review", run.path, "--to", tasks, "--top", "4", "--order", "random", "--json")
+    assert code == 0 and json.loads(said)["written"] == 4
+    lines = [json.loads(line) | {"answer": "accept"} for line in tasks.read_text().splitlines()]
+    tasks.write_text("\n".join(map(json.dumps, lines)))
+    code, said, _ = run_cli(capsys, "review", run.path, "--from", tasks, "--as", "bob", "--json")
+    assert code == 0 and json.loads(said)["added"] == 4
+    assert [sign for _, sign in Journal(run.path).labels()] == [1] * 4
+    assert (run.path / "answers.csv").read_text().count("bob") == 4
+    must_refuse(capsys, "review", run.path, "--from", tmp_path / "none.csv", saying="does not exist")
+    must_refuse(capsys, "review", tmp_path / "nothing", saying="there is no run folder")
+
+
+def test_a_source_without_answers_is_written_as_it_always_was(tmp_path: Path) -> None:
+    source = table_run(tmp_path).request().source
+    assert "answers" not in source.to_dict() and source_from_dict(source.to_dict()) == source

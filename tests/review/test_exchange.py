@@ -1,0 +1,90 @@
+"""Questions go to other programs, and their answers come back."""
+
+import json
+from pathlib import Path
+
+import pytest
+from review_tools import review_of, table_run
+
+from splitpu.errors import InputError
+from splitpu.review.exchange import read_answers, write_questions
+from splitpu.review.server import Review
+
+
+@pytest.fixture(scope="module")
+def review(tmp_path_factory) -> Review:
+    return review_of(table_run(tmp_path_factory.mktemp("table")))
+
+
+def written(review: Review, path: Path) -> list[int]:
+    rows = review.rows[:3]
+    write_questions(path, review.samples, rows, "gain")
+    return rows
+
+
+def taken(review: Review, path: Path, who: str) -> dict[int, str]:
+    read_answers(path, review.samples, review.journal, who)
+    return {row: said.by[who].answer for row, said in review.journal.said().items() if who in said.by}
+
+
+def test_label_studio(review: Review, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.json"
+    rows = written(review, path)
+    tasks = json.loads(path.read_text())
+    assert [task["data"]["index"] for task in tasks] == rows and "colour" in tasks[0]["data"]["text"]
+    assert tasks[0]["predictions"][0]["result"][0]["type"] == "choices"
+    for task, word in zip(tasks, ("positive", "negative", None), strict=True):  # as an export has it
+        result = [] if word is None else [{"type": "choices", "value": {"choices": [word]}}]
+        task["annotations"] = [{"completed_by": {"email": "eve"}, "was_cancelled": word is None, "result": result}]
+    path.write_text(json.dumps(tasks))
+    assert taken(review, path, "eve") == dict(zip(rows, ("positive", "negative", "skip"), strict=True))
+    assert read_answers(path, review.samples, review.journal, "eve") == 0  # once is enough
+    short = [{"index": rows[0], "name": review.samples.names[rows[0]], "label": "negative", "annotator": 7}]
+    path.write_text(json.dumps(short))
+    assert taken(review, path, "7") == {rows[0]: "negative"}
+
+
+def test_prodigy(review: Review, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    rows = written(review, path)
+    tasks = [json.loads(line) for line in path.read_text().splitlines()]
+    assert tasks[0]["label"] == "positive" and "text" in tasks[0]
+    words = ("accept", "reject", "ignore")
+    done = [task | {"answer": word, "_annotator_id": "pat"} for task, word in zip(tasks, words, strict=True)]
+    path.write_text("\n".join(map(json.dumps, done)))
+    assert taken(review, path, "pat") == dict(zip(rows, ("positive", "negative", "skip"), strict=True))
+
+
+def test_csv(review: Review, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.csv"
+    rows = written(review, path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1] + "positive", lines[2] + "0", lines[3]]))
+    assert taken(review, path, "kim") == {rows[0]: "positive", rows[1]: "negative"}
+    path.write_text(
+        f"name,answer\n{review.samples.names[rows[2]].replace(chr(34), chr(34) * 2).join([chr(34)] * 2)},no\n"
+    )
+    assert taken(review, path, "kim")[rows[2]] == "negative"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("index,name,answer\n30,somebody else,positive\n", "another run's answers"),
+        ("index,name,answer\n1,,positive\n", "row 1 is no unlabelled row"),
+        ("index,name,answer\n999,,positive\n", "row 999 is no unlabelled row"),
+        ("index,name,answer\n30,,perhaps\n", "is no answer"),
+        ("name,answer\nnobody,positive\n", "names 0 samples"),
+    ],
+)
+def test_answers_of_another_run_are_refused_whole(review: Review, tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "answers.csv"
+    good = "index,name,answer\n31,,positive\n"
+    path.write_text(text if text.startswith("name") else good + text.partition("\n")[2])
+    with pytest.raises(InputError, match=said):
+        read_answers(path, review.samples, review.journal, "lee")
+    assert not any(entry.reviewer == "lee" for entry in review.journal.entries())
+    with pytest.raises(InputError, match="has no ending"):
+        write_questions(tmp_path / "x.txt", review.samples, [], "gain")
+    with pytest.raises(InputError, match="does not exist"):
+        read_answers(tmp_path / "none.csv", review.samples, review.journal, "lee")
