@@ -10,8 +10,7 @@ from review_tools import image_run, table_run, volume_run
 
 from splitpu.data.sources import source_from_dict
 from splitpu.review.answers import Entry, Journal
-from splitpu.runs.folder import RunFolder
-from splitpu.runs.request import load_request
+from splitpu.runs.folder import RunFolder, load_request
 
 
 def answered(run: RunFolder, truth, count: int = 12) -> dict[int, int]:
@@ -41,6 +40,10 @@ def test_a_refit_learns_the_answers_and_can_be_resumed_and_evaluated(make, tmp_p
     assert data.answers is not None and {row: int(data.answers[row]) for row in told} == told
     result, before = again.read_result(), run.read_result()
     assert (result["labelled"], result["unlabelled"]) == (before["labelled"], before["unlabelled"])
+    report = again.report.read_text()
+    assert (
+        "Changed by the answers" in report and "an answer)" in report and "splitpu refit RUN" in run.report.read_text()
+    )
     assert run_cli(capsys, "resume", out)[0] == 0
     if make is table_run:  # which alone has figures without rows kept out
         assert run_cli(capsys, "evaluate", out)[0] == 0

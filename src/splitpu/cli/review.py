@@ -81,7 +81,8 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     from splitpu.engine.distributed import World
     from splitpu.prior.estimate import ResolvedPrior, within_answers
     from splitpu.review.server import disagreements
-    from splitpu.runs.request import load_request
+    from splitpu.runs.folder import load_request
+    from splitpu.runs.report_data import changes
     from splitpu.runs.run import NewRun, begin_run
 
     folder = RunFolder.find_trained(run)
@@ -126,23 +127,3 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     if not json:
         print_table(changes(folder.read_result(), refitted.read_result()), ("figure", "before", "after", "change"))
     return code
-
-
-def changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
-    """The figures that both runs have, counted on test rows or else estimated alike."""
-    rows = []
-    old, new = (_figures(one) for one in (before, after))
-    for name in (name for name in old if name in new):
-        first, second = old[name], new[name]
-        line = {"figure": name, "before": f"{first:.4f}", "after": f"{second:.4f}", "change": f"{second - first:+.4f}"}
-        rows.append(line)
-    return rows
-
-
-def _figures(result: dict[str, Any]) -> dict[str, float]:
-    final = next(model for model in result["models"] if model["model"] == result["final"])
-    found = {name: value for name, value in (final["test"] or {}).items() if isinstance(value, float)}
-    if not found:
-        estimates = result.get("figures") or {}
-        found = {name: one["value"] for name, one in estimates.items() if isinstance(one.get("value"), float)}
-    return found | {"positives among unlabelled": final["positive_rate_unlabelled"]}

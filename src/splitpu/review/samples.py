@@ -18,8 +18,7 @@ from splitpu.data.tables.read import as_written, read_table
 from splitpu.errors import InputError
 from splitpu.report.charts import encode_png
 from splitpu.review.order import SPREAD_AMONG, Opinions, Order, doubt, in_order
-from splitpu.runs.folder import MODEL_FILES, RunFolder
-from splitpu.runs.request import load_request
+from splitpu.runs.folder import MODEL_FILES, RunFolder, load_request
 from splitpu.types import Floats, Indices
 from splitpu.utils.reading import Guarded, open_regular
 from splitpu.utils.text import from_cell

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from splitpu.config.schema import WarmupConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.sources import LoadedData
 from splitpu.data.tables.read import ListColumn
+from splitpu.errors import InputError
 from splitpu.evaluation.calibration import reliability
 from splitpu.evaluation.metrics import most_doubtful
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.estimate import prior_in_words
 from splitpu.report.contents import ReportData, RoundReport, Sample
-from splitpu.runs.folder import NOT_JUDGED, Request
+from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder
 from splitpu.runs.results import Judged, prior_source
 from splitpu.training import Training, row_probabilities
 from splitpu.types import Floats
@@ -37,7 +39,7 @@ def report_data(
     expected = result["expected_positive_rate_unlabelled"]
     return ReportData(
         title=f"{request.source.title}, {len(data.positives)} labelled positives",
-        asked=_asked(training, loaded, request),
+        asked=_asked(training, loaded, request) | _reviewed(request, result),
         figures=[
             {"model": one["model"], "positive_rate_unlabelled": one["positive_rate_unlabelled"]}
             if one["test"] is None
@@ -185,3 +187,44 @@ def _warmup_in_words(config: WarmupConfig) -> str:
         return "none"
     started = [name for name in ("base", "split", "student") if getattr(config, name)]
     return f"{config.name}, {config.epochs} epochs without labels, for {' and '.join(started) or 'nothing'}"
+
+
+def _reviewed(request: Request, result: Mapping[str, Any]) -> dict[str, str]:
+    """How to review the run; or, if it was trained with the answers of a review, what these changed."""
+    answers, reviewed = dict(request.source.answers), request.source.review_of
+    if not answers:
+        return {
+            "Review": "splitpu review RUN asks about samples, one key an answer; splitpu refit RUN learns from that"
+        }
+    positive = sum(sign > 0 for sign in answers.values())
+    facts = {"Answers": f"{positive} found positive and {len(answers) - positive} negative in the review of {reviewed}"}
+    try:
+        lines = changes(RunFolder(Path(reviewed)).read_result(), result)
+    except (InputError, OSError):  # moved away: nothing can be said
+        return facts
+    per = 1 / len(answers)
+    words = (
+        f"{one['figure']} {one['before']} to {one['after']} ({float(one['change']) * per:+.2g} an answer)"
+        for one in lines
+    )
+    return facts | {"Changed by the answers": "; ".join(words)}
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The figures that both runs have, counted on test rows or else estimated alike."""
+    rows = []
+    old, new = (_figures(one) for one in (before, after))
+    for name in (name for name in old if name in new):
+        first, second = old[name], new[name]
+        line = {"figure": name, "before": f"{first:.4f}", "after": f"{second:.4f}", "change": f"{second - first:+.4f}"}
+        rows.append(line)
+    return rows
+
+
+def _figures(result: Mapping[str, Any]) -> dict[str, float]:
+    final = next(model for model in result["models"] if model["model"] == result["final"])
+    found = {name: value for name, value in (final["test"] or {}).items() if isinstance(value, float)}
+    if not found:
+        estimates = result.get("figures") or {}
+        found = {name: one["value"] for name, one in estimates.items() if isinstance(one.get("value"), float)}
+    return found | {"positives among unlabelled": final["positive_rate_unlabelled"]}
