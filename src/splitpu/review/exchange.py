@@ -13,7 +13,7 @@ from splitpu.errors import InputError
 from splitpu.review.answers import Answer, Entry, Journal
 from splitpu.review.samples import Samples
 from splitpu.utils.files import ends_in, replacing
-from splitpu.utils.reading import Guarded
+from splitpu.utils.reading import MOST_LINE, Guarded, json_loads
 from splitpu.utils.text import cell, from_cell
 
 KINDS = ".json (Label Studio), .jsonl (Prodigy) or .csv"
@@ -119,7 +119,7 @@ def _raw(path: Path, guarded: Guarded) -> Iterator[tuple[Any, str, Any, str]]:
                         line.get("reviewer") or "",
                     )
         elif ends_in(path, ".jsonl"):
-            for _, line in guarded.lines():
+            for line in (json_loads(one) for one in guarded.text(MOST_LINE).splitlines() if one.strip()):
                 meta = line.get("meta", {})
                 if "answer" in line:
                     yield meta.get("index"), meta.get("name", ""), line["answer"], str(line.get("_annotator_id") or "")
