@@ -5,9 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from splitpu.config.parse import read_config
-from splitpu.runs import folder as folders
-from splitpu.runs.folder import Request
 from splitpu.utils.reading import Guarded, sealed
 
 
@@ -16,11 +13,6 @@ def forge(path: Path, change: dict[str, Any] | Callable[[dict[str, Any]], Any]) 
     found = Guarded(path).sealed()
     changed = change(found) if callable(change) else found | change
     path.write_text(json.dumps(sealed(changed or found), indent=2))
-    if path.name == "request.json":
-        config = path.with_name("config.toml")
-        lines = config.read_text().splitlines()[:-1]
-        bond = folders._bond(Request.read(path), read_config(config))
-        config.write_text("\n".join([*lines, folders._BELONGS + bond]) + "\n")
     if path.name != "result.json":
         vouch(path.parent)
 

@@ -44,7 +44,6 @@ RUNS = Path("runs")
 SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
 MODEL_FILES = ("model.json", "model.safetensors")
 COMPARISON = "comparison.json"  # in a folder that holds the runs of several methods
-_BELONGS = "# of the run in this folder: "
 _RESULT: dict[str, Any] = {  # what is asked of `result.json` by whoever reads it
     **dict.fromkeys(("rows", "labelled", "unlabelled", "test_rows"), int),
     **dict.fromkeys(("method", "network", "final", "scenario", "prior_source"), str),
@@ -55,6 +54,7 @@ _RESULT: dict[str, Any] = {  # what is asked of `result.json` by whoever reads i
     "seconds_total": float,
     "files": dict[str, str],
 }
+_EPOCH: dict[str, Any] = {"stage": str, "epoch": int, "epochs": int}  # and of a line of `metrics.jsonl`
 KEEPING_ROWS = "--set selection.held_out=0.2 --set selection.criterion=none"
 NOT_JUDGED = (
     "no figures without known truth: the model was trained on all labelled rows, which would flatter it. Train with "
@@ -75,6 +75,7 @@ class Request:
     device: str  # as chosen, not "auto": a checkpoint is only good for the kind of device it was made on
     precision: Literal["fp32", "bf16"]  # as chosen, too
     form: str = ""  # a checksum of the data's columns, names and classes, and of the test rows
+    settings: str = ""  # a checksum of the configuration beside it, by which it is known to be this run's, and whole
     keep_checkpoints: bool = False
     prior_source: str = "given"  # in words, or that it is to be estimated
     prior_estimate: dict[str, Any] | None = None  # what the prior rests on, if it was estimated
@@ -105,11 +106,6 @@ class Request:
         """The content of `request.json`."""
         return {**dataclasses.asdict(self), "source": self.source.to_dict()}
 
-    def settled(self) -> dict[str, Any]:
-        """What never changes of it, by which the configuration beside it is known to belong to it."""
-        later = ("prior", "prior_source", "prior_estimate", "doubts")
-        return {name: value for name, value in self.to_dict().items() if name not in later}
-
     @classmethod
     def read(cls, path: Path) -> "Request":
         """Read `request.json` back."""
@@ -123,9 +119,8 @@ class Request:
             return request
 
 
-def _bond(request: Request, config: Config) -> str:
-    """By which `config.toml` is known to be that of the request beside it, and to be whole."""
-    return digest_of(json.loads(json.dumps([config_to_dict(config), request.settled()])))
+def _checksum(config: Config) -> str:
+    return digest_of(json.loads(json.dumps(config_to_dict(config))))
 
 
 class RunFolder:
@@ -207,8 +202,8 @@ class RunFolder:
         parent_is_new = not path.parent.exists()
         try:
             with disk_errors_in_words(path), full_disk_named_as(path), drafted(path) as draft:
-                belongs = f"{_BELONGS}{_bond(request, config)}\n"
-                write_text(cls(draft).config_file, config_to_toml(config) + belongs)
+                request = dataclasses.replace(request, settings=_checksum(config))
+                write_text(cls(draft).config_file, config_to_toml(config))
                 write_sealed(cls(draft).request_file, request.to_dict())
         except OSError as error:
             reason = f"cannot be made into a run folder ({error.strerror})"
@@ -256,9 +251,9 @@ class RunFolder:
         The prior is settled later, and other settings would make a run of two halves that do not match.
         """
         config = read_config(self.config_file)
-        guarded = Guarded(self.config_file)
-        if guarded.text().splitlines()[-1:] != [_BELONGS + _bond(self.request(), config)]:
-            guarded.refuse(f"it is not what the run in {self.path} began with: it is damaged or was changed")
+        if self.request().settings != _checksum(config):
+            reason = f"it is not what the run in {self.path} began with: it is damaged or was changed"
+            Guarded(self.config_file).refuse(reason)
         return config
 
     def read_result(self) -> dict[str, Any]:
@@ -285,8 +280,10 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`; a last line that a killed process left unfinished does not count."""
+        guarded = Guarded(self.metrics, "continue the run, which writes it again")
         try:
-            return [*Guarded(self.metrics, "continue the run, which writes it again").sealed_lines(cut_short=True)]
+            with guarded.understood():
+                return [checked(line, _EPOCH) for line in guarded.sealed_lines(cut_short=True)]
         except FileNotFoundError:
             return []
 
