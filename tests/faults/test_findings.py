@@ -100,6 +100,24 @@ def test_the_configuration_of_a_run_cannot_be_emptied_or_changed(run: Path, caps
         assert code == 2 and "config.toml cannot be read (it is not what the run in" in err
 
 
+def test_the_configuration_of_another_run_on_the_same_data_is_noticed(run: Path, capsys: Capture) -> None:
+    from splitpu.config.parse import config_to_toml
+
+    folder = RunFolder(run)
+    (run / "config.toml").write_text(config_to_toml(config_from_dict({"method": "nnpu"}, folder.config())))
+    code, _, err = run_cli(capsys, "info", run)
+    assert code == 2 and "config.toml cannot be read (it is not what the run in" in err
+
+
+def test_a_log_of_something_else_than_epochs_is_refused(run: Path, capsys: Capture) -> None:
+    from splitpu.utils.reading import sealed
+
+    (run / "result.json").unlink()
+    (run / "metrics.jsonl").write_text(json.dumps(sealed({"method": "nnpu", "seed": 0})) + "\n")
+    code, _, err = run_cli(capsys, "info", run)
+    assert code == 2 and "metrics.jsonl cannot be read (it has no entry 'stage')" in err
+
+
 def test_weights_that_are_no_numbers_are_not_predicted_with(run: Path, capsys: Capture) -> None:
     from hashlib import sha256
 

@@ -281,7 +281,7 @@ class Bagging:
     against: float = 1.0  # unlabelled rows for each positive that a tree sees; both kinds weigh the same in the tree
     most: int = 1_000  # positives that a tree sees, and a fifth of its unlabelled rows
     leaf: int = 1
-    columns: str | float = "sqrt"
+    columns: str | float = 0.5
 
     def fit(self, rows: Rows, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedTrees:
         from sklearn.tree import DecisionTreeClassifier
@@ -400,7 +400,7 @@ LEARNERS: dict[str, Callable[[], Learner]] = {
     "naive bayes": NaiveBayes,
     "forest": Forest,
     "bagging": Bagging,
-    "bagging, large leaves": lambda: Bagging("bagging, large leaves", leaf=8, columns=0.5),
+    "bagging, large leaves": lambda: Bagging("bagging, large leaves", leaf=8),
     "boosting": Boosting,
 }
 
