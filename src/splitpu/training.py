@@ -115,6 +115,11 @@ class TrainSpec:
         config = self.config
         if self.learner is None:
             check_per_row(config, data)
+        if data.answers is not None and not (uses_learners(config) or config.method in LEARN_ANSWERS):
+            raise InputError(
+                f"method '{config.method}' learns nothing from known negatives or confirmed positives: choose "
+                f"{', '.join(LEARN_ANSWERS)} or a learner"
+            )
         if is_encoder(self.backbone):
             # Frozen features have a base and a student of their own, and nothing that could be warmed up.
             if data.kind == "vectors":
