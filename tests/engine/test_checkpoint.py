@@ -154,7 +154,7 @@ def test_control_c_as_soon_as_there_is_a_run_says_how_to_go_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(
-            "splitpu.cli.several_runs._train_and_show" if seeds else "splitpu.cli.train._train_and_show", interrupted
+            "splitpu.cli.several_runs._train_and_show" if seeds else "splitpu.cli.train.train_and_show", interrupted
         )
         code, _, said = run_cli(capsys, "fit", data, "--out", out, *SETTINGS, *seeds)
     assert (code, said) == (130, f"stopped; continue with: splitpu resume {out}\n")

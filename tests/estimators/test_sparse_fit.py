@@ -70,7 +70,13 @@ def test_what_needs_dense_rows_says_so(words, classifier, said: str) -> None:
     [
         PULogisticClassifier(prior=0.4, random_state=0),
         PUBaggingClassifier(prior=0.4, random_state=0),
-        SplitPUClassifier(prior=0.4, learner=SGDClassifier(loss="log_loss"), rounds=0, random_state=0),
+        SplitPUClassifier(
+            prior=0.4,
+            learner=SGDClassifier(loss="log_loss"),
+            rounds=0,
+            random_state=0,
+            config={"threshold": "prior"},  # it ranks too badly for the cut at the highest F1 to be accurate
+        ),
     ],
 )
 def test_other_learners_take_them(words, classifier) -> None:

@@ -111,7 +111,7 @@ def test_thirty_answers_by_keyboard(make, kind: str, tmp_path: Path) -> None:
         if kind == "table":
             assert "<script>" in browser.text("#name") and "where it lies" in browser.text("#stage")
         else:
-            assert browser.run("return document.querySelector('#stage img').naturalWidth") in (24, 16)
+            browser.wait(lambda: browser.run("return document.querySelector('#stage img').naturalWidth") in (24, 16))
         # A phone, in the dark, and the grid.
         browser.dark()
         browser.size(500, 850)

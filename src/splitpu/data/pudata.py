@@ -241,9 +241,9 @@ class PUData:
         They are learned with these labels. But whoever looked at them chose them, so they are no random draw of their
         class: for the prior, thresholds and all figures they stay what they were, unlabelled rows of the population.
 
-        >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9]], [0, 0, 0, 1])
+        >>> data = PUData.from_arrays([[0.1], [0.2], [0.8], [0.9]], [0, 0, 1, 1])
         >>> data.answered(negatives=[1, 0, 0, 0]).answers.tolist(), data.unlabelled.tolist()
-        ([-1, 0, 0, 0], [0, 1, 2])
+        ([-1, 0, 0, 0], [0, 1])
         """
         known = np.zeros(len(self), dtype=np.int8) if self.answers is None else self.answers.copy()
         for name, sign, given in (("negatives", -1, negatives), ("confirmed", 1, confirmed)):
