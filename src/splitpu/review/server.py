@@ -6,13 +6,11 @@ nothing of any other place, and an answer is on disk before it is confirmed.
 """
 
 import hmac
-import json
 import secrets
 import threading
 import time
 from dataclasses import asdict
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,15 +21,12 @@ from splitpu.errors import InputError
 from splitpu.review.answers import SIGN, Entry, Journal, Said
 from splitpu.review.order import Order, audit
 from splitpu.review.samples import Samples, shown
+from splitpu.runs.serve import LocalHandler, LocalServer
 from splitpu.utils.reading import json_loads
 from splitpu.utils.text import listed
 
 _FILES = {"": ("review.html", "text/html"), "review.css": ("review.css", "text/css")}
 _FILES |= {"review.js": ("review.js", "text/javascript")}
-_POLICY = (
-    "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 MOST_SENT = 10_000  # bytes of a request
 MOST_LISTED = 200  # samples in one answer
 STATES = ("open", "answered", "positive", "negative", "skip", "disagreement", "all")
@@ -143,48 +138,20 @@ def audit_of(samples: Samples, journal: Journal, said: dict[int, Said] | None = 
     return None if found is None else found.to_dict() | {"undecided": len(drawn) - len(decided)}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LocalHandler):
     """Answers requests of the page, and refuses all others."""
 
     server: "ReviewServer"
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "splitpu", ""
+    policy = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'"
 
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    def get(self) -> None:
+        self._get(*self._behind_token())
 
-    def do_GET(self) -> None:
-        self._answered(self._get)
+    def post(self) -> None:
+        self._post(self._behind_token()[0])
 
-    def do_POST(self) -> None:
-        self._answered(self._post)
-
-    def _answered(self, work: Any) -> None:
-        try:
-            path, query = self._checked()
-            work(path, query)
-        except PermissionError as error:
-            self.close_connection = True  # what else was sent is not read
-            self._send(HTTPStatus.FORBIDDEN, {"error": str(error)})
-        except (InputError, ValueError, KeyError, IndexError, RecursionError) as error:
-            self._send(HTTPStatus.BAD_REQUEST, {"error": str(error)})
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        except OSError as error:
-            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)})
-
-    def _checked(self) -> tuple[str, dict[str, list[str]]]:
-        """Path and query behind the token; PermissionError where the request is not of this page."""
-        port = self.server.server_port
-        hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        if self.headers.get("Host", "") not in hosts:
-            raise PermissionError("this server answers to its own address only")
-        origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "same-origin")
-        if (origin is not None and origin not in {f"http://{host}" for host in hosts}) or site not in (
-            "same-origin",
-            "none",
-        ):
-            raise PermissionError("requests of other pages are refused")
+    def _behind_token(self) -> tuple[str, dict[str, list[str]]]:
+        """Path and query behind the token; PermissionError without it."""
         split = urlsplit(self.path)
         token, _, rest = split.path.lstrip("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
@@ -196,15 +163,15 @@ class _Handler(BaseHTTPRequestHandler):
         if path in _FILES:
             name, kind = _FILES[path]
             content = resources.files("splitpu.review").joinpath("templates", name).read_bytes()
-            return self._send(HTTPStatus.OK, content, f"{kind}; charset=utf-8")
+            return self.send(HTTPStatus.OK, content, f"{kind}; charset=utf-8")
         part, _, rest = path.partition("/")
         first = {name: values[0] for name, values in query.items()}
         if part == "list":
             start, count = int(first.get("start", 0)), int(first.get("count", 1))
             found = review.listing(first.get("state", "open"), first.get("text", ""), max(start, 0), max(count, 0))
-            return self._send(HTTPStatus.OK, found | {"reviewer": review.reviewer, "order": review.order})
+            return self.send(HTTPStatus.OK, found | {"reviewer": review.reviewer, "order": review.order})
         if part == "sample":
-            return self._send(HTTPStatus.OK, review.whole(int(rest)))
+            return self.send(HTTPStatus.OK, review.whole(int(rest)))
         if part in ("picture", "original"):
             row = int(rest)
             if not 0 <= row < len(review.samples.data):
@@ -214,10 +181,10 @@ class _Handler(BaseHTTPRequestHandler):
                 review.samples.picture(row, int(first["at"]) if "at" in first else None),
                 "image/png",
             )
-            return self._send(HTTPStatus.OK, content, kind)
-        return self._send(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
+            return self.send(HTTPStatus.OK, content, kind)
+        return self.send(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
 
-    def _post(self, path: str, query: dict[str, list[str]]) -> None:
+    def _post(self, path: str) -> None:
         review = self.server.review
         length = int(self.headers.get("Content-Length", -1))
         if not 0 <= length <= MOST_SENT or self.headers.get_content_type() != "application/json":
@@ -230,42 +197,20 @@ class _Handler(BaseHTTPRequestHandler):
             if type(sent.get("index")) is not int or sent.get("answer") not in ("positive", "negative", "skip"):
                 raise ValueError("send an index and an answer: positive, negative or skip")
             review.answer(sent["index"], sent["answer"])
-            return self._send(HTTPStatus.OK, review.progress())
+            return self.send(HTTPStatus.OK, review.progress())
         if path == "undo":
             taken = review.journal.undo(review.reviewer, review.order)
             review.write_table()
-            return self._send(HTTPStatus.OK, {"index": None if taken is None else taken.index} | review.progress())
-        return self._send(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
-
-    def _send(self, status: HTTPStatus, content: Any, kind: str = "application/json") -> None:
-        body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        headers = {
-            "Content-Type": kind,
-            "Content-Length": str(len(body)),
-            "Content-Security-Policy": _POLICY,
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-            "Cross-Origin-Resource-Policy": "same-origin",
-            "Cache-Control": "private, max-age=3600" if kind.startswith("image/") else "no-store",
-        }
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+            return self.send(HTTPStatus.OK, {"index": None if taken is None else taken.index} | review.progress())
+        return self.send(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
 
 
-class ReviewServer(ThreadingHTTPServer):
+class ReviewServer(LocalServer):
     """Serves one review on the loopback address until it is closed."""
-
-    daemon_threads = True
 
     def __init__(self, review: Review, port: int = 0, token: str | None = None) -> None:
         self.review, self.token = review, token or secrets.token_urlsafe(24)
-        try:
-            super().__init__(("127.0.0.1", port), _Handler)
-        except (OSError, OverflowError) as error:
-            raise InputError(f"port {port} cannot be used ({error}): leave --port out to have one chosen") from None
+        super().__init__(_Handler, "127.0.0.1", port)
 
     @property
     def address(self) -> str:
