@@ -36,7 +36,7 @@ from splitpu.networks.encoders import is_encoder
 from splitpu.networks.pretrained import PretrainedWeights
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_seed, leave_random_alone
-from splitpu.utils.files import disk_errors_in_words
+from splitpu.utils.files import disk_errors_in_words, write_text
 from splitpu.utils.reading import sealed
 from splitpu.utils.torch_state import usual_torch
 from splitpu.utils.warnings import UNRELIABLE
@@ -308,7 +308,7 @@ class MetricsFile(Observer):
         self.path = path
         self.epochs = 0
         with disk_errors_in_words(path):
-            path.write_text("", encoding="utf-8")
+            write_text(path, "")  # in the place of whatever is there
 
     def epoch_done(self, record: EpochRecord) -> None:
         """Append the line and give it to the system at once, so that the file can be followed."""

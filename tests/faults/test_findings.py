@@ -118,6 +118,15 @@ def test_a_log_of_something_else_than_epochs_is_refused(run: Path, capsys: Captu
     assert code == 2 and "metrics.jsonl cannot be read (it has no entry 'stage')" in err
 
 
+def test_a_log_that_is_a_circle_of_links_is_written_anew(run: Path, capsys: Capture) -> None:
+    (run / "result.json").unlink()
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to("metrics.jsonl")
+    code, _, err = run_cli(capsys, "resume", run, "--quiet")
+    assert code == 0, err
+    assert RunFolder(run).read_metrics()
+
+
 def test_weights_that_are_no_numbers_are_not_predicted_with(run: Path, capsys: Capture) -> None:
     from hashlib import sha256
 

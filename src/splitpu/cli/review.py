@@ -1,6 +1,7 @@
 """`splitpu review` and `splitpu refit`: ask a person about samples, and train again with what they said."""
 
 import dataclasses
+import sys
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,8 @@ def run_review(run: str, asked: ReviewWords, *, json: bool) -> int:
     if json:
         print_json({"address": server.address, "reviewer": asked.reviewer, "journal": str(journal.path)})
     else:
-        print(f"Review {len(server.review.rows):,} samples at {server.address} (Ctrl-C ends it)", flush=True)
+        print(f"Review {len(server.review.rows):,} samples at {server.address} (Ctrl-C ends it)")
+    sys.stdout.flush()  # a program that reads the address waits for it
     if not asked.no_browser:
         webbrowser.open(server.address)
     with suppress(KeyboardInterrupt):

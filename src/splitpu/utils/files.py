@@ -128,6 +128,9 @@ def remove_leftovers(folder: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
+_NO_PLACE = (errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)  # where no file can be written
+
+
 @contextmanager
 def disk_errors_in_words(path: Path, *, advice: str = "choose another place.") -> Iterator[None]:
     """Turn a full disk or a refused write inside the block into a sentence about `path`.
@@ -139,7 +142,7 @@ def disk_errors_in_words(path: Path, *, advice: str = "choose another place.") -
     except Exception as error:
         if means_no_room(error):
             raise DiskFull(f"{path} could not be written") from error
-        if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno == errno.EROFS):
+        if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno in _NO_PLACE):
             raise DiskError(f"{path} may not be written ({error.strerror}); {advice}") from error
         raise
 
