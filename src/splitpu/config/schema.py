@@ -351,8 +351,8 @@ class Config:
     members: Annotated[int, Range(low=1, high=100)] = 1
     # Where the decision is cut: where the predicted positive rate on the population sample meets the prior, if there is
     # one (nearly meets it, in a gap of the logits, if the prior is an estimate), or where the method itself says, which
-    # is at 1/2 for nearly all. f1: with the share above for which P, U and the prior let expect the highest F1; only of
-    # learners, as their scores are out of fold, and what tables get that say nothing else.
+    # is at 1/2 for nearly all. f1: between the prior and the share for which P, U and the prior let expect the highest
+    # F1; only of learners, as their scores are out of fold, and what tables get that say nothing else.
     threshold: Literal["prior", "half", "f1"] = "prior"
     # What weights are drawn from: what each layer of torch says, or Kaiming normal with biases of 0, as released.
     initialisation: Literal["torch", "kaiming"] = "torch"

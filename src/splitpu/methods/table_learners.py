@@ -5,6 +5,7 @@ So the threshold, the figures without known negatives and the choice between bas
 rows being kept back. Only the model that is shipped has learned from all of them.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -33,9 +34,6 @@ from splitpu.types import Floats, Mask
 from splitpu.utils.arrays import sklearn_seed
 from splitpu.views import Views
 
-# Times the share of positives that may be called positive: a learner that ranks badly has its highest F1 where nearly
-# all rows are called. Costs 0.1 points of F1 on development tables, and gives 0.3 of accuracy back (docs/LOG.md).
-MOST_CALLED = 1.5
 AUTO = "auto"
 NETWORK_ROWS, NETWORK_COLUMNS = 600, 500  # up to so many, networks are tried beside the learners
 
@@ -224,7 +222,10 @@ def _threshold(context: Context, logits: torch.Tensor, own: OwnThreshold | None)
     if context.config.threshold != "f1" or context.prior is None or not known:
         return context.threshold_for(logits, own)
     best = share_for_f1(logits.cpu().numpy(), data.labelled, context.prior, data.scenario)
-    return matched_threshold(logits[context.rows(data.population)], min(best, MOST_CALLED * context.prior))
+    # Few positives tell roughly where F1 is highest, and a learner that ranks badly has it where nearly all rows are
+    # called. The middle between that share and the prior has on development tables the F1 of a cut at 1.5 times the
+    # prior at most, and is right more often in all (docs/LOG.md).
+    return matched_threshold(logits[context.rows(data.population)], math.sqrt(best * context.prior))
 
 
 def _share_among_unlabelled(context: Context) -> float | None:
