@@ -109,6 +109,15 @@ def test_the_configuration_of_another_run_on_the_same_data_is_noticed(run: Path,
     assert code == 2 and "config.toml cannot be read (it is not what the run in" in err
 
 
+def test_the_request_of_another_seed_with_the_same_settings_is_noticed(run: Path, capsys: Capture) -> None:
+    from splitpu.utils.reading import Guarded, write_sealed
+
+    (run / "result.json").unlink()
+    write_sealed(run / "request.json", Guarded(run / "request.json").sealed() | {"seed": 5})
+    code, _, err = run_cli(capsys, "resume", run, "--quiet")
+    assert code == 2 and "config.toml cannot be read (it is not what the run in" in err
+
+
 def test_a_log_of_something_else_than_epochs_is_refused(run: Path, capsys: Capture) -> None:
     from splitpu.utils.reading import sealed
 

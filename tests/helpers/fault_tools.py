@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from splitpu.runs import folder as folders
+from splitpu.runs.folder import Request
 from splitpu.utils.reading import Guarded, sealed
 
 
@@ -13,6 +15,10 @@ def forge(path: Path, change: dict[str, Any] | Callable[[dict[str, Any]], Any]) 
     found = Guarded(path).sealed()
     changed = change(found) if callable(change) else found | change
     path.write_text(json.dumps(sealed(changed or found), indent=2))
+    if path.name == "request.json":
+        config = path.with_name("config.toml")
+        lines = config.read_text().splitlines()[:-1]
+        config.write_text("\n".join([*lines, folders._bond(Request.read(path))]) + "\n")
     if path.name != "result.json":
         vouch(path.parent)
 

@@ -44,6 +44,7 @@ RUNS = Path("runs")
 SEEDS_LIST = "seeds.json"  # in a folder that holds one run a seed
 MODEL_FILES = ("model.json", "model.safetensors")
 COMPARISON = "comparison.json"  # in a folder that holds the runs of several methods
+_BELONGS = "# of the run in this folder: "
 _RESULT: dict[str, Any] = {  # what is asked of `result.json` by whoever reads it
     **dict.fromkeys(("rows", "labelled", "unlabelled", "test_rows"), int),
     **dict.fromkeys(("method", "network", "final", "scenario", "prior_source"), str),
@@ -121,6 +122,13 @@ class Request:
 
 def _checksum(config: Config) -> str:
     return digest_of(json.loads(json.dumps(config_to_dict(config))))
+
+
+def _bond(request: Request) -> str:
+    """The last line of `config.toml`, by which a request with the same settings and another seed is told apart."""
+    later = ("prior", "prior_source", "prior_estimate", "doubts")
+    kept = {name: value for name, value in request.to_dict().items() if name not in later}
+    return _BELONGS + digest_of(json.loads(json.dumps(kept)))
 
 
 class RunFolder:
@@ -203,7 +211,7 @@ class RunFolder:
         try:
             with disk_errors_in_words(path), full_disk_named_as(path), drafted(path) as draft:
                 request = dataclasses.replace(request, settings=_checksum(config))
-                write_text(cls(draft).config_file, config_to_toml(config))
+                write_text(cls(draft).config_file, f"{config_to_toml(config)}{_bond(request)}\n")
                 write_sealed(cls(draft).request_file, request.to_dict())
         except OSError as error:
             reason = f"cannot be made into a run folder ({error.strerror})"
@@ -251,9 +259,9 @@ class RunFolder:
         The prior is settled later, and other settings would make a run of two halves that do not match.
         """
         config = read_config(self.config_file)
-        if self.request().settings != _checksum(config):
-            reason = f"it is not what the run in {self.path} began with: it is damaged or was changed"
-            Guarded(self.config_file).refuse(reason)
+        request, guarded = self.request(), Guarded(self.config_file)
+        if request.settings != _checksum(config) or guarded.text().splitlines()[-1:] != [_bond(request)]:
+            guarded.refuse(f"it is not what the run in {self.path} began with: it is damaged or was changed")
         return config
 
     def read_result(self) -> dict[str, Any]:
