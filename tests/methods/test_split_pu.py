@@ -3,6 +3,7 @@
 Split-PU as a whole: it learns, the same seed gives the same, and every ablation is a setting.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from splitpu_tools import configured, mixture, run
 
 from splitpu.config.schema import SplitConfig
 from splitpu.errors import InputError, SplitPUWarning
+from splitpu.methods import split_pu
 from splitpu.methods.context import RowsAside, Student
 from splitpu.methods.split import _surest, split_unlabelled
 from splitpu.methods.split_pu import _kept_back
@@ -217,3 +219,19 @@ def test_a_student_that_ranks_worse_on_rows_set_aside_is_not_taken() -> None:
         assert not _kept_back(context, better, worse, 1).sound
     context.aside = None  # then nothing can be said
     assert _kept_back(context, better, worse, 1).sound
+
+
+def test_a_run_keeps_its_base_where_the_rows_set_aside_say_so(monkeypatch) -> None:
+    """Through the whole method, since a rule that nothing asks keeps nobody back."""
+    data, _ = mixture()
+    trained = split_pu.train_student
+
+    def spoiled(*given) -> Student:
+        student = trained(*given)
+        return replace(student, logits=-student.logits)
+
+    monkeypatch.setattr(split_pu, "train_student", spoiled)
+    config = configured("rounds=1", "selection.held_out=0.2")
+    with pytest.warns(SplitPUWarning, match="rows that were set aside it tells labelled from unlabelled rows less"):
+        result = train(data, TrainSpec(prior=0.5, config=config), Runtime(device="cpu")).result
+    assert not result.rounds[0].student.sound and result.final is result.base

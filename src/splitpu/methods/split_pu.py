@@ -165,7 +165,7 @@ def run_split_pu(context: Context) -> MethodResult:
     for number in range(1, context.config.rounds + 1):
         told = context.told_answers(teacher)
         split = split_unlabelled(context, told, number)
-        student = train_student(context, told, split, number)
+        student = _kept_back(context, teacher, train_student(context, told, split, number), number)
         rounds.append(Round(number, teacher, split, student))
         if student.sound:
             teacher = student
