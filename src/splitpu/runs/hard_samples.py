@@ -70,4 +70,3 @@ def _why(taught: bool, learned: bool, said: bool) -> str:
     outcome = words[learned] + (", but less surely than others" if learned == taught else "")
     changed = "" if taught == said else f"; now {words[said]}"
     return f"taught {words[taught]}, learned {outcome}{changed}"
-
