@@ -21,7 +21,6 @@ from machine import machine
 
 from splitpu import InputError, SplitPUClassifier
 from splitpu.prior.estimate import PriorEstimate, estimate_prior
-from splitpu.runs.grid import Grid, SideBySide, Task
 
 GOAL = 0.5  # points of accuracy
 
@@ -54,13 +53,7 @@ def both_ways(case: Key, *, known: dict[tuple[Any, ...], PriorEstimate], control
     ways = {"true": (rows.prior, case["seed"]), "auto": (estimate, case["seed"])}
     if control:
         ways["another seed"] = (rows.prior, case["seed"] + 1000)
-    # On a GPU at the same time, which is quicker; on a CPU one after the other.
-    units = [
-        Task(way, lambda _, prior=prior, seed=seed: accuracy_with(rows, prior, case, seed))
-        for way, (prior, seed) in ways.items()
-    ]
-    found = Grid(units).run(SideBySide()).results()
-    accuracy = dict(zip(ways, found, strict=True))
+    accuracy = {way: accuracy_with(rows, prior, case, seed) for way, (prior, seed) in ways.items()}
     lost = 100 * (accuracy["true"] - accuracy["auto"])
     words = f"{100 * accuracy['true']:.2f} % with {rows.prior:.3f}, {lost:+.2f} points lost with {estimate.value:.3f}"
     told = {"estimated": estimate.value, "interval": list(estimate.interval)}

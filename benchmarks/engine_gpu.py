@@ -1,14 +1,14 @@
 """What the engine does on a GPU: CIFAR-10 shapes, the paper's network and schedule, 1,000 labelled positives.
 
 PYTHONPATH=src python benchmarks/engine_gpu.py --out engine_gpu.json                              everything
-PYTHONPATH=src python benchmarks/engine_gpu.py --out engine_gpu.json --parts seeds --epochs-scale 0.1
+PYTHONPATH=src python benchmarks/engine_gpu.py --out engine_gpu.json --parts agreement --epochs-scale 0.1
 PYTHONPATH=src python benchmarks/engine_gpu.py --smoke --out /tmp/smoke.json                      tiny, on the CPU
 
 Every figure is written as soon as it is there, and one that is in the file already is not measured again, so a run that
 was cut short goes on. Parts: `ours` a full run of the schedule; `plain` the same method in an eager float32 loop with
 data loaders, a few epochs of every stage, extrapolated by the number of epochs; `rate` the measured bf16 rate, the
 share of it in the base step and the arithmetic limit; `profile` kernels by group; `agreement` captured bf16 with our
-kernels against eager float32 with torch's, over three seeds; `seeds` several seeds at once against one after the other.
+kernels against eager float32 with torch's, over three seeds.
 Convolutions in float32 use TF32, torch's default, unless --strict-fp32. Test labels are only reported, nothing is
 chosen by them.
 """
@@ -43,11 +43,10 @@ from splitpu.engine.inference import predict_logits
 from splitpu.engine.stage import Observer, kind_of
 from splitpu.errors import Interrupted
 from splitpu.evaluation.metrics import evaluate_scores
-from splitpu.runs.grid import train_side_by_side
 from splitpu.training import Runtime, Training, TrainSpec, train
 from splitpu.views import Views
 
-PARTS = ("ours", "rate", "profile", "seeds", "agreement", "plain")
+PARTS = ("ours", "rate", "profile", "agreement", "plain")
 
 
 @dataclasses.dataclass
@@ -206,40 +205,6 @@ class Bench:
             "tf32_convolutions": torch.backends.cudnn.allow_tf32,
         }
 
-    def seeds(self, figures: Figures) -> dict[str, Any]:
-        """The same seeds one after the other and at once: total seconds, accuracy by seed."""
-        numbers = range(self.asked.seeds)
-        draws = [self.draw(seed) for seed in numbers]
-        config = self.shortened()
-        spec = TrainSpec(prior=self.prior, config=config, backbone=self.backbone)
-
-        def timed(trained: Callable[[], list[Training]]) -> dict[str, Any]:
-            # Libraries start up once; neither side is to pay for it.
-            self.train(draws[0][0], apply_overrides(config, ["method=nnpu", "base.epochs=1"]))
-            started = time.perf_counter()
-            found = trained()
-            seconds = time.perf_counter() - started
-            return {
-                "seconds": seconds,
-                "accuracy": [self.accuracies(one, draw[1])[-1] for one, draw in zip(found, draws, strict=True)],
-                "engine": sorted({one.engine for one in found}),
-            }
-
-        def in_a_row() -> list[Training]:
-            return [self.train(draw[0], config, seed) for seed, draw in zip(numbers, draws, strict=True)]
-
-        row = figures.once(f"seeds, {self.short}/in a row", lambda: timed(in_a_row))
-        together = {}
-        for at_once in self.asked.at_once:
-
-            def side_by_side(at_once: int = at_once) -> list[Training]:
-                data, runtime = [draw[0] for draw in draws], Runtime(device=str(self.device))
-                return train_side_by_side(data, spec, seeds=numbers, at_once=at_once, runtime=runtime)
-
-            measured = figures.once(f"seeds, {self.short}/{at_once} at once", lambda run=side_by_side: timed(run))
-            together[f"{at_once} at once"] = {**measured, "ratio": row["seconds"] / measured["seconds"]}
-        return {"in a row": row, **together, "epochs_scale": self.asked.epochs_scale}
-
     def accuracies(self, training: Training, held_out: HeldOut) -> list[float]:
         """Percent on the test rows: of the base and of every student."""
         views = Views(training.model.preprocessing, training.model.config.views, training.hardware.device)
@@ -284,10 +249,8 @@ def parsed() -> argparse.Namespace:
     add("--smoke", action="store_true", help="tiny, on the CPU")
     add("--preset", default="paper")
     add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="settings over the preset")
-    add("--epochs-scale", type=float, default=0.2, help="share of the epochs in `agreement` and `seeds`")
-    add("--rounds", type=int, default=1, help="rounds in `agreement` and `seeds`")
-    add("--seeds", type=int, default=5, help="how many in `seeds`")
-    add("--at-once", default="5", help="how many of them at once; several numbers with commas")
+    add("--epochs-scale", type=float, default=0.2, help="share of the epochs in `agreement`")
+    add("--rounds", type=int, default=1, help="rounds in `agreement`")
     add("--agreement-seeds", type=int, default=3)
     add("--plain-epochs", type=int, default=2)
     add("--workers", default="0,4", help="of the plain loop's data loaders; 0, torch's default, loads between steps")
@@ -295,8 +258,7 @@ def parsed() -> argparse.Namespace:
     add("--strict-fp32", action="store_true", help="no TF32 in float32 convolutions")
     add("--datasets", type=Path, help="cache of the data sets")
     asked = parser.parse_args()
-    for several in ("at_once", "workers"):
-        setattr(asked, several, [int(number) for number in getattr(asked, several).split(",")])
+    asked.workers = [int(number) for number in asked.workers.split(",")]
     asked.matrix = 256 if asked.smoke else 8192
     unknown = set(asked.parts.split(",")) - set(PARTS)
     if unknown:
@@ -324,7 +286,6 @@ def main() -> None:
         "rate": lambda: figures.once("rate", lambda: bench.rate(figures)),
         "profile": lambda: figures.once("profile", bench.profile),
         # Made up of figures that are written one by one.
-        "seeds": lambda: figures.put(f"seeds, {bench.short}", bench.seeds(figures)),
         "agreement": lambda: figures.put(f"agreement, {bench.short}", bench.agreement(figures)),
         "plain": lambda: figures.put("plain", figures.known.get("plain", {}) | bench.plain(figures)),
     }

@@ -1,4 +1,4 @@
-"""Several runs at once: the same as one by one, sharing rows and stages, none disturbing another.
+"""Several runs in turn or in threads of the caller: the same as one by one, sharing rows, none disturbing another.
 
 A run whose students learn nothing: it ends with the base model, and says so wherever somebody may look.
 """
@@ -6,9 +6,8 @@ A run whose students learn nothing: it ends with the base model, and says so whe
 import csv
 import json
 import threading
-import time
 import warnings
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,15 @@ from safetensors.torch import load_file
 from splitpu_tools import QUICK, mixture
 from torch import Tensor, nn
 
-from splitpu import SplitPUClassifier, SplitPUWarning, load_named, make_pu, preset, train, train_side_by_side
+from splitpu import SplitPUClassifier, SplitPUWarning, load_named, make_pu, preset, train
 from splitpu.cli import main
 from splitpu.cli.display import show_result
 from splitpu.config.parse import apply_overrides
 from splitpu.config.schema import EngineConfig
 from splitpu.data.pudata import PUData
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.parallel_runs import SharedRows, in_worker_threads, runs_at_once
-from splitpu.engine.stage import EpochRecord, Observer, Stage
-from splitpu.errors import InputError, Interrupted, SomeRunsFailed
+from splitpu.engine.rows import SharedRows
+from splitpu.engine.stage import Observer
 from splitpu.methods import split_pu as student
 from splitpu.reproduce.declared import experiments
 from splitpu.reproduce.runner import run_units
@@ -91,25 +89,13 @@ def test_at_once_is_bitwise_one_by_one(draws: list[PUData], tmp_path: Path, back
     torch.manual_seed(7)
     before = torch.get_rng_state()
     for at_once in (1, 3):
-        together = train_side_by_side(
-            draws,
-            TrainSpec(prior=PRIOR, config=TINY, backbone=backbone),
-            seeds=SEEDS,
-            at_once=at_once,
-            runtime=Runtime(device="cpu"),
-        )
+        rows = Runtime(device="cpu", shared=SharedRows())
+        specs = [TrainSpec(prior=PRIOR, config=TINY, seed=seed, backbone=backbone) for seed in SEEDS]
+        with ThreadPoolExecutor(at_once) as threads:
+            together = list(threads.map(train, draws, specs, [rows] * len(SEEDS)))
         found = [model_bytes(one, tmp_path / f"{at_once}-{n}") for n, one in enumerate(together)]
         assert found == expected, f"{at_once} at once"
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_settings_instead_of_seeds(draws: list[PUData]) -> None:
-    settings = [apply_overrides(TINY, ["method=nnpu", f"base.epochs={epochs}"]) for epochs in (1, 2)]
-    specs, cpu = [TrainSpec(prior=PRIOR, config=config) for config in settings], Runtime(device="cpu")
-    found = train_side_by_side(draws[0], specs, seeds=(0, 0), at_once=2, runtime=cpu)
-    assert [len(one.result.history) for one in found] == [1, 2]
-    with pytest.raises(InputError, match="spec has 2 entries for 3 seeds"):
-        train_side_by_side(draws[0], specs, seeds=SEEDS, runtime=cpu)
 
 
 def test_rows_are_shared(draws: list[PUData]) -> None:
@@ -120,103 +106,12 @@ def test_rows_are_shared(draws: list[PUData]) -> None:
     assert other is not stores[0]
 
 
-class FailsLater(Observer):
-    def epoch_done(self, record: EpochRecord) -> None:
-        raise RuntimeError("the disk is on fire")
-
-
-def test_one_failure_names_itself_and_stops_nobody(draws: list[PUData]) -> None:
-    observers = [Observer(), FailsLater(), Observer()]
-    with pytest.raises(
-        SomeRunsFailed, match=r"seed 1 failed \(the disk is on fire\); finished: seed 0, seed 2"
-    ) as error:
-        train_side_by_side(
-            draws, TrainSpec(prior=PRIOR, config=TINY, backbone=Dropping), seeds=SEEDS, at_once=3, observers=observers
-        )
-    assert sorted(error.value.finished) == [0, 2] and isinstance(error.value.finished[2], Training)
-
-
-class AsksToStop(Observer):
-    def __init__(self, asked: threading.Event, *, after_base: bool) -> None:
-        self.asked, self.after_base = asked, after_base
-
-    def stage_done(self, stage: Any, outcome: Any) -> None:
-        if self.after_base:
-            self.asked.set()
-
-    def should_stop(self) -> bool:
-        return self.asked.is_set()
-
-
-def test_stopping_stops_all_and_all_go_on(draws: list[PUData], tmp_path: Path) -> None:
-    asked = threading.Event()
-    spec = TrainSpec(prior=PRIOR, config=TINY, backbone=Dropping)
-    kept = Runtime(device="cpu", checkpoints=tmp_path / "stages")
-    observers = [AsksToStop(asked, after_base=seed == 0) for seed in SEEDS]
-    with pytest.raises(Interrupted):
-        train_side_by_side(draws, spec, seeds=SEEDS, at_once=3, runtime=kept, observers=observers)
-    assert list((tmp_path / "stages").glob("base-*"))
-    gone_on = train_side_by_side(draws, spec, seeds=SEEDS, at_once=3, runtime=kept)
-    for number, (one, data) in enumerate(zip(gone_on, draws, strict=True)):
-        alone = train(
-            data, TrainSpec(prior=PRIOR, config=TINY, seed=SEEDS[number], backbone=Dropping), Runtime(device="cpu")
-        )
-        assert model_bytes(one, tmp_path / f"on{number}") == model_bytes(alone, tmp_path / f"alone{number}")
-
-
 # -------------------------------------------------------------------------------------------------- what torch has once
 
 
 def at_the_same_time(*jobs: Any) -> list[Any]:
-    return in_worker_threads(jobs, CPU)
-
-
-def test_every_job_knows_how_many_are_at_work() -> None:
-    both = threading.Barrier(2)
-
-    def first() -> int:
-        both.wait(20)
-        found = runs_at_once()
-        both.wait(20)
-        return found
-
-    def second() -> list[int]:
-        both.wait(20)
-        found = [runs_at_once()]
-        both.wait(20)
-        for _ in range(2000):  # until the first has ended
-            if runs_at_once() == 1:
-                break
-            time.sleep(0.01)
-        return [*found, runs_at_once()]
-
-    assert at_the_same_time(first, second) == [2, [2, 1]]
-    assert runs_at_once() == 1
-
-
-def test_an_epoch_says_how_many_runs_shared_the_device(draws: list[PUData]) -> None:
-    met = threading.Barrier(2)
-
-    class Meets(Observer):
-        """Neither goes beyond the first epoch before both have trained it."""
-
-        def stage_started(self, stage: Stage, done: int) -> None:
-            if stage.name == "base":
-                met.wait(60)
-
-        def epoch_done(self, record: EpochRecord) -> None:
-            if record.stage == "base" and record.epoch == 1:
-                met.wait(60)
-
-    spec, cpu = TrainSpec(prior=PRIOR, config=TINY), Runtime(device="cpu")
-    observers = [Meets(), Meets()]
-    found = train_side_by_side(draws[:2], spec, seeds=SEEDS[:2], runtime=cpu, at_once=2, observers=observers)
-    for one in found:
-        first = one.result.history[0]
-        assert first.side_by_side == 2 and first.device_seconds == first.seconds / 2
-        assert first.to_dict()["side_by_side"] == 2
-    alone = train(draws[0], spec, cpu).result.history[0]
-    assert alone.device_seconds == alone.seconds and "side_by_side" not in alone.to_dict()
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        return [future.result() for future in [threads.submit(job) for job in jobs]]
 
 
 def test_initial_weights_do_not_mix() -> None:
@@ -284,40 +179,17 @@ def test_thread_limits_that_overlap_leave_the_number_as_it_was() -> None:
 # -------------------------------------------------------------------------------------------------------------- harness
 
 
-def test_units_at_once_give_the_lines_of_units_in_a_row(tmp_path: Path) -> None:
+def test_units_in_a_row_share_their_stages(tmp_path: Path) -> None:
     names = {"main", "rho"}  # of the same base
     units = [unit for unit in smoke_units(experiments().values()) if unit.experiment.name in names]
-    lines: dict[int, list[dict[str, Any]]] = {}
     said: list[str] = []
-    for at_once in (1, 3):
-        place = Workplace(tmp_path / f"stages{at_once}", "cpu", side_by_side=at_once)
-        said.clear()
-        session = run_units(units, ResultStore(tmp_path / f"results{at_once}"), place, tell=said.append)
-        assert len(session.done) == len(units) and not session.failed
-        texts = [(tmp_path / f"results{at_once}" / f"{u.experiment.name}.jsonl").read_text() for u in units]
-        lines[at_once] = [json.loads(text) for text in texts]
-    assert sum("base: 2 epochs" in text for text in said) == 1  # the others found it
-    for alone, together in zip(lines[1], lines[3], strict=True):
-        assert alone["metrics"] == together["metrics"] and alone["rounds"] == together["rounds"]
-        assert "side_by_side" not in alone and together["side_by_side"] == 3
-        assert alone["device_seconds"] == alone["seconds"]
-        assert together["device_seconds"] <= together["seconds"]
-    assert np.isfinite([line["accuracy"] for line in lines[3]]).all()
-
-
-def test_units_at_once_stop_together_and_go_on(tmp_path: Path) -> None:
-    units = [u for u in smoke_units(experiments().values()) if u.experiment.name in {"main", "base-upu"}]
-    place = Workplace(tmp_path / "stages", "cpu", side_by_side=2)
-    said: list[str] = []
-    stop = lambda: any("round1.split" in text for text in said)  # noqa: E731
-    session = run_units(units, ResultStore(tmp_path / "results"), place, stop=stop, tell=said.append)
-    assert set(map(str, session.left)) == set(map(str, units)) and not session.failed
     store = ResultStore(tmp_path / "results")
-    session = run_units(units, store, replace(place, side_by_side=1), tell=said.append)
-    assert len(session.done) == len(units)
-    # What was trained at once counts with its share, though the units ended one by one.
-    assert all("side_by_side" not in line for line in store.lines.values())
-    assert all(line["device_seconds"] < line["seconds"] for line in store.lines.values())
+    session = run_units(units, store, Workplace(tmp_path / "stages", "cpu"), tell=said.append)
+    assert len(session.done) == len(units) and not session.failed
+    assert sum("base: 2 epochs" in text for text in said) == 1  # the others found it
+    lines = list(store.lines.values())
+    assert len(lines) == len(units) and np.isfinite([line["accuracy"] for line in lines]).all()
+    assert all(line["seconds"] > 0 and not {"side_by_side", "device_seconds"} & line.keys() for line in lines)
 
 
 ALL_POSITIVE = ("student.optimiser.rate=0.1", "student.positive_weight=100", "student.positives_per_batch=16")

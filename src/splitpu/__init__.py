@@ -27,8 +27,7 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
     from splitpu.engine.distributed import World as World
     from splitpu.engine.hardware import Hardware as Hardware
     from splitpu.engine.loop import Engine as Engine
-    from splitpu.engine.parallel_runs import SharedRows as SharedRows
-    from splitpu.engine.rows import RowStore as RowStore
+    from splitpu.engine.rows import RowStore as RowStore, SharedRows as SharedRows
     from splitpu.engine.stage import (
         Batch as Batch, EpochRecord as EpochRecord, Observer as Observer, Pool as Pool, Stage as Stage,
         StageOutcome as StageOutcome, Task as Task,
@@ -70,7 +69,6 @@ if TYPE_CHECKING:  # the same names once more; `as` says that they are public
         EstimatorRow as EstimatorRow, PriorEstimate as PriorEstimate, estimate_prior as estimate_prior,
     )
     from splitpu.prior.scores import PUScores as PUScores
-    from splitpu.runs.grid import train_side_by_side as train_side_by_side
     from splitpu.training import (
         Runtime as Runtime, TrainSpec as TrainSpec, Training as Training, profile_of as profile_of, train as train,
     )
@@ -94,8 +92,7 @@ _PUBLIC = {
     "splitpu.engine.distributed": "World",
     "splitpu.engine.hardware": "Hardware",
     "splitpu.engine.loop": "Engine",
-    "splitpu.engine.parallel_runs": "SharedRows",
-    "splitpu.engine.rows": "RowStore",
+    "splitpu.engine.rows": "RowStore SharedRows",
     "splitpu.engine.stage": "Batch EpochRecord Observer Pool Stage StageOutcome Task",
     "splitpu.errors": "InputError ModelFileError SplitPUError SplitPUWarning",
     "splitpu.estimators.base": "PUEstimator PerRow",
@@ -119,7 +116,6 @@ _PUBLIC = {
     "splitpu.networks.pretrained": "PretrainedWeights",
     "splitpu.prior.estimate": "EstimatorRow PriorEstimate estimate_prior",
     "splitpu.prior.scores": "PUScores",
-    "splitpu.runs.grid": "train_side_by_side",
     "splitpu.training": "Runtime TrainSpec Training profile_of train",
     "splitpu.views": "Views",
 }

@@ -47,7 +47,7 @@ class RankLost(SplitPUError):
 
 
 class SomeRunsFailed(SplitPUError):
-    """Of several runs side by side some failed, each for the reason in `failed`; the others are in `finished`.
+    """Of several runs some failed, each for the reason in `failed`; the others are in `finished`.
 
     Both are by the number of the run, counted from 0 in the order they were given.
     """

@@ -18,7 +18,7 @@ from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.loop import Engine
-from splitpu.engine.parallel_runs import SharedRows
+from splitpu.engine.rows import SharedRows
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.evaluation.calibration import CalibrationMethod, PUCalibrator, sigmoid

@@ -13,12 +13,10 @@ from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from process_tools import PATIENCE, start
 
 from splitpu.cli import main
-from splitpu.cli import several_runs as fit_seeds
 from splitpu.data.pudata import PUData
 from splitpu.engine import hardware
 from splitpu.runs import run as fitting
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.grid import SideBySide
 from splitpu.runs.grid_folders import SeedsFolder, summary_of
 from splitpu.training import Runtime, Training, TrainSpec
 from splitpu.utils.reading import write_sealed
@@ -35,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def several(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("several") / "run"
-    assert main(["fit", str(data), "--seeds", "3,0,7", "--side-by-side", "3", "--out", str(out), *ASKED]) == 0
+    assert main(["fit", str(data), "--seeds", "3,0,7", "--out", str(out), *ASKED]) == 0
     return out
 
 
@@ -125,8 +123,6 @@ def test_one_seed_has_no_deviation() -> None:
         (["--seeds", "0,0"], "names a seed twice"),
         (["--seeds", "0,x"], "give whole numbers with commas"),
         (["--seeds", "0,1", "--seed", "2"], "leave out one of them"),
-        (["--seeds", "0,1", "--side-by-side", "0"], "would train nothing"),
-        (["--side-by-side", "2"], "is for several seeds"),
         (["--seeds", "0,1", "--backbone", "cnn13"], "needs images"),
     ],
 )
@@ -149,7 +145,7 @@ def test_one_seed_that_fails_is_named_and_the_others_finish(
         return usual(data, spec, runtime)
 
     monkeypatch.setattr(fitting, "train", train)
-    words = ["fit", data, *ASKED, "--seeds", "0,1,2", "--side-by-side", "2", "--out", tmp_path / "run"]
+    words = ["fit", data, *ASKED, "--seeds", "0,1,2", "--out", tmp_path / "run"]
     code, _, err = run_cli(capsys, *words)
     assert code == 2 and "seed 1 failed (no luck today); finished: seed 0, seed 2; continue with:" in err
     several = SeedsFolder(tmp_path / "run")
@@ -162,11 +158,11 @@ def test_one_seed_that_fails_is_named_and_the_others_finish(
 
 def test_ctrl_c_stops_all_and_all_go_on(data: Path, tmp_path: Path) -> None:
     settings = ["--set", "base.epochs=150", "--set", "rounds=0", "--set", "engine.checkpoint_every=10"]
-    words = ["fit", str(data), "--seeds", "0,1", "--side-by-side", "2", *ASKED, *settings]
+    words = ["fit", str(data), "--seeds", "0,1", *ASKED, *settings]
     process = start(*words, "--out", tmp_path / "run")
-    metrics = [tmp_path / "run" / f"seed{seed}" / "metrics.jsonl" for seed in (0, 1)]
+    metrics = tmp_path / "run" / "seed0" / "metrics.jsonl"
     deadline = time.monotonic() + PATIENCE
-    while not all(file.exists() and file.read_text().count("\n") >= 3 for file in metrics):
+    while not metrics.exists() or metrics.read_text().count("\n") < 3:
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
@@ -199,20 +195,14 @@ def test_finished_runs_are_shown_and_not_written_again(several: Path, capsys: py
     assert {path: path.stat().st_mtime_ns for path in (several, *several.iterdir())} == before
 
 
-def test_no_more_at_once_when_resumed_than_was_asked_for(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int | None] = []
-
-    def side_by_side(device: str, at_once: int | None) -> SideBySide:
-        asked.append(at_once)
-        return SideBySide(device, at_once)
-
-    monkeypatch.setattr(fit_seeds, "SideBySide", side_by_side)
-    words = ["fit", str(data), "--seeds", "0,1", "--side-by-side", "1", "--out", str(tmp_path / "run"), *ASKED]
-    assert main([*words, "--method", "nnpu"]) == 0
+def test_a_folder_that_says_how_many_were_to_run_at_once_is_resumed(several: Path, tmp_path: Path) -> None:
+    """As folders did while several runs could share a GPU."""
+    shutil.copytree(several, tmp_path / "run")
+    write_sealed(tmp_path / "run" / "seeds.json", {"seeds": [3, 0, 7], "at_once": 2})
+    (tmp_path / "run" / "seed7" / "result.json").unlink()
     assert main(["resume", str(tmp_path / "run"), "--quiet"]) == 0
-    assert asked == [1, 1]
+    found, whole = (place / "seed7" / "model.safetensors" for place in (tmp_path / "run", several))
+    assert found.read_bytes() == whole.read_bytes()
 
 
 def test_threads_are_chosen_once_for_all(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +217,7 @@ def test_the_folder_of_several_seeds_is_not_called_unfinished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "seed3").mkdir()
-    write_sealed(tmp_path / "seeds.json", {"seeds": [3], "at_once": None})
+    write_sealed(tmp_path / "seeds.json", {"seeds": [3]})
     for words in (("predict", tmp_path, "a.npy"), ("info", tmp_path), ("export", tmp_path, "m.onnx")):
         code, _, err = run_cli(capsys, *words)
         assert code == 2 and "several seeds: name one of them" in err and "seed3" in err

@@ -5,14 +5,20 @@ import random
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from cli_tools import TINY, must_do, run_cli, tiny_arrays, write_npz
 from process_tools import PATIENCE, Moment, start, wait_for
 from safetensors.torch import load_file
+from torch import nn
 
 from splitpu.cli import main
+from splitpu.config.schema import OptimiserConfig
+from splitpu.engine.checkpoint import CheckpointStore, StageState, under
+from splitpu.engine.stage import EpochRecord, Stage
 
 SETTINGS = [
     *("--prior", "0.5", "--quiet"),
@@ -192,6 +198,21 @@ def test_a_damaged_checkpoint_is_trained_again(data: Path, uninterrupted: Path, 
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     assert main(["resume", str(out), "--quiet"]) == 0
     assert same_model(out, uninterrupted)
+
+
+def test_epochs_that_tell_how_many_runs_shared_the_device_are_read(tmp_path: Path) -> None:
+    """As they did while several runs could share a GPU: nothing of such a stage is trained again."""
+    module = nn.Linear(2, 1)
+    stage = Stage("base", SimpleNamespace(module=module), {}, "rows", 2, OptimiserConfig(), {})
+    store = CheckpointStore(tmp_path)
+    record = EpochRecord("base", 1, 2, 3.0, 0.1, {"loss": 0.5})
+    tensors = under("module", module.state_dict())
+    with pytest.MonkeyPatch.context() as then:
+        then.setattr(EpochRecord, "to_dict", lambda one: one.__dict__ | {"side_by_side": 5})
+        store.save(stage, StageState(1, False, [record], tensors))
+        store.flush()
+    found = store.load(stage)
+    assert found is not None and found.history == [record] and torch.equal(found.section("module")["bias"], module.bias)
 
 
 def test_a_run_goes_on_in_the_precision_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def test_the_command_stops_politely(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return Session()
 
     monkeypatch.setattr(runner, "run_units", run_units)
-    chosen = ["--seeds", "0,1", "--method", "vpu", "--minutes", "2.5", "--side-by-side", "2", "--commit", "abc"]
+    chosen = ["--seeds", "0,1", "--method", "vpu", "--minutes", "2.5", "--commit", "abc"]
     places = ["--data-dir", "files", "--results", str(tmp_path)]
     assert main(["reproduce", "run", "main", *chosen, *places, "--fill"]) == 143
     assert {(unit.seed, unit.method, unit.experiment.name) for unit in asked["units"]} == {
@@ -170,7 +170,7 @@ def test_the_command_stops_politely(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     assert asked["store"].folder == tmp_path and asked["fill"] and 2 < asked["minutes"] < 2.5
     workplace = asked["workplace"]
-    assert (workplace.side_by_side, workplace.commit, workplace.data_dir) == (2, "abc", Path("files"))
+    assert (workplace.commit, workplace.data_dir) == ("abc", Path("files"))
 
 
 def test_experiments_are_listed_without_a_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

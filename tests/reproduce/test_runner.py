@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,6 @@ from experiment_tools import NAMES, made_up, units_of
 from method_tools import LEARNERS
 
 from splitpu.cli import main
-from splitpu.engine.parallel_runs import runs_at_once
 from splitpu.errors import Interrupted
 from splitpu.methods.registry import METHODS
 from splitpu.reproduce import runner as harness
@@ -30,6 +30,7 @@ from splitpu.reproduce.runner import Clock, SharedStages, claimed, run_units
 from splitpu.reproduce.store import ResultStore
 from splitpu.reproduce.unit_runs import Workplace
 from splitpu.reproduce.units import Unit, shareable_stages, smoke_units
+from splitpu.runs.grid import Grid, InTurn
 
 Capture = pytest.CaptureFixture[str]
 QUIET: list[str] = []
@@ -377,6 +378,18 @@ def test_more_rounds_wait_for_the_student_of_the_first() -> None:
     assert not shared.would_wait(1)
 
 
+@dataclass
+class InThreads:
+    """Several workers that ask the grid, as those of a cluster do."""
+
+    workers: int
+
+    def run(self, grid: Grid[Any]) -> None:
+        with ThreadPoolExecutor(self.workers) as threads:
+            for future in [threads.submit(InTurn().run, grid) for _ in range(self.workers)]:
+                future.result()
+
+
 def test_workers_take_up_a_unit_as_soon_as_what_it_shares_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,30 +410,21 @@ def test_workers_take_up_a_unit_as_soon_as_what_it_shares_is_made(
         return made_up(unit, 90.0)
 
     monkeypatch.setattr(running, "run_unit", run_unit)
-    place = Workplace(tmp_path / "stages", "cpu", side_by_side=2)
-    session = run_units(units, ResultStore(tmp_path / "results"), place, tell=lambda text: None)
+    place, workers = Workplace(tmp_path / "stages", "cpu"), InThreads(2)
+    session = run_units(units, ResultStore(tmp_path / "results"), place, tell=lambda text: None, executor=workers)
     assert len(session.done) == 3 and not session.failed
     assert order == [str(units[0]), str(units[2]), str(units[1])]
 
 
 def test_a_worker_without_a_unit_that_is_ready_waits_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All units share a base: no worker begins one of them, only to stand still, before it is made.
-
-    Meanwhile the device is not shared: the seconds of a run are divided by those who share it.
-    """
+    """All units share a base: no worker begins one of them, only to stand still, before it is made."""
     units = drawn("rho")[:3]
     base_is_made = threading.Event()
     too_early: list[str] = []
-    at_once: list[int] = []
 
     def run_unit(unit: Unit, workplace: Workplace, observer: Any, note: Any) -> dict[str, Any]:
         if unit is units[0]:
             time.sleep(0.2)  # in which the other workers look for something to do
-            for _ in range(2000):  # until both of them wait
-                at_once.append(runs_at_once())
-                if at_once[-1] == 1:
-                    break
-                time.sleep(0.01)
             base_is_made.set()
         elif not base_is_made.is_set():
             too_early.append(str(unit))
@@ -428,7 +432,6 @@ def test_a_worker_without_a_unit_that_is_ready_waits_for_one(tmp_path: Path, mon
         return made_up(unit, 90.0)
 
     monkeypatch.setattr(running, "run_unit", run_unit)
-    place = Workplace(tmp_path / "stages", "cpu", side_by_side=3)
-    session = run_units(units, ResultStore(tmp_path / "results"), place, tell=lambda text: None)
+    place, workers = Workplace(tmp_path / "stages", "cpu"), InThreads(3)
+    session = run_units(units, ResultStore(tmp_path / "results"), place, tell=lambda text: None, executor=workers)
     assert len(session.done) == 3 and not too_early
-    assert at_once[-1] == 1

@@ -306,7 +306,6 @@ def fit(
     features: Literal["frozen", "trained"] | None = None,
     seed: WholeOrNone = None,
     seeds: str | None = None,
-    side_by_side: WholeOrNone = None,
     cluster: ClusterWords = HERE,
     keep_checkpoints: Flag = False,
     log: str | None = None,
@@ -330,9 +329,7 @@ def fit(
             are given; else trained.
         seed: The seed of all random draws. The same seed gives the same model. If not given: 0.
         seeds: Several seeds instead of one, such as 0,1,2,3,4. Each has its own run folder inside the run folder, which
-            also shows means and deviations. On a GPU all are trained at once and share the data; on a CPU one after the
-            other.
-        side_by_side: With several seeds: train at most this many at once.
+            also shows means and deviations. They are trained one after the other, or several at once with --ray.
         keep_checkpoints: Keep the intermediate states after the run has finished.
         log: Where to send every epoch and the result as well: tensorboard (into the run folder) or mlflow (where
             MLFLOW_TRACKING_URI says).
@@ -341,8 +338,7 @@ def fit(
         from splitpu.cli.train import FitOptions, run_fit
 
     words = where.__dict__ | how.__dict__ | {"method": method, "prior": prior, "out": out, "features": features}
-    words |= {"seed": seed, "seeds": seeds, "side_by_side": side_by_side, "keep_checkpoints": keep_checkpoints}
-    words |= {"log": log}
+    words |= {"seed": seed, "seeds": seeds, "keep_checkpoints": keep_checkpoints, "log": log}
     return run_fit(FitOptions(data=data, **words), cluster, quiet=quiet, json=json)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from splitpu.cli.options import HERE, ClusterWords, Device, Flag, Whole
+from splitpu.cli.options import HERE, ClusterWords, Device, Flag
 from splitpu.errors import InputError
 from splitpu.utils.files import disk_errors_in_words
 from splitpu.utils.signals import StopRequest
@@ -98,7 +98,6 @@ def reproduce_run(
     fill: Flag = False,
     cache: Path | None = None,
     device: Device = "auto",
-    side_by_side: Whole = 1,
     cluster: ClusterWords = HERE,
     commit: str | None = None,
 ) -> int:
@@ -113,8 +112,6 @@ def reproduce_run(
         fill: With --minutes: also start units that may not end in time. They are continued later if --cache is still
             there.
         cache: The folder of finished stages, which all experiments share.
-        side_by_side: How many units to run at once on one GPU. They share the data there, and stages that several of
-            them need.
         commit: The commit to record with the results, where the code is not a git checkout.
     """
     began = time.monotonic()  # before the imports, which take their time on a machine that has just started
@@ -122,8 +119,6 @@ def reproduce_run(
         raise InputError(f"--minutes {minutes:g} leaves no time; give a number above 0")
     if fill and minutes is None:
         raise InputError("--fill says what to do with the end of a time: give that, too, with --minutes")
-    if side_by_side < 1:
-        raise InputError(f"--side-by-side {side_by_side} runs nothing; give the number of units to run at once")
     with StopRequest() as stop:  # Ctrl-C and SIGTERM end it after the step it is in
         units = _here(",".join(names), choice, places)
         from splitpu.data.public.download import cache_folder
@@ -131,7 +126,7 @@ def reproduce_run(
         from splitpu.reproduce.unit_runs import Workplace
 
         stages = cache or cache_folder(places.datasets) / "stages"
-        workplace = Workplace(stages, device, places.datasets, places.data_dir, commit, side_by_side=side_by_side)
+        workplace = Workplace(stages, device, places.datasets, places.data_dir, commit)
         store = _opened(results)
         store.check_place()
         left = None if minutes is None else minutes - (time.monotonic() - began) / 60

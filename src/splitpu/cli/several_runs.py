@@ -21,7 +21,7 @@ from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData, Source, check_still_there, load_draws
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, check_device
-from splitpu.engine.parallel_runs import SharedRows
+from splitpu.engine.rows import SharedRows
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
 from splitpu.evaluation.ranking import RARE, always_negative, in_telling_order
@@ -30,7 +30,7 @@ from splitpu.networks.build import weights_file
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.runs import grid_folders
 from splitpu.runs.folder import KEEPING_ROWS, RUNS, RunFolder, check_unchanged, kept_until_settled
-from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results, SideBySide
+from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import NewRun, begin_run, carry_out, check_network
 from splitpu.training import Runtime, check_method, check_needs, check_per_row
@@ -46,8 +46,6 @@ def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool
     seeds = parse_seeds(asked.seeds or "")
     if asked.seed is not None:
         raise InputError("--seed and --seeds cannot be given together; leave out one of them.")
-    if asked.side_by_side is not None and asked.side_by_side < 1:
-        raise InputError(f"--side-by-side {asked.side_by_side} would train nothing; give 1 or more.")
     refuse_several_processes("--seeds")
     display = choose_display(quiet=quiet)
     asked, sources = _sources(asked, seeds)
@@ -63,7 +61,7 @@ def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool
         return folder
 
     with train.named_if_interrupted(path):
-        several = grid_folders.SeedsFolder.create(path, seeds, begin, asked.side_by_side)
+        several = grid_folders.SeedsFolder.create(path, seeds, begin)
         return _train_and_show(several, draws, display, cluster, json=json)
 
 
@@ -111,7 +109,7 @@ def _train_and_show(
     """Train the runs of these seeds, then show what all runs in the folder say together."""
     first = several.run(next(iter(loaded))) if loaded else None
     device, threads = (first.request().device, first.config().engine.threads) if first else ("cpu", 1)
-    executor = cluster.executor(several.path, device, threads) or SideBySide(device, several.at_once())
+    executor = cluster.executor(several.path, device, threads) or InTurn()
     rows = SharedRows()
     units = [_SeedRun(f"seed {seed}", several.run(seed), data, rows, display) for seed, data in loaded.items()]
     # All runs at once: else a second command trains those that this one has not come to yet, and both fail.

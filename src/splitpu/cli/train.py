@@ -308,7 +308,6 @@ class FitOptions(TrainingWords, DataOptions):
     out: Path | None = None
     seed: int | None = None
     seeds: str | None = None
-    side_by_side: int | None = None
     keep_checkpoints: bool = False
     log: str | None = None  # names of loggers
 
@@ -346,8 +345,6 @@ def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, jso
 
         return run_fit_seeds(asked, cluster, quiet=quiet, json=json)
     refuse_cluster(cluster)
-    if asked.side_by_side is not None:
-        raise InputError("--side-by-side is for several seeds; name them with --seeds 0,1,2.")
     seed = checked_seed(asked.seed or 0, "--seed ")
     check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
     source = source_to_fit(asked, seed)

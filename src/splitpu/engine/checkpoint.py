@@ -2,10 +2,8 @@
 
 import hashlib
 import json
-import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,10 +33,6 @@ class StageState:
         return {key.removeprefix(f"{name}/"): t for key, t in self.tensors.items() if key.startswith(f"{name}/")}
 
 
-# By file: runs in several threads that share stages take turns, so that one trains what the others then find.
-_TURNS: dict[Path, threading.RLock] = {}
-
-
 class CheckpointStore:
     """Keeps stages in a folder under the key of what they depend on, so a changed setting never finds an old result."""
 
@@ -48,11 +42,6 @@ class CheckpointStore:
         # Writing to disk takes longer than many an epoch on a GPU, so it happens beside the training.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
-
-    def turn(self, stage: Stage) -> AbstractContextManager[object]:
-        """Inside the block nobody else in this process works on the stage."""
-        path = self._path(stage)
-        return nullcontext() if path is None else _TURNS.setdefault(path.absolute(), threading.RLock())
 
     def load(self, stage: Stage) -> StageState | None:
         """The stage as it was left; None, so that it is trained again, if there is no file or it cannot be read."""
@@ -67,6 +56,8 @@ class CheckpointStore:
             if told["sha256"] != _checksum(tensors, told["splitpu"]):
                 return None
             meta = json.loads(told["splitpu"])
+            for line in meta["history"]:
+                line.pop("side_by_side", None)  # how many runs shared the device, which epochs no longer tell
             history = [EpochRecord(**line) for line in meta["history"]]
             whole = meta["key"] == stage.key and meta["epoch"] == len(history)
             return StageState(meta["epoch"], meta["finished"], history, tensors) if whole else None

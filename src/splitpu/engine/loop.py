@@ -15,7 +15,6 @@ from splitpu.engine.data_parallel import shared_work
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.optimiser import average_weight_at, batch_norms, rate_at
-from splitpu.engine.parallel_runs import runs_at_once
 from splitpu.engine.rows import RowStore, all_stream, read_batches
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
 from splitpu.engine.step import Step
@@ -85,10 +84,6 @@ class Engine:
 
     def run(self, stage: Stage) -> StageOutcome:
         """Train the stage's module to its last epoch, or take it from the store; the weights end in the module."""
-        with self.store.turn(stage):
-            return self._run(stage)
-
-    def _run(self, stage: Stage) -> StageOutcome:
         # Also of a stage found finished: its network's logits are then those it had when it was trained, to the bit.
         allow_kernels(stage.task.module, self.hardware.kernels)
         saved = self._loaded(stage)
@@ -229,10 +224,8 @@ class Engine:
                 raise Interrupted(f"stopped during {stage.name}, epoch {epoch + 1}; the epochs before it are saved.")
         if epoch + 1 < stage.epochs and self.rows.resident:
             self._ahead = self._course(stage, epoch + 1)  # while a GPU is still busy with the steps it was given
-        terms, runs = step.take_means(steps), runs_at_once()
-        seconds, others = round(time.perf_counter() - started, 4), runs if runs > 1 else None
-        rate = course.rates[-1]
-        return EpochRecord(stage.name, epoch + 1, stage.epochs, seconds, rate, terms, side_by_side=others)
+        terms, seconds = step.take_means(steps), round(time.perf_counter() - started, 4)
+        return EpochRecord(stage.name, epoch + 1, stage.epochs, seconds, course.rates[-1], terms)
 
     def _course(self, stage: Stage, epoch: int) -> _Course:
         steps, device = stages.steps_per_epoch(stage.pools, stage.leading), self.hardware.device

@@ -6,6 +6,7 @@ Of several processes each reads its own share of every batch; what was read is e
 import itertools
 import mmap
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.engine.distributed import World
 from splitpu.errors import InputError
@@ -67,6 +69,7 @@ class FileRows:
 
 Residence = Literal["auto", "device", "host"]
 _RESERVE = 0.5  # share of free device memory that data may take; the rest is for activations
+_KEPT = 2  # sets of rows that `SharedRows` remembers; those in use live on without it
 _STEPS_AHEAD = 2  # one being copied to the device, one being read
 
 
@@ -152,6 +155,34 @@ class RowStore:
         else:
             # "clip", because numpy else goes through a copy; the numbers come from our own plans and are all valid.
             np.take(self._host, rows.numpy(), axis=0, out=picked.numpy(), mode="clip")
+
+
+class SharedRows:
+    """Rows that several runs use: one copy on the device, and read through once for what preprocessing remembers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[object, ...], tuple[RowStore, Preprocessing]] = {}
+
+    def __reduce__(self) -> tuple[type["SharedRows"], tuple[()]]:
+        return SharedRows, ()  # another process has a memory of its own
+
+    def of(self, features: Array, device: torch.device, residence: Residence) -> tuple[RowStore, Preprocessing]:
+        """The rows of these features, the same for everybody who asks with the same memory."""
+        place: tuple[object, ...]
+        if is_sparse(features):
+            place = features.tocsr().data.ctypes.data, features.tocsr().indptr.ctypes.data
+        else:
+            place = features.ctypes.data, features.strides
+        key = (*place, features.shape, features.dtype.str, str(device), residence)
+        with self._lock:
+            found = self._kept.pop(key, None)
+            if found is None:
+                found = RowStore(features, device, residence), Preprocessing.fit(features)
+            self._kept[key] = found  # the last one used is the last one dropped
+            while len(self._kept) > _KEPT:
+                del self._kept[next(iter(self._kept))]
+            return found
 
 
 class _Slot:

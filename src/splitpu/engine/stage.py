@@ -77,12 +77,6 @@ class EpochRecord:
     rate: float
     terms: dict[str, float]
     agreement: float | None = None
-    side_by_side: int | None = None  # runs that shared the device with this one, itself included, if there were others
-
-    @property
-    def device_seconds(self) -> float:
-        """How long the epoch would have had the device to itself: its share of the time."""
-        return self.seconds / (self.side_by_side or 1)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form, without what does not apply."""

@@ -19,7 +19,7 @@ from splitpu.reproduce.declared import Experiment
 from splitpu.reproduce.store import Line, ResultStore
 from splitpu.reproduce.unit_runs import Workplace
 from splitpu.reproduce.units import Unit, place_of, shareable_stages, smoke_units
-from splitpu.runs.grid import Executor, Fate, Grid, InTurn, Progress, Results, Schedule, SideBySide
+from splitpu.runs.grid import Executor, Fate, Grid, InTurn, Progress, Results, Schedule
 from splitpu.utils.files import Taken, disk_errors_in_words, held_alone
 from splitpu.utils.text import say
 from splitpu.utils.warnings import Note
@@ -138,11 +138,9 @@ def run_units(
         [UnitRun(number, unit, workplace) for number, unit in enumerate(units)],
         _StoredResults(store),
         schedule=_Schedule(units, Clock(minutes, fill=fill)),
-        progress=_Lines(len(units), workplace.side_by_side == 1 and executor is None, tell),
+        progress=_Lines(len(units), executor is None, tell),
     )
-    at_once = workplace.side_by_side
-    here = InTurn() if at_once == 1 else SideBySide(workplace.device, at_once)
-    ended = grid.run(executor or here, stop)
+    ended = grid.run(executor or InTurn(), stop)
     done, skipped, left = ([units[number] for number in numbers] for numbers in (ended.done, ended.skipped, ended.left))
     session = Session(done, skipped, [(units[number], str(error)) for number, error in ended.failed.items()], left)
     tell(session.summary())

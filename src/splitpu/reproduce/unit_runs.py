@@ -1,7 +1,6 @@
 """From a unit to its result line: load the data, train, compare with the truth of the test rows, write down how."""
 
 import gc
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from splitpu.data.public.named_set import NamedSet, make_pu, true_prior
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.engine.hardware import Hardware
 from splitpu.engine.inference import predict_logits
-from splitpu.engine.parallel_runs import SharedRows
+from splitpu.engine.rows import SharedRows
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.evaluation.held_out import hold_out, nnpu_value, pu_criterion
 from splitpu.evaluation.metrics import Figures, evaluate_scores, finite_or_none
@@ -30,7 +29,6 @@ from splitpu.reproduce.figures import FIGURES, WatchingEngine
 from splitpu.reproduce.units import Unit, what_is_computed
 from splitpu.runs.folder import source_commit, versions
 from splitpu.training import Runtime, Training, TrainSpec, open_context, profile_of, train
-from splitpu.utils.torch_state import TORCH_STATE_LOCK
 from splitpu.utils.warnings import Note, collected_warnings
 from splitpu.views import Views
 
@@ -44,26 +42,23 @@ class Workplace:
     datasets: Path | None = None  # cache of the data sets
     data_dir: Path | None = None  # of sets that are read from files
     commit: str | None = None  # to be noted where the code is not a checkout
-    side_by_side: int = 1  # units that are run at once
     rows: SharedRows = field(default_factory=SharedRows)
-    _drawing: threading.Lock = field(default_factory=threading.Lock)
     _named: dict[str, NamedSet] = field(default_factory=dict)
     _drawn: dict[tuple[str, int, int], tuple[PUData, HeldOut, float]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type["Workplace"], tuple[Any, ...]]:  # another process reads the sets by itself
-        return Workplace, (self.cache, self.device, self.datasets, self.data_dir, self.commit, self.side_by_side)
+        return Workplace, (self.cache, self.device, self.datasets, self.data_dir, self.commit)
 
     def draw(self, name: str, positives: int, seed: int) -> tuple[PUData, HeldOut, float]:
         """PU data, test rows and the true prior; the seed draws which positives are labelled."""
         key = (name, positives, seed)
-        with self._drawing:
-            if key not in self._drawn:
-                if name not in self._named:
-                    self._named[name] = load_named(name, self.datasets, folder=self.data_dir)
-                self._drawn.clear()
-                named = self._named[name]
-                self._drawn[key] = (*make_pu(named, positives, seed), true_prior(named))
-            return self._drawn[key]
+        if key not in self._drawn:
+            if name not in self._named:
+                self._named[name] = load_named(name, self.datasets, folder=self.data_dir)
+            self._drawn.clear()
+            named = self._named[name]
+            self._drawn[key] = (*make_pu(named, positives, seed), true_prior(named))
+        return self._drawn[key]
 
     def runtime(self, observer: Observer) -> Runtime:
         return Runtime(device=self.device, checkpoints=self.cache, observer=observer, shared=self.rows)
@@ -99,10 +94,9 @@ class Outcome:
 def run_unit(unit: Unit, workplace: Workplace, observer: Observer, note: Note) -> dict[str, Any]:
     """Run one unit to its end, going on from whatever stages the cache holds; give its result line."""
     started = time.perf_counter()
-    with TORCH_STATE_LOCK:  # never while another unit captures a step
-        gc.collect()  # captured graphs of the unit before, which may have failed for lack of memory, keep theirs
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    gc.collect()  # captured graphs of the unit before, which may have failed for lack of memory, keep theirs
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     data, held_out, prior = workplace.draw(unit.data, unit.positives, unit.seed)
     run = {"figure": _figure, "choice": _choice}.get(unit.experiment.kind, _table)
     with collected_warnings(note) as warnings:
@@ -192,8 +186,6 @@ def _line(
     stage_seconds: dict[str, float] = {}
     for record in outcome.history:
         stage_seconds[record.stage] = round(stage_seconds.get(record.stage, 0.0) + record.seconds, 3)
-    seconds = round(sum(stage_seconds.values()), 3)
-    shared = any(record.side_by_side for record in outcome.history)
     final = next((one for one in reversed(rounds) if one["taken"]), None)
     line = {
         **unit.identity,
@@ -203,12 +195,9 @@ def _line(
         "base_metrics": base,
         "rounds": [{key: value for key, value in one.items() if key != "metrics"} for one in rounds],
         **outcome.more,
-        "seconds": seconds,  # of all its stages, whether trained here or found cached
+        "seconds": round(sum(stage_seconds.values()), 3),  # of all its stages, whether trained here or found cached
         "stage_seconds": stage_seconds,
         "device": outcome.hardware.describe(),
-        # Times of units that share a device say nothing about one alone: beside them, its share of the time.
-        "device_seconds": round(sum(record.device_seconds for record in outcome.history), 3) if shared else seconds,
-        **({"side_by_side": workplace.side_by_side} if workplace.side_by_side > 1 else {}),
         "engine": outcome.engine,
         "work": unit.work,
         "data": unit.data,

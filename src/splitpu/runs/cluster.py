@@ -11,17 +11,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from splitpu.config.schema import EngineConfig
 from splitpu.engine.hardware import Hardware
-from splitpu.engine.parallel_runs import in_worker_threads
 from splitpu.engine.stage import Observer, Stage, StageOutcome
 from splitpu.errors import InputError, Interrupted, MissingExtraError, SplitPUError
 from splitpu.runs.grid import Grid, Job
@@ -71,7 +69,15 @@ class RayCluster:
                     told = news.letterbox, news.number(unit), self.shared
                     self._wait(ray, task.remote(type(unit), names, told, *parts), job, grid, news)
 
-            in_worker_threads([see_to_units] * len(grid), torch.device("cpu"), when_left=grid.stop)
+            with ThreadPoolExecutor(len(grid), "unit") as threads:
+                waiting = [threads.submit(see_to_units) for _ in range(len(grid))]
+                try:
+                    wait(waiting)
+                except BaseException:  # such as a second Ctrl-C: the threads have to hear of it before they are left
+                    grid.stop()
+                    raise
+            for one in waiting:
+                one.result()
 
     def _wait(self, ray: Any, reference: Any, job: Job[Any], grid: Grid[Any], news: "_News") -> None:
         asked_to_stop = False

@@ -1,24 +1,18 @@
-"""One grid of runs: behind `fit --seeds`, `compare`, `reproduce` and `train_side_by_side`. A grid hands out its units,
-leaves out those that are done, goes on after one that failed, and stops where it is asked to; an executor only starts
-what it is handed, in turn, side by side or on other machines. Neither knows what a unit computes.
+"""One grid of runs: behind `fit --seeds`, `compare` and `reproduce`. A grid hands out its units, leaves out those that
+are done, goes on after one that failed, and stops where it is asked to; an executor only starts what it is handed, in
+turn or on other machines. Neither knows what a unit computes.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from splitpu.config.schema import EngineConfig
-from splitpu.data.pudata import PUData, check_pudata
-from splitpu.engine.hardware import Hardware
-from splitpu.engine.parallel_runs import SharedRows, idle_worker, in_worker_threads
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
-from splitpu.errors import InputError, Interrupted, SomeRunsFailed
-from splitpu.training import ObserverList, Runtime, Training, TrainSpec, train
-from splitpu.utils.arrays import checked_seed
+from splitpu.errors import Interrupted, SomeRunsFailed
 from splitpu.utils.warnings import Note
 
 _LOOK_AGAIN = 1.0  # seconds; a stop from outside wakes nobody who waits
@@ -37,18 +31,6 @@ class Unit(Protocol):
 
 
 AUnit = TypeVar("AUnit", bound=Unit)
-
-
-@dataclass(frozen=True)
-class Task:
-    """A unit that is a function of its observer."""
-
-    name: str
-    function: Callable[[Observer], Any]
-
-    def run(self, observer: Observer, note: Note) -> Any:
-        """Call it; what it warns of goes where the caller's warnings go."""
-        return self.function(observer)
 
 
 class Results(Generic[AUnit]):
@@ -134,22 +116,6 @@ class InTurn:
             job()
 
 
-@dataclass(frozen=True)
-class SideBySide:
-    """Several units at once on one device, each in a thread with a CUDA stream of its own; on a CPU one by one."""
-
-    device: str = "auto"
-    at_once: int | None = None
-
-    def run(self, grid: "Grid[Any]") -> None:
-        """Every worker takes units in turn."""
-        if self.at_once is not None and self.at_once < 1:
-            raise InputError(f"{self.at_once} runs at once would train nothing: give 1 or more")
-        device = Hardware.choose(self.device, EngineConfig()).device
-        workers = min(len(grid), self.at_once or (len(grid) if device.type == "cuda" else 1))
-        in_worker_threads([partial(InTurn().run, grid)] * workers, device, when_left=grid.stop)
-
-
 @dataclass
 class Session(Generic[AUnit]):
     """What came of the units of a grid, each known by its number, in the order in which it came."""
@@ -209,9 +175,7 @@ class Grid(Generic[AUnit]):
                 # One that is not ready is left for later: a worker that took it would wait, while others may be ready.
                 number = next((number for number, unit in self._open.items() if self._schedule.is_ready(unit)), None)
                 if number is None and not stopped:
-                    # Runs must not be told meanwhile that they share the device with this worker.
-                    with idle_worker():
-                        self._lock.wait(_LOOK_AGAIN)
+                    self._lock.wait(_LOOK_AGAIN)
                     self._skip_done()
                     continue
                 number = next(iter(self._open)) if number is None else number
@@ -343,64 +307,3 @@ class _UnitObserver(Observer):
 
     def should_stop(self) -> bool:
         return self._grid.must_stop()
-
-
-def train_side_by_side(
-    data: PUData | Sequence[PUData],
-    spec: TrainSpec | Sequence[TrainSpec],
-    *,
-    seeds: Sequence[int],
-    runtime: Runtime | None = None,
-    observers: Sequence[Observer] | None = None,
-    at_once: int | None = None,
-) -> list[Training]:
-    """Train once for every seed, several at once on a GPU and one after the other on a CPU; results in their order.
-
-    `data` and `spec` may be one for all or one for each seed; data over the same features, as `make_pu` gives them,
-    have one copy of the rows on the device. Every training is the one that `train` gives for its seed: bitwise on the
-    CPU, up to the order of sums on a GPU. `at_once` limits how many share the device at a time. If one fails, the
-    others are brought to their end; `SomeRunsFailed` then holds both.
-
-    >>> from splitpu import load_named, make_pu, preset
-    >>> digits = load_named("digits")
-    >>> draws = [make_pu(digits, 50, seed)[0] for seed in (0, 1)]
-    >>> from splitpu.config.parse import apply_overrides
-    >>> quick = apply_overrides(preset("default"), ["method=nnpu", "base.epochs=1"])
-    >>> both = train_side_by_side(draws, TrainSpec(config=quick, prior=0.49), seeds=(0, 1))
-    >>> [one.model.network_name for one in both]
-    ['cnn-small', 'cnn-small']
-    """
-    runtime = runtime or Runtime()
-    try:
-        seeds = list(seeds)
-    except TypeError:
-        raise InputError(f"seeds={seeds!r} is not a list: give one for each training, such as [0, 1, 2]") from None
-    if not seeds:
-        raise InputError("seeds is empty: give at least one, such as [0, 1, 2]")
-    seeds = [checked_seed(seed) for seed in seeds]
-    sets, specs = _for_each(data, seeds, "data"), _for_each(spec, seeds, "spec")
-    listeners = list(observers) if observers is not None else [Observer() for _ in seeds]
-    if len(listeners) != len(seeds):
-        raise InputError(f"{len(listeners)} observers were given for {len(seeds)} seeds: give one for each")
-    specs = [replace(one, seed=seed).checked_for(rows) for one, seed, rows in zip(specs, seeds, sets, strict=True)]
-    shared = SharedRows()
-
-    def trained(number: int, observer: Observer) -> Training:
-        how = replace(runtime, observer=ObserverList([listeners[number], observer]), shared=shared)
-        return train(sets[number], specs[number], how)
-
-    units = [Task(f"seed {seed}", partial(trained, number)) for number, seed in enumerate(seeds)]
-    return Grid(units).run(SideBySide(runtime.device, at_once)).results()
-
-
-def _for_each(given: Any, seeds: Sequence[int], name: str) -> list[Any]:
-    """One for every seed, each of the kind that `train` takes."""
-    several = list(given) if isinstance(given, list | tuple) else [given] * len(seeds)
-    for one in several:
-        if name == "data":
-            check_pudata(one)
-        elif not isinstance(one, TrainSpec):
-            raise InputError(f"spec is a {type(one).__name__}: give TrainSpec(config=..., prior=...)")
-    if len(several) != len(seeds):
-        raise InputError(f"{name} has {len(several)} entries for {len(seeds)} seeds: give one for all, or one for each")
-    return several

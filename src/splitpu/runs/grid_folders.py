@@ -41,7 +41,7 @@ Begin = Callable[[Path, int], RunFolder]  # makes the run of a seed at a path
 
 
 class SeedsFolder:
-    """`seeds.json` names the seeds and how many may run at once; `seed<number>/` are their runs."""
+    """`seeds.json` names the seeds, `seed<number>/` are their runs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,14 +50,14 @@ class SeedsFolder:
         self.page = path / "index.html"
 
     @classmethod
-    def create(cls, path: Path, seeds: Sequence[int], begin: Begin, at_once: int | None = None) -> "SeedsFolder":
+    def create(cls, path: Path, seeds: Sequence[int], begin: Begin) -> "SeedsFolder":
         """Make the folder with all its runs in one move, so that every seed it names has a run to go on with."""
         try:
             with disk_errors_in_words(path), full_disk_named_as(path), drafted(path) as place:
                 draft = cls(place)
                 for seed in seeds:
                     begin(draft.run(seed).path, seed)
-                write_sealed(draft.list_file, {"seeds": list(seeds), "at_once": at_once})
+                write_sealed(draft.list_file, {"seeds": list(seeds)})
         except OSError as error:
             reason = f"{path} cannot be made into a folder of runs ({error.strerror}); choose another --out."
             raise InputError(reason) from error
@@ -67,25 +67,17 @@ class SeedsFolder:
         return RunFolder(self.path / f"seed{seed}")
 
     def seeds(self) -> list[int]:
-        return self._listed()[0]
-
-    def at_once(self) -> int | None:
-        """How many of them were to share the device at most; None = as suits it."""
-        return self._listed()[1]
-
-    def _listed(self) -> tuple[list[int], int | None]:
         guarded = Guarded(self.list_file, "resume the runs next to it one by one")
         with guarded.understood():
             try:
                 listed = guarded.sealed()
             except FileNotFoundError:
                 guarded.refuse("it is missing")
-            seeds = checked(listed["seeds"], list[int], "seeds")
+            seeds: list[int] = checked(listed["seeds"], list[int], "seeds")
             unknown = {path.name for path in self.path.glob("seed*/")} - {self.run(seed).path.name for seed in seeds}
             if unknown or not seeds:
                 guarded.refuse(f"it does not name {min(unknown, default='any run')}: it belongs to other runs")
-            # None, as suits the device, where nobody said how many at once.
-            return seeds, checked(listed["at_once"], int | None, "at_once")
+            return seeds
 
     def discard_if_empty(self) -> None:
         """Leave nothing of runs that all turned out to be impossible before anything was trained."""
