@@ -11,6 +11,7 @@ from review_tools import image_run, table_run, volume_run
 from splitpu.data.sources import source_from_dict
 from splitpu.review.answers import Entry, Journal
 from splitpu.runs.folder import RunFolder, load_request
+from splitpu.runs.report_data import changes
 
 
 def answered(run: RunFolder, truth, count: int = 12) -> dict[int, int]:
@@ -41,9 +42,13 @@ def test_a_refit_learns_the_answers_and_can_be_resumed_and_evaluated(make, tmp_p
     result, before = again.read_result(), run.read_result()
     assert (result["labelled"], result["unlabelled"]) == (before["labelled"], before["unlabelled"])
     report = again.report.read_text()
-    assert (
-        "Changed by the answers" in report and "an answer)" in report and "splitpu refit RUN" in run.report.read_text()
-    )
+    assert "What the answers changed" in report and "splitpu refit RUN" in run.report.read_text()
+    lines = changes(before, result, len(told))
+    assert all(one["before"] in report and one["an answer"] in report for one in lines)
+    gain = float(lines[-1]["after"]) - float(lines[-1]["before"])
+    assert float(lines[-1]["an answer"]) == pytest.approx(gain / len(told), abs=1.1e-3 / len(told))
+    if make is table_run:  # estimates, which tell little without their intervals
+        assert " to " in lines[0]["before"] and "may be chance" in report
     assert run_cli(capsys, "resume", out)[0] == 0
     if make is table_run:  # which alone has figures without rows kept out
         assert run_cli(capsys, "evaluate", out)[0] == 0

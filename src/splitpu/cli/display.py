@@ -196,6 +196,7 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
             f"{hard:,} unlabelled sample{'' if hard == 1 else 's'}, named in {folder.split} and shown in the report; "
             f"splitpu hard {in_a_command(folder.path)} lists them"
         )
+        facts["review"] = f"splitpu review {in_a_command(folder.path)} asks about the samples whose answers teach most"
     print_facts({**facts, "report": folder.report, **notes_in_report(result["warnings"])})
     unjudged = [NOT_JUDGED] if result["prior"] is not None else []
     for sentence in () if result["test_rows"] else result.get("figures_notes", unjudged):  # of a test it is on the page

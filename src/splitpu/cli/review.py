@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from splitpu.cli.display import print_facts, print_json, print_note, print_table
+from splitpu.cli.display import print_facts, print_json, print_note, print_table, title_of
 from splitpu.cli.options import ReviewWords
 from splitpu.errors import InputError
 from splitpu.review.answers import Journal
@@ -127,5 +127,6 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     display.say(f"data: {loaded.in_words()}")
     code = train_and_show(refitted, asked, loaded, display, World.join(), json=json)
     if not json:
-        print_table(changes(folder.read_result(), refitted.read_result()), ("figure", "before", "after", "change"))
+        lines = changes(folder.read_result(), refitted.read_result(), len(answers))
+        print_table([one | {"figure": title_of(one["figure"])} for one in lines], lines[0], "what the answers changed")
     return code

@@ -79,6 +79,7 @@ class ReportData:
     final: str = ""  # the name among the figures of the model that predicts; the last one if not given
     judged: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)  # figures of the final model
     judged_notes: Sequence[str] = ()  # what they rest on, or why there are none
+    changes: Sequence[Mapping[str, str]] = ()  # by the answers of a review: figure, before, after, change, an answer
     learners: Sequence[Mapping[str, Any]] = ()  # of a table: how each ranks P against U out of fold, the best first
     calibrated: bool = False  # all probabilities, the teacher's too, by the map of the final model
 

@@ -243,11 +243,11 @@ class Samples:
         if self.kind == "record":
             found = self._dense(rows)
         else:
-            found = np.stack([_shrunk(np.asarray(self.data.features[row], dtype=np.float64)) for row in rows.tolist()])
+            found = np.stack([shrunk(np.asarray(self.data.features[row], dtype=np.float64)) for row in rows.tolist()])
         return np.nan_to_num(found.reshape(len(rows), -1))
 
 
-def _shrunk(image: Floats) -> Floats:
+def shrunk(image: Floats) -> Floats:
     """Means over a few tiles of a picture, or of a volume's mean slice."""
     flat = image.mean(0) if image.ndim == 4 else image
     tiles = [np.array_split(np.arange(side), min(SMALL, side)) for side in flat.shape[:2]]

@@ -37,9 +37,11 @@ def report_data(
     easiest, hardest = galleries(training, loaded)
     notes = () if judged is None else (*judged.notes, *(one.sentence for one in judged.wrong))
     expected = result["expected_positive_rate_unlabelled"]
+    reviewed, changed = _reviewed(request, result)
     return ReportData(
         title=f"{request.source.title}, {len(data.positives)} labelled positives",
-        asked=_asked(training, loaded, request) | _reviewed(request, result),
+        asked=_asked(training, loaded, request) | reviewed,
+        changes=changed,
         figures=[
             {"model": one["model"], "positive_rate_unlabelled": one["positive_rate_unlabelled"]}
             if one["test"] is None
@@ -189,42 +191,44 @@ def _warmup_in_words(config: WarmupConfig) -> str:
     return f"{config.name}, {config.epochs} epochs without labels, for {' and '.join(started) or 'nothing'}"
 
 
-def _reviewed(request: Request, result: Mapping[str, Any]) -> dict[str, str]:
+def _reviewed(request: Request, result: Mapping[str, Any]) -> tuple[dict[str, str], list[dict[str, str]]]:
     """How to review the run; or, if it was trained with the answers of a review, what these changed."""
     answers, reviewed = dict(request.source.answers), request.source.review_of
     if not answers:
-        return {
-            "Review": "splitpu review RUN asks about samples, one key an answer; splitpu refit RUN learns from that"
-        }
+        command = "splitpu review RUN asks about samples, one key an answer; splitpu refit RUN learns from that"
+        return {"Review": command}, []
     positive = sum(sign > 0 for sign in answers.values())
-    facts = {"Answers": f"{positive} found positive and {len(answers) - positive} negative in the review of {reviewed}"}
+    said = f"{positive} found positive and {len(answers) - positive} negative in the review of {reviewed}"
     try:
-        lines = changes(RunFolder(Path(reviewed)).read_result(), result)
+        lines = changes(RunFolder(Path(reviewed)).read_result(), result, len(answers))
     except (InputError, OSError):  # moved away: nothing can be said
-        return facts
-    per = 1 / len(answers)
-    words = (
-        f"{one['figure']} {one['before']} to {one['after']} ({float(one['change']) * per:+.2g} an answer)"
-        for one in lines
-    )
-    return facts | {"Changed by the answers": "; ".join(words)}
+        lines = []
+    return {"Answers": said}, lines
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The figures that both runs have, counted on test rows or else estimated alike."""
+def changes(before: Mapping[str, Any], after: Mapping[str, Any], answers: int) -> list[dict[str, str]]:
+    """The figures that both runs have, counted on test rows or else estimated alike, then with their interval."""
     rows = []
     old, new = (_figures(one) for one in (before, after))
-    for name in (name for name in old if name in new):
-        first, second = old[name], new[name]
-        line = {"figure": name, "before": f"{first:.4f}", "after": f"{second:.4f}", "change": f"{second - first:+.4f}"}
-        rows.append(line)
+    for name in (name for name in old if name in new and "@" not in name):
+        first, second = old[name][0], new[name][0]
+        rows.append(
+            {
+                "figure": name,
+                "before": f"{first:.3f}{old[name][1]}",
+                "after": f"{second:.3f}{new[name][1]}",
+                "change": f"{second - first:+.3f}",
+                "an answer": f"{(second - first) / answers:+.5f}",
+            }
+        )
     return rows
 
 
-def _figures(result: Mapping[str, Any]) -> dict[str, float]:
+def _figures(result: Mapping[str, Any]) -> dict[str, tuple[float, str]]:
+    """Each with the words for its interval, if it is an estimate."""
     final = next(model for model in result["models"] if model["model"] == result["final"])
-    found = {name: value for name, value in (final["test"] or {}).items() if isinstance(value, float)}
-    if not found:
-        estimates = result.get("figures") or {}
-        found = {name: one["value"] for name, one in estimates.items() if isinstance(one.get("value"), float)}
-    return found | {"positives among unlabelled": final["positive_rate_unlabelled"]}
+    found = {name: (value, "") for name, value in (final["test"] or {}).items() if isinstance(value, float)}
+    for name, one in () if found else (result.get("figures") or {}).items():
+        if isinstance(one.get("value"), float):
+            found[name] = one["value"], f" ({one['low']:.2f} to {one['high']:.2f})"
+    return found | {"positives among unlabelled": (final["positive_rate_unlabelled"], "")}
