@@ -18,7 +18,7 @@ from splitpu.cli.options import USUAL_METHODS, ClusterWords
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, config_hash
 from splitpu.config.schema import Config
-from splitpu.data.sources import LoadedData, Source, check_still_there, load_draws
+from splitpu.data.sources import LoadedData, Source, check_still_there
 from splitpu.engine.distributed import World
 from splitpu.engine.hardware import Hardware, check_device
 from splitpu.engine.rows import SharedRows
@@ -75,7 +75,8 @@ def _sources(asked: train.FitOptions, seeds: Sequence[int]) -> tuple[train.FitOp
 def _draws(sources: Mapping[int, Source], display: ProgressDisplay) -> dict[int, LoadedData]:
     """The rows of every seed; of named sets, each seed draws other labels."""
     with display.watching() as watch:
-        return dict(zip(sources, load_draws(list(sources.values()), display.say, watch), strict=True))
+        wanted = list(sources.values())
+        return dict(zip(sources, wanted[0].load_draws(wanted, progress=display.say, watch=watch), strict=True))
 
 
 def resume_seeds(several: grid_folders.SeedsFolder, cluster: ClusterWords, *, quiet: bool, json: bool) -> int:

@@ -3,24 +3,24 @@
 import hashlib
 import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
-from splitpu.data import sources
 from splitpu.data.features import canonical_features
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
 from splitpu.data.pudata import HeldOut, PUData, is_convention
+from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, NewRows, RowForm, Source, SourceWords
 from splitpu.data.sparse_rows import PARTS, from_parts, is_sparse, stacked
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.arrays import row_slices
-from splitpu.utils.files import ends_in, move_into_place
+from splitpu.utils.files import absolute, ends_in, move_into_place
 from splitpu.utils.reading import Guarded, most_unpacked, read_marked, too_much_unpacked, write_marked
 from splitpu.utils.text import listed, row_name
 
@@ -31,16 +31,14 @@ OPTIONAL = ("X_test", "y_test", "names", "truth")
 def read_npz(path: str | Path) -> dict[str, Array]:
     """The training arrays `X` and `s` of a file, with `X_test` and `y_test`, `names` and `truth` where it has them."""
     path = Path(path)
-    with _open_npz(path) as archive:
+    with _loaded(path) as archive:
         there = _arrays_in(archive)
         missing = [name for name in NEEDED if name not in there]
         if missing:
             sides = "; or save sparse rows in two files, and give them with --positives and --unlabelled"
             sparse = sides if "data" in there.get("X", {}).values() else ""
-            raise InputError(
-                f"{path} has no array {' and no array '.join(repr(name) for name in missing)} (it holds "
-                f"{_listed(archive.files)}): save it with np.savez(path, X=features, s=labels){sparse}"
-            )
+            lacking = f"no array {' and no array '.join(map(repr, missing))} (it holds {_listed(archive.files)})"
+            raise InputError(f"{path} has {lacking}: save it with np.savez(path, X=features, s=labels){sparse}")
         if ("X_test" in there) != ("y_test" in there):
             one, absent = ("X_test", "y_test") if "X_test" in there else ("y_test", "X_test")
             raise InputError(f"{path} holds {one!r} without {absent!r}: save both or neither")
@@ -49,7 +47,7 @@ def read_npz(path: str | Path) -> dict[str, Array]:
 
 def read_arrays(path: Path, names: Iterable[str]) -> dict[str, Array]:
     """Some arrays of a file by name, all of which it must have."""
-    with _open_npz(path) as archive:
+    with _loaded(path) as archive:
         missing = [name for name in names if name not in archive.files]
         if missing:
             raise InputError(f"{path} has no array {missing[0]!r} (it holds {_listed(archive.files)}): get it again")
@@ -60,8 +58,9 @@ def read_features(path: str | Path) -> Array:
     """Features to predict for: a .npy file (memory-mapped), or the array `X` (or the only array) of a .npz file."""
     path = Path(path)
     if ends_in(path, ".npy"):
-        return _read_npy(path)
-    with _open_npz(path) as archive:
+        mapped: Array = _loaded(path, "np.save")
+        return mapped
+    with _loaded(path) as archive:
         names = list(_arrays_in(archive))
         if "X" not in names and len(names) != 1:
             raise InputError(f"{path} has no array 'X' (it holds {_listed(names)}): name the features 'X'")
@@ -74,7 +73,7 @@ def read_names(path: str | Path) -> list[str] | None:
     path = Path(path)
     if ends_in(path, ".npy"):
         return None
-    with _open_npz(path) as archive:
+    with _loaded(path) as archive:
         if "names" not in archive.files:
             return None
         names = _read_array(archive, "names", path)
@@ -83,37 +82,37 @@ def read_names(path: str | Path) -> list[str] | None:
     return [row_name(name) for name in names.tolist()]
 
 
-def read_labelled(path: str | Path) -> tuple[Array, Array]:
-    """Rows with their true labels, to evaluate a model on: `X_test` and `y_test`, or else `X` and `y`."""
+def read_labelled(path: str | Path) -> tuple[Array, Array] | None:
+    """Rows with their true labels: `X_test` and `y_test`, or else `X` and `y`; None where only some are labelled."""
     path = Path(path)
-    with _open_npz(path) as archive:
+    with _loaded(path) as archive:
         there = _arrays_in(archive)
         for features, truth in (("X_test", "y_test"), ("X", "y")):
             if features in there and truth in there:
                 return _read_array(archive, features, path), _read_array(archive, truth, path)
-        raise InputError(
-            f"{path} holds no rows with true labels (it holds {_listed(archive.files)}): "
-            "save them with np.savez(path, X_test=features, y_test=labels)"
-        )
+        if {"X", "s"} <= set(there):
+            return None
+        lacking = f"{path} holds no rows with true labels (it holds {_listed(archive.files)})"
+        raise InputError(f"{lacking}: save them with np.savez(path, X_test=features, y_test=labels)")
 
 
-def has_only_pu_labels(path: str | Path) -> bool:
-    """Whether a file says which rows are labelled (`X` and `s`) but not what any row truly is."""
-    with _open_npz(Path(path)) as archive:
-        names = set(_arrays_in(archive))
-    return {"X", "s"} <= names and not ({"X_test", "y_test"} <= names or "y" in names)
-
-
-def _open_npz(path: Path) -> Any:
-    _must_be_file(path)
+def _loaded(path: Path, saved_with: Literal["np.save", "np.savez"] = "np.savez") -> Any:
+    """What numpy makes of a file: the array, memory-mapped, or the open archive."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist: check the path")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give the path of a .npz or .npy file")
+    zipped = saved_with == "np.savez"
     try:
-        if not zipfile.is_zipfile(path):
-            raise InputError(f"{path} is not a .npz file, or is cut short: save it again with np.savez")
-        return np.load(path, allow_pickle=False)
-    except InputError:
-        raise
-    except Exception as error:  # a damaged directory of an archive may raise anything at all
-        raise InputError(f"{path} cannot be read as a .npz file ({error}): save it again with np.savez") from error
+        found = np.load(path, mmap_mode="r", allow_pickle=False) if not zipped or zipfile.is_zipfile(path) else None
+    except Exception as error:  # a damaged directory, or a header, which is a line of Python, may raise anything at all
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read as numbers ({reason}): save it again with {saved_with}") from error
+    if found is None:
+        raise InputError(f"{path} is not a .npz file, or is cut short: save it again with np.savez")
+    if isinstance(found, np.ndarray) == zipped:
+        raise InputError(f"{path} is not a .npy file: save it with np.save, or name it .npz")
+    return found
 
 
 def _arrays_in(archive: Any) -> dict[str, dict[str, str]]:
@@ -152,40 +151,15 @@ def _read_one(archive: Any, name: str, path: Path) -> Array:
     except InputError:
         raise
     except MemoryError as error:
-        raise InputError(  # what is packed cannot be left on the disk
-            f"{path} cannot be held in memory ({error}): save its rows as .npy files, which may be larger, and give "
-            "them with --positives and --unlabelled."
-        ) from error
+        instead = "save its rows as .npy files, which may be larger, for --positives and --unlabelled"
+        raise InputError(f"{path} cannot be held in memory, as what is packed must be ({error}): {instead}.") from error
     except ValueError as error:
-        raise InputError(
-            f"the array {name!r} in {path} holds Python objects or is damaged: save it as an array of plain numbers"
-        ) from error
+        raise InputError(f"the array {name!r} in {path} holds Python objects or is damaged: save numbers") from error
     except Exception as error:  # damaged bytes may make the unpacking raise anything at all
         raise InputError(f"the array {name!r} in {path} is damaged ({error}): save the file again") from error
     if not isinstance(array, np.ndarray):  # numpy hands back the bytes of members that are no arrays
         raise InputError(f"the entry {name!r} in {path} is not an array: save the file again with np.savez")
     return array
-
-
-def _read_npy(path: Path) -> Array:
-    _must_be_file(path)
-    try:
-        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # a header is a line of Python, and a damaged one may raise anything at all
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"{path} cannot be read as a .npy file of numbers ({reason}): save it again with np.save"
-        ) from error
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{path} is not a .npy file: save it with np.save, or name it .npz")
-    return array
-
-
-def _must_be_file(path: Path) -> None:
-    if not path.exists():
-        raise InputError(f"{path} does not exist: check the path")
-    if not path.is_file():
-        raise InputError(f"{path} is not a file: give the path of a .npz or .npy file")
 
 
 def _listed(names: list[str]) -> str:
@@ -198,7 +172,7 @@ _MEANING = {"s": "labelled positive", "truth": "positive", "y_test": "positive"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArraySource(sources.Source):
+class ArraySource(Source):
     """Which files hold what: each a .npy, or a .npz with the array X or with one array only."""
 
     positives: tuple[str, ...]
@@ -208,14 +182,14 @@ class ArraySource(sources.Source):
     key: ClassVar[str] = "arrays"
 
     @classmethod
-    def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "ArraySource | None":
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "ArraySource | None":
         """Files of arrays in --positives and --unlabelled."""
         positives, unlabelled, test = list(words.positives or []), words.unlabelled_side, list(words.test or [])
         if not any(_is_array_file(word) for word in [*positives, *(words.unlabelled or [])]):
             return None
         _refuse_for_a_table(model, [*unlabelled, *positives])
-        words.refuse(sources.FOLDER_OPTIONS, "for folders of images or patients.")
-        words.refuse(sources.TABLE_OPTIONS, "for .csv and .parquet tables.")
+        words.refuse(words.FOLDER_OPTIONS, "for folders of images or patients.")
+        words.refuse(words.TABLE_OPTIONS, "for .csv and .parquet tables.")
         words.refuse_labelled("what lies in --positives")
         if not positives or not unlabelled:
             missing = "--unlabelled" if positives else "--positives"
@@ -225,7 +199,7 @@ class ArraySource(sources.Source):
         for word in [*positives, *unlabelled, *test]:
             if not _is_array_file(word):
                 raise InputError(f"{word} is not a .npy or .npz file: give either arrays or folders, not both.")
-        known, others, tested = (sources.absolute(files) for files in (positives, unlabelled, test))
+        known, others, tested = (absolute(files) for files in (positives, unlabelled, test))
         return cls(scenario=words.scenario, positives=known, unlabelled=others, test=tested)
 
     @classmethod
@@ -243,7 +217,7 @@ class ArraySource(sources.Source):
     def where(self) -> str:
         return " and ".join([*self.positives, *self.unlabelled])
 
-    def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         files, known = [*self.positives, *self.unlabelled], set[str]()
         for path in self.paths:  # a row on both sides teaches nothing, and one of the test flatters
             if (place := os.path.realpath(path)) in known:
@@ -256,12 +230,10 @@ class ArraySource(sources.Source):
         held_out = HeldOut.from_arrays(*read_array_test(self.test)) if self.test else None
         if held_out is not None:
             Preprocessing.fit(data.features).check(held_out.features, "--test")
-        return sources.LoadedData(data=data, held_out=held_out, description=self.where).with_leakage_warning()
+        return LoadedData(data=data, held_out=held_out, description=self.where).with_leakage_warning()
 
     @classmethod
-    def read_new(
-        cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
-    ) -> sources.NewRows | None:
+    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
         if path.is_dir() or not ends_in(path, *SUFFIXES):
             return None
         _refuse_for_a_table(model, [str(path)])
@@ -269,30 +241,29 @@ class ArraySource(sources.Source):
         names = read_names(path)
         if names is not None and len(names) != len(features):
             raise InputError(f"'names' in {path} has {len(names)} entries but 'X' has {len(features)} rows.")
-        return sources.NewRows(features, None if names is None else tuple(names))
+        return NewRows(features, None if names is None else tuple(names))
 
     @classmethod
-    def read_truth(
-        cls, words: sources.SourceWords, model: sources.RowForm, watch: Watch | None
-    ) -> sources.EvaluationRows | None:
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
         """Two files in --test, of positives and of negatives."""
         files = [word for word in words.test or () if ends_in(word, *SUFFIXES)]
         _refuse_for_a_table(model, files)
         if words.test is None or not len(files) == len(words.test) == 2:
             return None
-        return sources.EvaluationRows(where=" and ".join(files), tested=HeldOut.from_arrays(*read_array_test(files)))
+        return EvaluationRows(where=" and ".join(files), tested=HeldOut.from_arrays(*read_array_test(files)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NpzSource(sources.Source):
+class NpzSource(Source):
     """One .npz file that holds rows, their labels, and test rows if there are some."""
 
     path: str
 
     key: ClassVar[str] = "npz"
+    is_flat: ClassVar[bool] = True
 
     @classmethod
-    def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "NpzSource | None":
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "NpzSource | None":
         if words.data is None or not ends_in(words.data, ".npz"):
             return None
         _refuse_for_a_table(model, [words.data])
@@ -304,7 +275,7 @@ class NpzSource(sources.Source):
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
 
-    def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         arrays = read_npz(self.path)
         names = arrays["names"].tolist() if "names" in arrays else None
         if names is not None and not isinstance(names, list):
@@ -313,9 +284,8 @@ class NpzSource(sources.Source):
             if name in arrays:
                 _refuse_other_labels(arrays[name], name, self.path)
         try:
-            data = PUData.from_arrays(
-                arrays["X"], arrays["s"], scenario=self.scenario, names=names, truth=arrays.get("truth")
-            )
+            truth = arrays.get("truth")
+            data = PUData.from_arrays(arrays["X"], arrays["s"], scenario=self.scenario, names=names, truth=truth)
             held_out = HeldOut.from_arrays(arrays["X_test"], arrays["y_test"]) if "X_test" in arrays else None
             if held_out is not None:
                 Preprocessing.fit(data.features).check(held_out.features, "X_test")
@@ -323,42 +293,30 @@ class NpzSource(sources.Source):
             raise InputError(f"{self.path}: {error}") from error
         labels = np.asarray(arrays["s"])
         classes = (labels[~data.labelled][0].item(), labels[data.labelled][0].item())
-        loaded = sources.LoadedData(data=data, held_out=held_out, description=self.path, classes=classes)
+        loaded = LoadedData(data=data, held_out=held_out, description=self.path, classes=classes)
         return loaded.with_leakage_warning()
 
     @classmethod
-    def read_truth(
-        cls, words: sources.SourceWords, model: sources.RowForm, watch: Watch | None
-    ) -> sources.EvaluationRows | None:
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
         """A file as DATA that says what its rows truly are."""
         if words.data is None or not ends_in(words.data, ".npz"):
             return None
         _refuse_for_a_table(model, [words.data])
-        if has_only_pu_labels(words.data):
-            return None
-        return sources.EvaluationRows(where=words.data, tested=HeldOut.from_arrays(*read_labelled(words.data)))
-
-    def _entries(self) -> dict[str, Any]:
-        return {self.key: self.path}
-
-    @classmethod
-    def from_entries(cls, stored: Mapping[str, Any]) -> "NpzSource":
-        return cls(path=stored[cls.key], scenario=stored["scenario"])
+        found = read_labelled(words.data)
+        return None if found is None else EvaluationRows(where=words.data, tested=HeldOut.from_arrays(*found))
 
 
 def _is_array_file(word: str) -> bool:
     return ends_in(word, *SUFFIXES) and not Path(word).is_dir()
 
 
-def _refuse_for_a_table(model: sources.RowForm | None, words: Sequence[str]) -> None:
+def _refuse_for_a_table(model: RowForm | None, words: Sequence[str]) -> None:
     """Numbers in the order of the encoded columns would be taken for them, and be as wrong as they look right."""
     if model is None or (model.inputs or {}).get("kind") != "table":
         return
     for word in words:
         if ends_in(word, *SUFFIXES) and Path(word).is_file():
-            raise InputError(
-                f"{word} holds arrays, but the model was trained on a table: give it one with its columns."
-            )
+            raise InputError(f"{word} holds arrays, but the model was trained on a table: give one with its columns.")
 
 
 def _refuse_other_labels(labels: Array, name: str, where: str) -> None:
@@ -370,10 +328,8 @@ def _refuse_other_labels(labels: Array, name: str, where: str) -> None:
         values = np.unique(labels).tolist()
         largest = max((value for value in values if np.isfinite(value)), default=1)  # NaN is no value to look for
         held, example = f"the values {listed(values, '{:g}'.format)}", f"{largest:g}"
-    raise InputError(
-        f"the array {name!r} in {where} holds {held}: save 1 for rows that are {_MEANING[name]} and 0 for all others, "
-        f"such as {name}=(labels == {example}).astype(int)."
-    )
+    wanted = f"save 1 for rows that are {_MEANING[name]} and 0 for all others"
+    raise InputError(f"{name!r} in {where} holds {held}: {wanted}, as {name}=(labels == {example}).astype(int) does.")
 
 
 def read_array_test(files: Sequence[str]) -> tuple[Array, Mask]:
@@ -390,11 +346,9 @@ def join_arrays(files: Sequence[str]) -> tuple[Array, list[int]]:
     for path, part in zip(files, parts, strict=True):
         if is_sparse(part) != is_sparse(parts[0]):
             raise InputError(f"{path} and {files[0]} are not both sparse: make all files in the same way.")
-        if part.shape[1:] != parts[0].shape[1:] or part.dtype != parts[0].dtype:
-            raise InputError(
-                f"{path} holds rows of shape {part.shape[1:]} and type {part.dtype}, but {files[0]} of "
-                f"{parts[0].shape[1:]} and {parts[0].dtype}: make all files in the same way."
-            )
+        own, first = (f"{one.shape[1:]} and type {one.dtype}" for one in (part, parts[0]))
+        if own != first:
+            raise InputError(f"{path} holds rows of shape {own}, but {files[0]} of {first}: make all in the same way.")
     lengths = [len(part) for part in parts]
     if is_sparse(parts[0]):
         return stacked(list(parts)), lengths

@@ -28,21 +28,16 @@ KINDS = (  # in the order in which they are asked whether the words are theirs; 
     "splitpu.data.array_files:NpzSource",
 )
 
-FOLDER_OPTIONS = ("labels", "size", "strict", "series", "slices")
-TABLE_OPTIONS = ("label", "positive_label", "names", "ignore", "text", "group")
 _SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 
 
 class RowForm(Protocol):
-    """What a model says about the form of its rows."""
+    """What a model says about its rows: shape and scale, and how files become rows, if it was trained on files."""
 
     @property
-    def preprocessing(self) -> Preprocessing:
-        """The shape and scale of the rows."""
-
+    def preprocessing(self) -> Preprocessing: ...
     @property
-    def inputs(self) -> Mapping[str, Any] | None:
-        """How files become rows, if it was trained on files."""
+    def inputs(self) -> Mapping[str, Any] | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +63,9 @@ class SourceWords:
     seed: int = 0  # of which positives of a fully labelled set are labelled
     scenario: Scenario = "single-training-set"
 
+    FOLDER_OPTIONS: ClassVar = ("labels", "size", "strict", "series", "slices")
+    TABLE_OPTIONS: ClassVar = ("label", "positive_label", "names", "ignore", "text", "group")
+
     def refuse(self, names: Sequence[str], what_for: str) -> None:
         """Say of the first of these options that was used that it is for something else."""
         for name in names:
@@ -76,8 +74,8 @@ class SourceWords:
 
     def refuse_all_but_data(self) -> None:
         """For kinds that are one word: it says by itself what the options of other kinds would."""
-        self.refuse(FOLDER_OPTIONS, "for folders of images or patients.")
-        self.refuse(TABLE_OPTIONS, f"for .csv and .parquet tables, which {self.data} is not by its name.")
+        self.refuse(self.FOLDER_OPTIONS, "for folders of images or patients.")
+        self.refuse(self.TABLE_OPTIONS, f"for .csv and .parquet tables, which {self.data} is not by its name.")
         self.refuse(("test",), "for folders and tables; a .npz file holds X_test and y_test.")
 
     @property
@@ -139,14 +137,16 @@ class LoadedData:
 
     def with_leakage_warning(self) -> "LoadedData":
         """With a warning about test rows that are trained on; of folders, their reader knows equal pictures."""
-        seen = 0 if self.held_out is None else int(rows_seen(self.data.features, self.held_out.features).sum())
-        if self.held_out is None or not seen:
+        tested = self.held_out
+        seen = 0 if tested is None else int(rows_seen(self.data.features, tested.features).sum())
+        if tested is None or not seen:
             return self
-        sentence = (
-            f"{seen:,} of the {len(self.held_out):,} test rows are also training rows, so the test figures flatter the "
-            "model: test on rows that it is not trained on."
+        shared = (
+            f"{seen:,} of the {len(tested):,} test rows are also training rows, so the test figures flatter the model"
         )
-        return dataclasses.replace(self, warnings=(*self.warnings, sentence))
+        return dataclasses.replace(
+            self, warnings=(*self.warnings, f"{shared}: test on rows that it is not trained on.")
+        )
 
 
 class LoadOptions(TypedDict, total=False):
@@ -191,6 +191,7 @@ class Source(ABC):
     review_of: str = ""  # the run whose samples were reviewed
 
     key: ClassVar[str]  # the entry of request.json that only this kind has
+    is_flat: ClassVar[bool] = False  # whether that entry is the first field, and the others are entries beside it
     draws_labels: ClassVar[bool] = False  # whether its rows are fully labelled, and the seed hides labels
     rows_are_files: ClassVar[bool] = False  # whether every row is a file or a folder that can be looked at
 
@@ -233,7 +234,7 @@ class Source(ABC):
         """Read and check everything; what is wrong with the data is found here, before anything is trained."""
 
     def load_draws(self, others: Sequence["Source"], **how: Unpack[LoadOptions]) -> list[LoadedData]:
-        """The data of sources that differ from this one at most in the labels that are drawn."""
+        """The data of sources that differ from this one at most in the labels that are drawn; rows are loaded once."""
         return [self.load(**how)] * len(others)
 
     @classmethod
@@ -273,13 +274,14 @@ class Source(ABC):
     def _entries(self) -> dict[str, Any]:
         own = dataclasses.asdict(self)
         del own["scenario"], own["answers"], own["review_of"]
-        return {self.key: own}
+        return {self.key: own.pop(next(iter(own))), **own} if self.is_flat else {self.key: own}
 
     @classmethod
     def from_entries(cls, stored: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`, from what JSON made of it, which knows lists only."""
-        stored_own = stored[cls.key].items()
-        own: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in stored_own}
+        first, *others = [one.name for one in dataclasses.fields(cls)][len(dataclasses.fields(Source)) :]
+        found = {first: stored[cls.key]} | {name: stored[name] for name in others} if cls.is_flat else stored[cls.key]
+        own: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
         return cls(scenario=stored["scenario"], **own)
 
 
@@ -307,10 +309,7 @@ def parse_source(words: SourceWords, model: RowForm | None = None) -> Source:
     """The one source that the words describe together, or a sentence about the one that does not belong."""
     for word in words.positives or []:
         if word.removeprefix("-").isdecimal() and not Path(word).exists():
-            raise InputError(
-                f"--positives {word} names no folder or file; how many positives of a named set are labelled is said "
-                f"with --labelled {word}."
-            )
+            raise InputError(f"--positives {word} names no folder or file; of a named set give --labelled {word}.")
     data = words.data
     if data is not None and ends_in(data, *_SPREADSHEETS):
         raise InputError(f"{data} is a spreadsheet: save its sheet as CSV in UTF-8, and give that file.")
@@ -318,10 +317,10 @@ def parse_source(words: SourceWords, model: RowForm | None = None) -> Source:
         if (source := kind.parse(words, model)) is not None:
             return source
     if data is None:
-        raise InputError(
-            "the command needs DATA: a .npz, .csv or .parquet file, the name of a set, or folders or .npy files with "
-            "--positives and --unlabelled."
+        kinds_of_data = (
+            "a .npz, .csv or .parquet file, a named set, or --positives and --unlabelled folders or .npy files"
         )
+        raise InputError(f"the command needs DATA: {kinds_of_data}.")
     words.refuse_all_but_data()
     for kind in kinds():
         if sentence := kind.advice(data):
@@ -330,13 +329,6 @@ def parse_source(words: SourceWords, model: RowForm | None = None) -> Source:
         f"{data} is not of a kind that can be read: give a .npz, .csv or .parquet file, or folders with --positives "
         "and --unlabelled. A table in a text file has to be called .csv."
     )
-
-
-def load_draws(
-    sources: Sequence[Source], progress: Progress | None = None, watch: Watch | None = None
-) -> list[LoadedData]:
-    """The data of runs that differ at most in which positives of a set are labelled; the rows are loaded once."""
-    return sources[0].load_draws(sources, progress=progress, watch=watch)
 
 
 def check_still_there(paths: Iterable[str]) -> None:
@@ -366,13 +358,6 @@ def read_rows_with_truth(words: SourceWords, model: RowForm, watch: Watch | None
             return rows
     if words.test is None:
         return None
-    number = len(words.test)
     raise InputError(
-        f"--test takes one table, or two folders or .npy files (positives, negatives), but got "
-        f"{number} word{'' if number == 1 else 's'}."
+        f"--test takes one table, or two folders or .npy files (positives, negatives), not {len(words.test)}."
     )
-
-
-def absolute(paths: Iterable[str]) -> tuple[str, ...]:
-    """So that the run can be resumed from anywhere."""
-    return tuple(str(Path(path).absolute()) for path in paths)

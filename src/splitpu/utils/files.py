@@ -13,7 +13,7 @@ import shlex
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -108,6 +108,11 @@ def make_folder(folder: Path) -> None:
 def ends_in(path: str | Path, *endings: str) -> bool:
     """Whether a file is called so, in capitals or not, as cameras and old programs write them."""
     return str(path).lower().endswith(endings)
+
+
+def absolute(paths: Iterable[str]) -> tuple[str, ...]:
+    """So that a run can be resumed from anywhere."""
+    return tuple(str(Path(path).absolute()) for path in paths)
 
 
 def in_a_command(path: Path) -> str:

@@ -26,7 +26,7 @@ from splitpu.data.public import cifar10, download
 from splitpu.data.public import datasets as mnist
 from splitpu.data.public.cifar10 import read_pickled_batch
 from splitpu.data.public.datasets import NAMED_SETS, load_named
-from splitpu.data.public.download import PARTIAL, PinnedSet, Way, cache_folder, obtain, working_folder
+from splitpu.data.public.download import PARTIAL, PinnedSet, cache_folder, obtain, working_folder
 from splitpu.data.public.named_set import make_pu, true_prior
 from splitpu.errors import InputError, MissingExtraError
 
@@ -49,7 +49,7 @@ def test_where_the_cache_is(cache, monkeypatch, tmp_path):
 
 def test_a_set_is_obtained_once(cache):
     calls, told = [], []
-    ways = [Way("making it", lambda work: calls.append(work) or TOY_ARRAYS)]
+    ways = [("making it", lambda work: calls.append(work) or TOY_ARRAYS)]
     for _ in range(2):
         arrays = obtain(TOY, cache, ways, advice="", progress=told.append)
         assert isinstance(arrays["x_train"], np.memmap)
@@ -69,7 +69,7 @@ def halfway(failure):
 @pytest.mark.parametrize("failure", [InputError("it broke"), RuntimeError("bug"), KeyboardInterrupt()])
 def test_a_failure_leaves_nothing_behind(cache, failure):
     with pytest.raises(type(failure)):
-        obtain(TOY, cache, [Way("failing", halfway(failure))], advice="try again")
+        obtain(TOY, cache, [("failing", halfway(failure))], advice="try again")
     assert os.listdir(cache) == []
 
 
@@ -79,21 +79,21 @@ def test_a_failure_while_writing_leaves_nothing_behind(cache, monkeypatch):
 
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(InputError, match=r"Toy cannot be written to .*no space left"):
-        obtain(TOY, cache, [Way("making it", lambda work: TOY_ARRAYS)], advice="")
+        obtain(TOY, cache, [("making it", lambda work: TOY_ARRAYS)], advice="")
     assert os.listdir(cache) == []
 
 
 def test_the_next_way_is_tried_and_all_reasons_are_told(cache):
-    failing = Way("failing", halfway(InputError("the first broke")))
-    other = Way("altered", lambda work: {**TOY_ARRAYS, "x_train": TOY_ARRAYS["x_train"] + 1})
+    failing = ("failing", halfway(InputError("the first broke")))
+    other = ("altered", lambda work: {**TOY_ARRAYS, "x_train": TOY_ARRAYS["x_train"] + 1})
     with pytest.raises(InputError, match=r"the first broke; x_train is not that of the published Toy .*: do this"):
         obtain(TOY, cache, [failing, other], advice="do this")
     assert os.listdir(cache) == []
-    obtain(TOY, cache, [failing, Way("making it", lambda work: TOY_ARRAYS)], advice="")
+    obtain(TOY, cache, [failing, ("making it", lambda work: TOY_ARRAYS)], advice="")
 
 
 def test_a_damaged_cache_is_replaced(cache):
-    ways = [Way("making it", lambda work: TOY_ARRAYS)]
+    ways = [("making it", lambda work: TOY_ARRAYS)]
     obtain(TOY, cache, ways, advice="")
     (cache / "toy" / "x_train.npy").write_bytes(b"")
     np.testing.assert_array_equal(obtain(TOY, cache, ways, advice="")["x_train"], TOY_ARRAYS["x_train"])
@@ -117,7 +117,7 @@ with working_folder(Path({str(cache)!r})) as work:
     for name in names[2:]:
         (cache / name).mkdir(parents=True)
     os.utime(cache / names[3], (0, 0))
-    obtain(TOY, cache, [Way("making it", lambda work: TOY_ARRAYS)], advice="")
+    obtain(TOY, cache, [("making it", lambda work: TOY_ARRAYS)], advice="")
     left = set(os.listdir(cache)) - {"toy"}
     alive.kill()
     alive.wait()
@@ -127,7 +127,7 @@ with working_folder(Path({str(cache)!r})) as work:
 def test_a_cache_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot be written .* set SPLITPU_CACHE"):
-        obtain(TOY, tmp_path / "file", [Way("making it", lambda work: TOY_ARRAYS)], advice="")
+        obtain(TOY, tmp_path / "file", [("making it", lambda work: TOY_ARRAYS)], advice="")
 
 
 def test_with_no_way_at_all_every_way_is_told():
@@ -240,9 +240,7 @@ def test_drawing_pu_data(scenario):
 
 def test_drawing_more_than_there_are():
     named = load_named("breast-cancer")
-    with pytest.raises(
-        InputError, match="positives=160 is too many: breast-cancer has only 159 positive training rows"
-    ):
+    with pytest.raises(InputError, match="positives=160 is too many: breast-cancer has only 159 positive rows"):
         make_pu(named, 160, seed=0)
     for seed in (-1, "one"):
         with pytest.raises(InputError, match=f"seed={seed!r} is not a seed: give a whole number, 0 or more"):

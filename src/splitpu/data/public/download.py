@@ -36,12 +36,7 @@ class PinnedSet:
     sums: Mapping[str, str]  # array name -> sha256 of its bytes in C order
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to come by a set: reads or downloads it, given a folder to work in."""
-
-    description: str
-    get: Callable[[Path], Arrays]
+Way = tuple[str, Callable[[Path], Arrays]]  # to come by a set: in words, and what gets it, given a folder to work in
 
 
 def cache_folder(chosen: str | Path | None = None) -> Path:
@@ -80,13 +75,13 @@ def obtain(
     if cached is not None:
         return cached
     reasons = []
-    for way in ways:
+    for way, get in ways:
         if progress:
-            progress(f"{pinned.title}: {way.description}")
+            progress(f"{pinned.title}: {way}")
         with working_folder(cache) as work:
             try:
-                arrays = way.get(work)
-                check_sums(pinned, arrays, way.description)
+                arrays = get(work)
+                check_sums(pinned, arrays, way)
             except InputError as error:
                 reasons.append(str(error))
                 continue
@@ -97,10 +92,8 @@ def obtain(
                     np.save(ready / f"{name}.npy", np.ascontiguousarray(arrays[name]))
                 move_into_place(ready, cache / pinned.name, lambda: load_cached(pinned, cache) is not None)
             except OSError as error:
-                raise InputError(
-                    f"{pinned.title} cannot be written to {cache} ({error}): make room or set SPLITPU_CACHE to another "
-                    "folder"
-                ) from error
+                instead = "make room or set SPLITPU_CACHE to another folder"
+                raise InputError(f"{pinned.title} cannot be written to {cache} ({error}): {instead}") from error
         stored = load_cached(pinned, cache)
         if stored is not None:
             return stored
@@ -129,10 +122,9 @@ def check_sums(pinned: PinnedSet, arrays: Arrays, source: str) -> None:
         for rows in row_slices(arrays[name]):
             digest.update(np.ascontiguousarray(arrays[name][rows]).data)
         if digest.hexdigest() != expected:
-            raise InputError(
-                f"{name} is not that of the published {pinned.title} ({source} gave shape {arrays[name].shape}, sha256 "
-                f"{digest.hexdigest()[:12]}... instead of {expected[:12]}...)"
-            )
+            sums = f"sha256 {digest.hexdigest()[:12]}... instead of {expected[:12]}..."
+            given = f"{source} gave shape {arrays[name].shape}, {sums}"
+            raise InputError(f"{name} is not that of the published {pinned.title} ({given})")
 
 
 @contextmanager
@@ -142,9 +134,8 @@ def working_folder(cache: Path) -> Iterator[Path]:
         try:
             work = held.enter_context(temporary_folder(cache, PARTIAL))
         except OSError as error:
-            raise InputError(
-                f"the cache folder {cache} cannot be written ({error.strerror}): set SPLITPU_CACHE to another"
-            ) from error
+            why = f"the cache folder {cache} cannot be written ({error.strerror})"
+            raise InputError(f"{why}: set SPLITPU_CACHE to another") from error
         yield work
 
 
@@ -155,10 +146,8 @@ def cache_errors_in_words(cache: Path) -> Iterator[None]:
         with disk_errors_in_words(cache):
             yield
     except DiskFull as full:
-        raise DiskFull(
-            f"the cache folder {cache} could not be written",
-            "free some space or set SPLITPU_CACHE to a folder on another disk, and run the command again.",
-        ) from full
+        advice = "free some space or set SPLITPU_CACHE to a folder on another disk, and run the command again."
+        raise DiskFull(f"the cache folder {cache} could not be written", advice) from full
 
 
 TIMEOUT = 10  # seconds without an answer: machines without a network should not wait long for the next way

@@ -1,9 +1,7 @@
 """`NamedSet`: a fully labelled public set, from which PU data with a known answer can be drawn."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +10,6 @@ from splitpu.config.schema import Scenario
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
 from splitpu.types import Array, Mask
-
-EVEN_DIGITS = (0, 2, 4, 6, 8)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,19 +26,6 @@ class NamedSet:
     feature_names: tuple[str, ...] | None = None  # of the columns, for vectors
     classes_train: npt.NDArray[np.int64] | None = None  # the original class numbers
     classes_test: npt.NDArray[np.int64] | None = None
-
-
-def named_by_classes(arrays: Mapping[str, Array], positive: Sequence[int], **words: Any) -> NamedSet:
-    """A set whose positives are all rows of some classes; `x_...` and `y_...` are features and class numbers."""
-    return NamedSet(
-        features_train=arrays["x_train"],
-        truth_train=np.isin(arrays["y_train"], positive),
-        features_test=arrays["x_test"],
-        truth_test=np.isin(arrays["y_test"], positive),
-        classes_train=arrays["y_train"].astype(np.int64),
-        classes_test=arrays["y_test"].astype(np.int64),
-        **words,
-    )
 
 
 def split_by_classes(features: Array, classes: Array, split_seed: int) -> dict[str, Array]:
@@ -69,26 +52,21 @@ def make_pu(
     by as much as the drawn rows made up.
     """
     if not isinstance(named, NamedSet):
-        raise InputError(
-            f"{named!r:.40} is not a named set: give what load_named returns, as in make_pu(load_named('digits'), 50, "
-            "seed=0), or make data of your own with PUData.from_arrays(X, s)"
-        )
+        instead = "give what load_named returns, or make data of your own with PUData.from_arrays(X, s)"
+        raise InputError(f"{named!r:.40} is not a named set: {instead}")
     available = np.flatnonzero(named.truth_train)
     if isinstance(positives, bool) or not isinstance(positives, Integral):
         raise InputError(f"positives={positives!r} is not a whole number: say how many positive rows to label")
     if positives < 1:
         raise InputError(f"positives={positives} leaves nothing to learn from: label at least two")
     if positives > len(available):
-        raise InputError(
-            f"positives={positives} is too many: {named.name} has only {len(available)} positive training rows"
-        )
+        raise InputError(f"positives={positives} is too many: {named.name} has only {len(available)} positive rows")
     labelled = np.zeros(len(named.truth_train), dtype=np.bool_)
     try:
         draw = np.random.default_rng(seed)
     except (ValueError, TypeError):
         raise InputError(f"seed={seed!r} is not a seed: give a whole number, 0 or more") from None
     labelled[draw.choice(available, size=positives, replace=False)] = True
-    data = PUData.from_arrays(
-        named.features_train, labelled, scenario=scenario, truth=named.truth_train, channels="last"
-    )
+    truth = named.truth_train
+    data = PUData.from_arrays(named.features_train, labelled, scenario=scenario, truth=truth, channels="last")
     return data, HeldOut.from_arrays(named.features_test, named.truth_test, channels="last")

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from splitpu.data import sources
 from splitpu.data.features import column_names, is_missing
 from splitpu.data.pudata import HeldOut, PUData, binary_truth, labelled_mask
+from splitpu.data.sources import EvaluationRows, LoadedData, LoadOptions, NewRows, RowForm, Source, SourceWords
 from splitpu.data.sparse_rows import SparseRows, as_array, is_sparse_matrix
 from splitpu.data.tables import checks, read
 from splitpu.data.tables.text_columns import TextColumn, is_free_text
@@ -182,7 +182,7 @@ class TableRecipe:
         return cls(tuple(columns), names), notes
 
     @classmethod
-    def of(cls, model: sources.RowForm, path: str | Path) -> "TableRecipe":
+    def of(cls, model: RowForm, path: str | Path) -> "TableRecipe":
         """How the columns of a table become the numbers that the model was trained on."""
         if (model.inputs or {}).get("kind") != "table":
             raise InputError(
@@ -291,7 +291,7 @@ class TableData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSource(sources.Source):
+class TableSource(Source):
     """Which file, and which of its columns says what is labelled."""
 
     path: str
@@ -314,11 +314,11 @@ class TableSource(sources.Source):
             object.__setattr__(self, name, tuple(map(composed, getattr(self, name))))
 
     @classmethod
-    def parse(cls, words: sources.SourceWords, model: sources.RowForm | None) -> "TableSource | None":
+    def parse(cls, words: SourceWords, model: RowForm | None) -> "TableSource | None":
         data = words.data
         if data is None or not ends_in(data, *read.SUFFIXES):
             return None
-        words.refuse(sources.FOLDER_OPTIONS, "for folders of images or patients.")
+        words.refuse(words.FOLDER_OPTIONS, "for folders of images or patients.")
         words.refuse_labelled(f"in {data} the column that --label names")
         if not Path(data).exists():
             raise InputError(f"{data} does not exist: check the path.")
@@ -338,7 +338,7 @@ class TableSource(sources.Source):
             test=None if words.test is None else os.path.realpath(words.test[0]),
         )
 
-    def completed(self, words: sources.SourceWords) -> sources.SourceWords:
+    def completed(self, words: SourceWords) -> SourceWords:
         """The label column of the training, where none is named, and that of the groups."""
         words = replace(words, group=words.group or self.group)
         if words.label is not None:
@@ -354,7 +354,7 @@ class TableSource(sources.Source):
         own = super()._entries()[self.key]
         return {self.key: {name: one for name, one in own.items() if one or name not in ("text", "group")}}
 
-    def load(self, model: sources.RowForm | None = None, **how: Unpack[sources.LoadOptions]) -> sources.LoadedData:
+    def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         """All rows, by the model's recipe: tables read anew may be understood in another way by now."""
         found = read_table_data(self, None if model is None else TableRecipe.of(model, self.where))
         data = PUData.from_arrays(found.features, found.labelled, scenario=self.scenario, names=found.names)
@@ -363,7 +363,7 @@ class TableSource(sources.Source):
         held_out = None
         if found.test_features is not None and found.test_truth is not None:
             held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
-        return sources.LoadedData(
+        return LoadedData(
             data=data,
             held_out=held_out,
             description=f"{self.path}, column {self.label!r} says which rows are labelled",
@@ -374,15 +374,13 @@ class TableSource(sources.Source):
         ).with_leakage_warning()
 
     @classmethod
-    def read_new(
-        cls, path: Path, model: sources.RowForm, *, strict: bool, watch: Watch | None
-    ) -> sources.NewRows | None:
+    def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
         if not ends_in(path, *read.SUFFIXES):
             return None
         recipe, table = TableRecipe.of(model, path), read.read_table(path)
-        return sources.NewRows(recipe.encode(table), recipe.names_of(table), warnings=tuple(recipe.notes_on(table)))
+        return NewRows(recipe.encode(table), recipe.names_of(table), warnings=tuple(recipe.notes_on(table)))
 
-    def evaluation_rows(self, loaded: sources.LoadedData, *, trained_on: bool) -> sources.EvaluationRows:
+    def evaluation_rows(self, loaded: LoadedData, *, trained_on: bool) -> EvaluationRows:
         """As for every kind; of other rows than those of the training it is said how they were read."""
         rows = super().evaluation_rows(loaded, trained_on=trained_on)
         known, others = len(loaded.data.positives), len(loaded.data.unlabelled)
@@ -393,9 +391,7 @@ class TableSource(sources.Source):
         return rows if trained_on else replace(rows, warnings=(sentence, *rows.warnings))
 
     @classmethod
-    def read_truth(
-        cls, words: sources.SourceWords, model: sources.RowForm, watch: Watch | None
-    ) -> sources.EvaluationRows | None:
+    def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:
         """One table in --test, whose label column is the truth."""
         if words.test is None or len(words.test) != 1 or not ends_in(words.test[0], *read.SUFFIXES):
             return None
@@ -406,9 +402,9 @@ class TableSource(sources.Source):
         features, truth, notes = read_table_test(path, columns, TableRecipe.of(model, path))
         tested = HeldOut.from_arrays(features, truth)
         groups = groups_of(read.read_table(Path(path)), words.group) if words.group else ()
-        return sources.EvaluationRows(where=path, tested=tested, warnings=tuple(notes), groups=groups)
+        return EvaluationRows(where=path, tested=tested, warnings=tuple(notes), groups=groups)
 
-    def seen_in_training(self, rows: sources.EvaluationRows, model: sources.RowForm) -> list[str]:
+    def seen_in_training(self, rows: EvaluationRows, model: RowForm) -> list[str]:
         """Also of groups: a patient's other rows are nearly as good as the same rows."""
         found = super().seen_in_training(rows, model)
         if self.group is None or not rows.groups or not Path(self.path).exists():
