@@ -100,7 +100,7 @@ def test_columns_that_are_wrong_are_named() -> None:
     with pytest.raises(InputError, match="'age' of X holds 'old'"):
         fitted.predict(frame.assign(age="old"))
     with (
-        pytest.raises(InputError, match="have to be converted first"),
+        pytest.raises(InputError, match="to be converted first"),
         pytest.warns(UserWarning, match="feature names"),
     ):
         fitted.predict(frame.to_numpy())

@@ -1,10 +1,15 @@
 """Tables of patients, with gaps in every kind of column."""
 
 import csv
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from splitpu.data.sources import LoadedData
+from splitpu.data.tables.encode import TableRecipe, TableSource
+from splitpu.types import Array, Mask
 
 
 def rows_of(count: int, seed: int = 0, labelled: bool = True) -> list[dict[str, Any]]:
@@ -31,3 +36,38 @@ def write_csv(path: Path, rows: list[dict[str, Any]], delimiter: str = ",") -> P
         writer.writeheader()
         writer.writerows(rows)
     return path
+
+
+@dataclass(frozen=True, eq=False)
+class TableData:
+    """What a table became, taken apart."""
+
+    loaded: LoadedData
+
+    @property
+    def features(self) -> Array:
+        return self.loaded.data.features
+
+    @property
+    def labelled(self) -> Mask:
+        return self.loaded.data.labelled
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        return self.loaded.data.names
+
+    @property
+    def classes(self) -> tuple[Any, Any]:
+        return self.loaded.classes
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.loaded.warnings
+
+    @property
+    def recipe(self) -> TableRecipe:
+        return TableRecipe.from_dict(self.loaded.inputs or {})
+
+
+def read_table_data(source: TableSource) -> TableData:
+    return TableData(source.load())

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow
 import pytest
 from cli_tools import TINY, must_do, must_refuse, run_cli
-from table_tools import rows_of, write_csv
+from table_tools import read_table_data, rows_of, write_csv
 
 from splitpu.cli import main
 from splitpu.config.schema import EngineConfig
 from splitpu.data.tables.checks import if_lists_are_written_out
-from splitpu.data.tables.encode import TableRecipe, TableSource, fit_frame, read_table_data
+from splitpu.data.tables.encode import LabelColumn, TableRecipe, TableSource, fit_frame
 from splitpu.data.tables.read import read_table, write_parquet
 from splitpu.data.tables.text_columns import is_free_text
 from splitpu.engine.hardware import Hardware
@@ -107,7 +107,7 @@ def test_what_parts_the_cells_is_told_by_whole_records(tmp_path: Path, content: 
 def test_labels(tmp_path: Path, labels: list[str], positive: str | None, expected: list[bool]) -> None:
     rows = [{"x": number, "s": label} for number, label in enumerate(labels)]
     path = write_csv(tmp_path / "a.csv", rows)
-    assert read_table_data(TableSource(path=str(path), label="s", positive=positive)).labelled.tolist() == expected
+    assert LabelColumn("s", positive).labelled(read_table(path))[0].tolist() == expected
 
 
 def test_numbers_that_lie_far_from_nought_can_be_told_apart(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_rows_of_nothing_at_the_end_are_no_patients(tmp_path: Path) -> None:
     path.write_text("\n".join(["patient;x;s", *lines, ";;", "; ;"]))
     found = read_table_data(TableSource(path=str(path), label="s", test=str(path)))
     assert (len(found.features), found.names and found.names[0]) == (12, "P0")
-    assert found.test_features is not None and len(found.test_features) == 12
+    assert found.loaded.held_out is not None and len(found.loaded.held_out) == 12
     about = f"{path} ends in rows without a single value, 2 in all: they are not used."
     assert found.warnings.count(about) == 2, "once of the training rows and once of the test rows"
     path.write_text('x\n1\n""\n')

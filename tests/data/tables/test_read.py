@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from cli_tools import TINY, must_do, run_cli, tiny_arrays
+from table_tools import TableData, read_table_data
 
 from splitpu import SplitPUClassifier
-from splitpu.data.tables.encode import TableData, TableRecipe, TableSource, read_table_data, rows_for_table_model
+from splitpu.data.tables.encode import TableRecipe, TableSource, rows_for_table_model
 from splitpu.data.tables.read import as_numbers, read_table, write_parquet
 from splitpu.errors import InputError
 from splitpu.prior.estimate import ResolvedPrior
@@ -348,7 +349,7 @@ def test_lists_of_different_lengths_are_refused_unless_ignored(tmp_path: Path) -
 def test_a_list_is_neither_label_nor_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'embedding' of .* holds lists or structures, which are no labels"):
         trained(tmp_path, label="embedding")
-    with pytest.raises(InputError, match="holds lists or structures, not names: check --names"):
+    with pytest.raises(InputError, match="holds lists, not names: check --names"):
         trained(tmp_path, more=asked(names="embedding"))
 
 

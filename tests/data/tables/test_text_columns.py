@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from cli_tools import must_do, must_refuse, run_cli
 from sklearn.feature_extraction.text import TfidfVectorizer
-from table_tools import write_csv
+from table_tools import read_table_data, write_csv
 
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.data.tables import read
-from splitpu.data.tables.encode import TableRecipe, TableSource, read_table_data
+from splitpu.data.tables.encode import TableRecipe, TableSource
 from splitpu.data.tables.text_columns import MOST_WORDS, TextColumn, is_free_text
 from splitpu.errors import InputError, ModelFileError
 from splitpu.runs.folder import RunFolder

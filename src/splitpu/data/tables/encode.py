@@ -34,12 +34,11 @@ class LabelColumn:
 
     def labelled(self, table: read.Table) -> tuple[Mask, tuple[Any, Any]]:
         """Which rows are labelled positive, and what the others and these are called; an empty cell is no label."""
-        labels, of_table = self._labels(table), f"column {self.name!r} of {table.where}"
+        labels, of_table = self._labels(table)
         if all(label is None for label in labels):
             means = self.positive or "1"
             raise InputError(
-                f"{of_table} is empty in every row, so none is labelled: write {means} into those that are known to be "
-                "positive."
+                f"{of_table} is empty in every row, so none is labelled: write {means} into known positives."
             )
         if self.positive is None:
             return labelled_mask(self._numbers(labels, of_table), name=self.name), (0, 1)
@@ -48,25 +47,20 @@ class LabelColumn:
 
     def truth(self, table: read.Table) -> Mask:
         """Which rows are positive, in a table that says it of all of them."""
-        labels, of_table = self._labels(table), f"column {self.name!r} of {table.where}"
+        labels, of_table = self._labels(table)
         if any(label is None for label in labels):
             raise InputError(f"{of_table} has empty cells: test rows need their true labels.")
         if self.positive is None:
             return binary_truth(self._numbers(labels, of_table), self.name)
         return self._positive_rows(labels, of_table)[0]
 
-    def _labels(self, table: read.Table) -> list[Any]:
+    def _labels(self, table: read.Table) -> tuple[list[Any], str]:
+        of_table = f"column {self.name!r} of {table.where}"
         if self.name not in table.columns:
-            raise InputError(
-                f"{table.lacking(self.name)}: name with --label the column that says which rows are labelled."
-            )
+            raise InputError(f"{table.lacking(self.name)}: name with --label the column that says what is labelled.")
         if any(map(read.is_nested, table.columns[self.name])):
-            raise InputError(
-                f"column {self.name!r} of {table.where} holds lists or structures, which are no labels: name another "
-                "with --label."
-            )
-        labels: list[Any] = table.columns[self.name]
-        return labels
+            raise InputError(f"{of_table} holds lists or structures, which are no labels: name another with --label.")
+        return table.columns[self.name], of_table
 
     def _positive_rows(self, labels: list[Any], of_table: str) -> tuple[Mask, list[str]]:
         """Which rows hold the label that means positive, and what the others hold.
@@ -81,17 +75,13 @@ class LabelColumn:
         ]
         held = {word for word in words if word is not None}
         if self.positive not in held:
-            raise InputError(
-                f"{of_table} holds {listed(sorted(held), repr)} but never {self.positive!r}: say with --positive-label "
-                "which of them means positive."
-            )
+            never = f"holds {listed(sorted(held), repr)} but never {self.positive!r}"
+            raise InputError(f"{of_table} {never}: say with --positive-label which of them means positive.")
         return np.array([word == self.positive for word in words], dtype=np.bool_), sorted(held - {self.positive})
 
     def _numbers(self, labels: list[Any], of_table: str) -> Array:
         said = [None if label is None else read.TRUTH_WORDS.get(read.text(label).lower(), label) for label in labels]
-        nothing = (
-            -1 if any(checks.is_number(label) and float(label) == -1 for label in said if label is not None) else 0
-        )
+        nothing = -1 if any(one is not None and checks.is_number(one) and float(one) == -1 for one in said) else 0
         plain = [nothing if label is None else label for label in said]
         others = sorted({read.text(label) for label in plain if not checks.is_number(label)})
         numbers = {float(label) for label in plain if checks.is_number(label)}
@@ -101,16 +91,13 @@ class LabelColumn:
             # The option as it may be copied; none at all where copying it could turn the labels round.
             likely = others if len(others) == 1 else [one for one in others if one.lower() in _OFTEN_POSITIVE]
             example = f", such as --positive-label {shlex.quote(likely[0])}" if len(likely) == 1 else ""
-            raise InputError(
-                f"{of_table} holds {listed(others, repr)}, but labels are 1 and 0, or 1 and nothing: say with "
-                f"--positive-label which of them means positive{example}."
-            )
+            held = f"{of_table} holds {listed(others, repr)}, but labels are 1 and 0, or 1 and nothing"
+            raise InputError(f"{held}: say with --positive-label which of them means positive{example}.")
         return np.array([float(label) for label in plain])
 
 
 FEWEST_ROWS_FOR_NAMES = 10  # in fewer rows, texts that all differ may be a coincidence
 AnyColumn = read.Column | read.ListColumn | TextColumn
-NOTHING: Mapping[str, str] = {}
 BESIDE_WORDS = 0.5  # the mean sum of squares of all columns that are no text, where that of a text is 1
 
 
@@ -123,11 +110,7 @@ class TableRecipe:
 
     @classmethod
     def fit(
-        cls,
-        table: read.Columns,
-        names: str | None = None,
-        notes: Sequence[str] = (),
-        kinds: Mapping[str, str] = NOTHING,
+        cls, table: read.Columns, names: str | None = None, notes: Sequence[str] = (), kinds: Mapping[str, str] = {}
     ) -> tuple["TableRecipe", list[str]]:
         """Decide for every column from the training rows; also gives notes about columns that are not used.
 
@@ -164,9 +147,7 @@ class TableRecipe:
                 said = sum(map(checks.is_number, known))
                 counted = Counter(map(read.text, known))
                 if kind is None and 2 * said <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(cells) == len(counted):
-                    notes.append(
-                        f"column {name!r} has a different text in every row: taken as names, not as a feature."
-                    )
+                    notes.append(f"column {name!r} has another text in every row: taken as names, not as a feature.")
                     notes += checks.if_numbers_are_dressed_up(name, counted)
                     notes += checks.if_lists_are_written_out(name, known)
                     names = names or name
@@ -185,9 +166,7 @@ class TableRecipe:
     def of(cls, model: RowForm, path: str | Path) -> "TableRecipe":
         """How the columns of a table become the numbers that the model was trained on."""
         if (model.inputs or {}).get("kind") != "table":
-            raise InputError(
-                f"{path} is a table, but the model was not trained on one: give it what it was trained on."
-            )
+            raise InputError(f"{path} is a table, but the model was not trained on one: give what it was trained on.")
         recipe = cls.from_dict(model.inputs or {})
         if len(recipe.feature_names) != model.preprocessing.shape[0]:
             raise ModelFileError("the stored columns do not fit the network: train the model again.")
@@ -239,19 +218,15 @@ class TableRecipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and texts, ready for JSON."""
-        columns = [
-            {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(column).items()}
-            for column in self.columns
-        ]
+        plain = [asdict(column).items() for column in self.columns]
+        columns = [{key: list(one) if isinstance(one, tuple) else one for key, one in items} for items in plain]
         return {"kind": "table", "columns": columns, "names": self.names}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "TableRecipe":
         try:
-            return cls(
-                tuple(map(_stored_column, stored["columns"])),
-                None if stored["names"] is None else composed(str(stored["names"])),
-            )
+            names = None if stored["names"] is None else composed(str(stored["names"]))
+            return cls(tuple(map(_stored_column, stored["columns"])), names)
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the stored columns cannot be read ({error!r}): train the model again.") from error
 
@@ -273,21 +248,6 @@ def _stored_column(stored: Mapping[str, Any]) -> AnyColumn:
     if "words" in stored:
         return TextColumn.from_dict(stored)
     return (read.ListColumn if isinstance(stored["fill"], list) else read.Column).from_dict(stored)
-
-
-@dataclass(frozen=True, eq=False)
-class TableData:
-    """Rows, labels and test rows of a table."""
-
-    features: Array
-    labelled: Mask
-    names: tuple[str, ...] | None
-    recipe: TableRecipe
-    classes: tuple[Any, Any]  # what unlabelled and positive rows are called
-    test_features: Array | None
-    test_truth: Mask | None
-    warnings: tuple[str, ...]
-    groups: tuple[str, ...] | None = None  # whom every row belongs to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,22 +316,37 @@ class TableSource(Source):
 
     def load(self, model: RowForm | None = None, **how: Unpack[LoadOptions]) -> LoadedData:
         """All rows, by the model's recipe: tables read anew may be understood in another way by now."""
-        found = read_table_data(self, None if model is None else TableRecipe.of(model, self.where))
-        data = PUData.from_arrays(found.features, found.labelled, scenario=self.scenario, names=found.names)
-        if found.groups is not None:
-            data = data.counted(groups=found.groups)
-        held_out = None
-        if found.test_features is not None and found.test_truth is not None:
-            held_out = HeldOut.from_arrays(found.test_features, found.test_truth)
+        table = read.read_table(Path(self.path))
+        labelled, classes = LabelColumn(self.label, self.positive).labelled(table)
+        groups = groups_of(table, self.group)
+        if model is None:
+            kinds = dict.fromkeys(self.text, "text")
+            recipe, notes = TableRecipe.fit(_features_of(table, self), self.names, table.notes, kinds)
+            features = recipe.encode(table)
+            notes += checks.if_they_give_labels_away(features, labelled, recipe.column_of_feature)
+        else:
+            recipe = TableRecipe.of(model, self.where)
+            features, notes = recipe.encode(table), recipe.notes_on(table)
+        data = PUData.from_arrays(features, labelled, scenario=self.scenario, names=recipe.names_of(table))
+        rows = None if self.test is None else self._tested(self.test, recipe)
+        if rows is not None:
+            notes += [*rows.warnings, *shared_groups(groups, rows.groups, self.group)]
         return LoadedData(
-            data=data,
-            held_out=held_out,
+            data=data.counted(groups=groups) if groups else data,
+            held_out=None if rows is None else rows.tested,
             description=f"{self.path}, column {self.label!r} says which rows are labelled",
-            classes=found.classes,
-            feature_names=found.recipe.feature_names,
-            inputs=found.recipe.to_dict(),
-            warnings=found.warnings,
+            classes=classes,
+            feature_names=recipe.feature_names,
+            inputs=recipe.to_dict(),
+            warnings=tuple(notes),
         ).with_leakage_warning()
+
+    def _tested(self, path: str, recipe: TableRecipe) -> EvaluationRows:
+        """The rows of a table whose label column is the truth, with notes about its columns."""
+        table = read.read_table(Path(path))
+        tested = HeldOut.from_arrays(recipe.encode(table), LabelColumn(self.label, self.positive).truth(table))
+        notes = tuple(recipe.notes_on(table))
+        return EvaluationRows(where=path, tested=tested, warnings=notes, groups=groups_of(table, self.group))
 
     @classmethod
     def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
@@ -398,71 +373,31 @@ class TableSource(Source):
         (path,) = words.test
         if words.label is None:
             raise InputError(f"{path} is a table: name the column that holds the truth with --label.")
-        columns = cls(path=path, label=words.label, positive=words.positive_label)
-        features, truth, notes = read_table_test(path, columns, TableRecipe.of(model, path))
-        tested = HeldOut.from_arrays(features, truth)
-        groups = groups_of(read.read_table(Path(path)), words.group) if words.group else ()
-        return EvaluationRows(where=path, tested=tested, warnings=tuple(notes), groups=groups)
+        columns = cls(path=path, label=words.label, positive=words.positive_label, group=words.group)
+        return columns._tested(path, TableRecipe.of(model, path))
 
     def seen_in_training(self, rows: EvaluationRows, model: RowForm) -> list[str]:
         """Also of groups: a patient's other rows are nearly as good as the same rows."""
         found = super().seen_in_training(rows, model)
         if self.group is None or not rows.groups or not Path(self.path).exists():
             return found
-        return [
-            *found,
-            *shared_groups(groups_of(read.read_table(Path(self.path)), self.group), rows.groups, self.group),
-        ]
+        return found + shared_groups(groups_of(read.read_table(Path(self.path)), self.group), rows.groups, self.group)
 
 
-def read_table_data(source: TableSource, recipe: TableRecipe | None = None) -> TableData:
-    """Read the file, learn what its columns are unless a recipe says so, and encode it."""
-    table = read.read_table(Path(source.path))
-    labelled, classes = LabelColumn(source.label, source.positive).labelled(table)
-    groups = groups_of(table, source.group) if source.group else None
-    if recipe is None:
-        kinds = dict.fromkeys(source.text, "text")
-        recipe, notes = TableRecipe.fit(_features_of(table, source), source.names, table.notes, kinds)
-        features = recipe.encode(table)
-        notes += checks.if_they_give_labels_away(features, labelled, recipe.column_of_feature)
-    else:
-        features, notes = recipe.encode(table), recipe.notes_on(table)
-    test_features, test_truth = None, None
-    if source.test is not None:
-        test = read.read_table(Path(source.test))
-        test_features, test_truth, about_test = read_table_test(source.test, source, recipe, test)
-        notes += about_test
-        if source.group in test.columns:
-            notes += shared_groups(groups or (), groups_of(test, source.group or ""), source.group or "")
-    names = recipe.names_of(table)
-    return TableData(features, labelled, names, recipe, classes, test_features, test_truth, tuple(notes), groups)
-
-
-def read_table_test(
-    path: str, source: TableSource, recipe: TableRecipe, test: read.Table | None = None
-) -> tuple[Array, Mask, list[str]]:
-    """The rows of a table whose label column is the truth, which of them are positive, and notes about its columns."""
-    test = test or read.read_table(Path(path))
-    features = recipe.encode(test)
-    return features, LabelColumn(source.label, source.positive).truth(test), recipe.notes_on(test)
-
-
-def groups_of(table: read.Table, column: str) -> tuple[str, ...]:
-    """Whom every row belongs to; one that does not say stands alone."""
-    cells = table.columns.get(column, [None] * len(table))
+def groups_of(table: read.Table, column: str | None) -> tuple[str, ...]:
+    """Whom every row belongs to, where a column says it; a row that does not stands alone."""
+    cells = () if column is None else table.columns.get(column, [None] * len(table))
     return tuple(f"\0{row}" if cell is None else read.text(cell) for row, cell in enumerate(cells))
 
 
-def shared_groups(training: Sequence[str], test: Sequence[str], column: str) -> list[str]:
+def shared_groups(training: Sequence[str], test: Sequence[str], column: str | None) -> list[str]:
     """A sentence about groups that are both trained on and tested with."""
-    both = sorted({one for one in set(training) & set(test) if one[0] != "\0"})
-    if not both:
-        return []
-    rows = sum(one in set(both) for one in test)
-    return [
-        f"{len(both):,} values of column {column!r} ({listed(both, repr)}) are in the training and in the test rows "
-        f"({rows:,} of these), so the test figures flatter the model: test on groups that it is not trained on."
-    ]
+    both = sorted(one for one in set(training) & set(test) if one[0] != "\0")
+    counted = Counter(test)
+    rows = sum(counted[one] for one in both)
+    shared = f"{len(both):,} values of column {column!r} ({listed(both, repr)}) are in the training and the test rows"
+    flatters = "so the test figures flatter the model: test on groups that it is not trained on"
+    return [f"{shared} ({rows:,} of these), {flatters}."] if both else []
 
 
 def _features_of(table: read.Table, source: TableSource) -> read.Columns:
@@ -477,9 +412,7 @@ def _features_of(table: read.Table, source: TableSource) -> read.Columns:
             if option == "--text" and name in (source.names, source.group, *source.ignore):
                 raise InputError(f"column {name!r} is named by --text, but also as no feature: leave out one of them.")
     if source.names is not None and any(map(read.is_nested, table.columns[source.names])):
-        raise InputError(
-            f"column {source.names!r} of {table.where} holds lists or structures, not names: check --names."
-        )
+        raise InputError(f"column {source.names!r} of {table.where} holds lists, not names: check --names.")
     apart = {source.label, source.names, source.group, *source.ignore}
     return {name: column for name, column in table.columns.items() if name not in apart}
 
@@ -494,10 +427,8 @@ def rows_for_table_model(inputs: Mapping[str, Any], X: Any) -> Any:
     if not column_names(X):
         turned = [one.name for one in recipe.columns if one.is_converted]
         if turned:
-            raise InputError(
-                f"X has no column names, but the model was trained on a table some of whose columns have to be "
-                f"converted first ({listed(turned, repr)}): give X as a data frame with the columns of that table"
-            )
+            needed = f"the model was trained on a table with columns to be converted first ({listed(turned, repr)})"
+            raise InputError(f"X has no column names, but {needed}: give X as a data frame with these columns")
         return X
     table = frame_as_table(X, [column.name for column in recipe.columns])
     encoded = recipe.encode(table)
