@@ -432,7 +432,7 @@ def test_a_bar_that_is_broken_off_gives_the_cursor_back(capsys: Capture) -> None
 @pytest.mark.parametrize("words", [["digits", "--positives", "50"], ["--positives", "50", "digits"]])
 def test_a_number_is_not_taken_for_a_folder(capsys: Capture, words: list[str]) -> None:
     code, _, err = run_cli(capsys, "fit", *words, "--quiet")
-    assert code == 2 and "--positives 50 names no folder or file" in err and "with --labelled 50." in err
+    assert code == 2 and "--positives 50 names no folder or file" in err and "give --labelled 50." in err
 
 
 def test_a_folder_may_be_called_like_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from splitpu.data.images.decode import BadImage, Header, Headers, ImageSpec, Remark
+from splitpu.data.images.decode import BadImage, Headers, ImageSpec, Remark
 from splitpu.data.images.scan import ImageReader, RowFile
 from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
 from splitpu.data.volumes.reader import VolumeReader
@@ -36,20 +36,13 @@ CHECKSUM_BYTES = 16  # of the pixels of an image
 
 Reader = ImageReader | VolumeReader  # its repr names everything that its rows depend on
 RowSpec = ImageSpec | VolumeSpec  # the one form that all rows of a set are brought into
-Task = tuple[int, list[Any]]  # the row of the first source, and the sources: paths, or what else the reader takes
+Outcome = tuple[bytes, tuple[Remark, ...]]  # of a file that was decoded: checksum of its pixels, what there is to say
 Result = TypeVar("Result")
-
-
-class Outcome(NamedTuple):
-    """Of a file that was decoded into its row."""
-
-    checksum: bytes  # of its pixels
-    remarks: tuple[Remark, ...]
 
 
 def read_headers(reader: Reader, sources: Sequence[Any], watch: Watch | None = None) -> Headers:
     """The header of each source, or the reason why it has none."""
-    found = _in_parallel(reader, partial(_header, reader=reader), sources, f"looking at {reader.store}", watch)
+    found = _in_parallel(reader, reader.header, sources, f"looking at {reader.store}", watch)
     return Headers.collect(found, len(sources))
 
 
@@ -58,7 +51,7 @@ def decode_all(
 ) -> Generator[Outcome | str, None, None]:
     """Decode every source into its row of the file `pixels`; outcomes come in order, once their row is written."""
     work = partial(_decode_row, reader=reader, spec=spec, pixels=str(pixels))
-    return _in_parallel(reader, work, sources, "decoding", watch)
+    return _in_parallel(reader, work, list(enumerate(sources)), "decoding", watch)
 
 
 def process_count(files: int, fewest: int) -> int:
@@ -67,35 +60,32 @@ def process_count(files: int, fewest: int) -> int:
     return 1 if files < fewest else min(cores, MOST_PROCESSES)
 
 
-def _header(row: int, source: Any, *, reader: Reader) -> Header:
-    return reader.header(source)
-
-
-def _decode_row(row: int, source: Any, *, reader: Reader, spec: Any, pixels: str) -> Outcome:
+def _decode_row(numbered: tuple[int, Any], *, reader: Reader, spec: Any, pixels: str) -> Outcome:
+    row, source = numbered
     decoded, remarks = reader.decode(source, spec)
     content = decoded.tobytes()
     with open(pixels, "rb+") as file:
         file.seek(row * len(content))
         file.write(content)
-    return Outcome(_checksum(content), tuple(remarks))
+    return _checksum(content), tuple(remarks)
 
 
-def _worked(task: Task, *, work: Callable[[int, Any], Result]) -> list[Result | str]:
+def _worked(some: Sequence[Any], *, work: Callable[[Any], Result]) -> list[Result | str]:
     """What became of each source, or the reason why it is bad."""
     found: list[Result | str] = []
-    for row, source in enumerate(task[1], start=task[0]):
+    for source in some:
         try:
-            found.append(work(row, source))
+            found.append(work(source))
         except BadImage as error:
             found.append(str(error))
     return found
 
 
 def _in_parallel(
-    reader: Reader, work: Callable[[int, Any], Result], sources: Sequence[Any], what: str, watch: Watch | None
+    reader: Reader, work: Callable[[Any], Result], sources: Sequence[Any], what: str, watch: Watch | None
 ) -> Generator[Result | str, None, None]:
     step = reader.files_a_task
-    tasks = [(start, list(sources[start : start + step])) for start in range(0, len(sources), step)]
+    tasks = [sources[start : start + step] for start in range(0, len(sources), step)]
     processes = process_count(len(sources), reader.fewest_for_processes)
     done = 0
     for results in _mapped(partial(_worked, work=work), tasks, processes):
@@ -105,7 +95,7 @@ def _in_parallel(
             watch(what, done, len(sources))
 
 
-def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: int) -> Iterator[list[Result]]:
+def _mapped(work: Callable[[Any], list[Result]], tasks: Sequence[Any], processes: int) -> Iterator[list[Result]]:
     if processes == 1:
         yield from map(work, tasks)
         return
@@ -120,9 +110,8 @@ def _mapped(work: Callable[[Task], list[Result]], tasks: list[Task], processes: 
         if not begun:  # none could be started, as where Python reads its program from a pipe
             yield from map(work, tasks)
             return
-        raise InputError(
-            "a process that reads images was killed, perhaps as memory ran out: free some or remove the largest files."
-        ) from error
+        advice = "perhaps as memory ran out: free some or remove the largest files"
+        raise InputError(f"a process that reads images was killed, {advice}.") from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -143,7 +132,6 @@ def begin_process() -> None:
 
 FORMAT = 5  # raise it whenever decoding changes
 PIXELS, CHECKSUMS, DESCRIPTION = "pixels.raw", "checksums.raw", "description.json"
-_COPIED_AT_ONCE = 1 << 23  # bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,19 +162,19 @@ def decoded_images(
         stamps.update(file.stamp.encode(errors="surrogateescape"))
     glance = store / "glances" / stamps.hexdigest()
     seen = read_marked(glance)
-    known = None if seen is None else _loaded(reader, store, seen.decode())
+    known = None if seen is None else _loaded(reader, store / seen.decode())
     if known is None:
         reader.require()
         headers = read_headers(reader, [file.source for file in files], watch)
         form = spec or reader.choose(headers, size)
         content = hashlib.sha256(f"{FORMAT} {reader} {form} {sorted(headers.reasons.items())}\n".encode())
         content.update(headers.facts["checksum"].tobytes())
-        key = content.hexdigest()
-        if _loaded(reader, store, key) is None:
-            _decode_into_store(reader, store, key, files, headers, form, strict, watch)
+        folder = store / content.hexdigest()
+        if _loaded(reader, folder) is None:
+            _decode_into(folder, reader, files, headers, form, strict, watch)
         with cache_errors_in_words(store):
-            write_marked(glance, key.encode())
-        known = _loaded(reader, store, key)
+            write_marked(glance, folder.name.encode())
+        known = _loaded(reader, folder)
     if known is None:
         raise InputError(f"what was written to {store} cannot be read back: check the disk or set SPLITPU_CACHE.")
     if strict and known.reasons:
@@ -194,20 +182,12 @@ def decoded_images(
     return known
 
 
-def _decode_into_store(
-    reader: Reader,
-    store: Path,
-    key: str,
-    files: Sequence[RowFile],
-    headers: Headers,
-    spec: RowSpec,
-    strict: bool,
-    watch: Watch | None,
+def _decode_into(
+    to: Path, reader: Reader, files: Sequence[RowFile], heads: Headers, spec: RowSpec, strict: bool, watch: Watch | None
 ) -> None:
-    reasons, wanted = dict(headers.reasons), headers.good().tolist()
+    reasons, remarks, wanted = dict(heads.reasons), dict(heads.remarks), heads.good().tolist()
     first_bad = min(reasons, default=len(files))
-    remarks = dict(headers.remarks)
-    with working_folder(store) as work, cache_errors_in_words(store):
+    with working_folder(to.parent) as work, cache_errors_in_words(to.parent):
         ready = work / "ready"
         ready.mkdir()
         _reserve(ready / PIXELS, _bytes(len(wanted), spec))
@@ -218,9 +198,9 @@ def _decode_into_store(
                     reasons[position] = outcome
                     first_bad = min(first_bad, position)
                 else:
-                    checksums[row] = np.frombuffer(outcome.checksum, np.uint8)
-                    if outcome.remarks:
-                        remarks[position] = (*remarks.get(position, ()), *outcome.remarks)
+                    checksums[row] = np.frombuffer(outcome[0], np.uint8)
+                    if outcome[1]:
+                        remarks[position] = (*remarks.get(position, ()), *outcome[1])
                 if strict and first_bad <= position:
                     break
         if strict and reasons:
@@ -228,17 +208,15 @@ def _decode_into_store(
         good = np.flatnonzero([position not in reasons for position in wanted])
         _keep_rows(ready / PIXELS, good, _bytes(1, spec))
         checksums[good].tofile(ready / CHECKSUMS)
-        sides = headers.sides() if len(wanted) else np.zeros((1, 2), int)
+        sides = heads.sides() if len(wanted) else np.zeros((1, 2), int)
         extremes = [sides.min(axis=0).tolist(), sides.max(axis=0).tolist()]
         described = {"format": FORMAT, "spec": asdict(spec), "rows": len(good), "sides": extremes}
-        description = {**described, "reasons": reasons, "remarks": remarks}
-        write_sealed(ready / DESCRIPTION, description)
-        move_into_place(ready, store / key, lambda: _loaded(reader, store, key) is not None)
+        write_sealed(ready / DESCRIPTION, {**described, "reasons": reasons, "remarks": remarks})
+        move_into_place(ready, to, lambda: _loaded(reader, to) is not None)
 
 
-def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
-    """The set under that key, or None if it is not there whole."""
-    folder = store / key
+def _loaded(reader: Reader, folder: Path) -> DecodedImages | None:
+    """The set in a folder of the cache, or None if it is not there whole."""
     try:
         stored = Guarded(folder / DESCRIPTION).sealed()
         spec = reader.stored_spec(**stored["spec"])
@@ -251,9 +229,8 @@ def _loaded(reader: Reader, store: Path, key: str) -> DecodedImages | None:
         if len(checksums) != shape[0] or (folder / PIXELS).stat().st_size != _bytes(shape[0], spec):
             return None
         # Read-only: pages of the file that were read can then be given back, and rows be read past the map.
-        pixels: Array = (
-            np.memmap(folder / PIXELS, spec.dtype, mode="r", shape=shape) if shape[0] else np.empty(shape, spec.dtype)
-        )
+        mapped = partial(np.memmap, folder / PIXELS, mode="r") if shape[0] else np.empty
+        pixels: Array = mapped(dtype=spec.dtype, shape=shape)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     found = (_checksum(pixels[row].tobytes()) for rows in row_slices(pixels) for row in range(rows.start, rows.stop))
@@ -280,16 +257,13 @@ def _reserve(path: Path, needed: int) -> None:
 
 def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
     """Close the gaps that bad files left, and cut the file behind the last row."""
-    starts = np.flatnonzero(np.diff(kept, prepend=-2) != 1).tolist()
     with path.open("rb+") as file:
-        for start, end in zip(starts, [*starts, len(kept)][1:], strict=True):
-            source, target, left = int(kept[start]) * row_bytes, start * row_bytes, (end - start) * row_bytes
-            while source != target and left:
-                file.seek(source)
-                part = file.read(min(left, _COPIED_AT_ONCE))
-                file.seek(target)
-                file.write(part)
-                source, target, left = source + len(part), target + len(part), left - len(part)
+        for target, source in enumerate(kept.tolist()):
+            if source != target:
+                file.seek(source * row_bytes)
+                row = file.read(row_bytes)
+                file.seek(target * row_bytes)
+                file.write(row)
         file.truncate(len(kept) * row_bytes)
         os.fsync(file.fileno())
 

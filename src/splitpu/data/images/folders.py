@@ -57,10 +57,8 @@ def read_labels(path: Path) -> list[tuple[str, bool]]:
         name = line[name_at].strip() if len(line) > name_at else ""
         label = line[label_at].strip().lower() if len(line) > label_at else ""
         if label not in _MEANINGS or not name:
-            raise InputError(
-                f"line {number} of {path} is not a name and a label: write name,label with 1 = labelled positive and "
-                "0 or nothing = unlabelled."
-            )
+            wanted = "write name,label with 1 = labelled positive and 0 or nothing = unlabelled"
+            raise InputError(f"line {number} of {path} is not a name and a label: {wanted}.")
         labels.append((name.replace("\\", "/"), _MEANINGS[label]))
     return labels
 
@@ -104,12 +102,10 @@ def _with_labels(labels: Sequence[tuple[str, bool]], where: str, from_positives:
             raise InputError(f"{where} calls {name!r} unlabelled, but it lies among the positives.")
     if unknown:
         # An example, unless it says who a patient is.
-        plain = next((file.name for file in rows.files if file.name == file.given_name), None)
-        raise InputError(
-            f"{where} names files that are not among the images in the folders, {len(unknown)} in all "
-            f"({listed(unknown)}): every line is name,label with the name of a file in there"
-            f"{f', such as {plain}' if plain else ''}."
-        )
+        plain = next((f", such as {file.name}" for file in rows.files if file.name == file.given_name), "")
+        names = f"{where} names files that are not among the images in the folders"
+        wanted = f"every line is name,label with the name of a file in there{plain}"
+        raise InputError(f"{names}, {len(unknown)} in all ({listed(unknown)}): {wanted}.")
     scan.refuse_too_many(lost, sum(positive for _, positive in labels), "files named", f"{where} with label 1")
     return labelled
 
@@ -147,23 +143,17 @@ class FolderSource(Source):
             return None
         nothing_labelled = not positives and words.labels is None
         if model is not None and data is not None and Path(data).is_dir() and nothing_labelled:
-            raise InputError(
-                f"nothing says which images in {data} are positive: give --test POSITIVES NEGATIVES if it is known, "
-                "else --positives and --unlabelled."
-            )
+            known = "give --test POSITIVES NEGATIVES if it is known, else --positives and --unlabelled"
+            raise InputError(f"nothing says which images in {data} are positive: {known}.")
         words.refuse(words.TABLE_OPTIONS, "for tables; image folders take --labels names.csv.")
         words.refuse_labelled("what lies in --positives")
         option = "--positives" if positives else "--unlabelled"
         if data is not None and data in NAMED_SETS and not Path(data).is_dir():
-            raise InputError(
-                f"{data} is a named set, which {option} does not go with: say with --labelled 50, for example, how "
-                "many of its positives are labelled."
-            )
+            instead = "say with --labelled 50, for example, how many of its positives are labelled"
+            raise InputError(f"{data} is a named set, which {option} does not go with: {instead}.")
         if data is not None and Path(data).is_file():
-            raise InputError(
-                f"{data} is a file, and {option} names folders, which do not go together: give either the file alone, "
-                "or folders with --positives and --unlabelled."
-            )
+            instead = "give either the file alone, or folders with --positives and --unlabelled"
+            raise InputError(f"{data} is a file, and {option} names folders, which do not go together: {instead}.")
         unlabelled, test = words.unlabelled_side, list(words.test or [])
         for folder in [*positives, *unlabelled, *test]:
             if not Path(folder).is_dir():
@@ -172,9 +162,7 @@ class FolderSource(Source):
         if not unlabelled:
             raise InputError("--positives names folders, so --unlabelled has to name the folders of the other images.")
         if not positives and words.labels is None:
-            raise InputError(
-                "no image is labelled: give --positives FOLDER, or --labels names.csv with name and label."
-            )
+            raise InputError("no image is labelled: give --positives FOLDER, or --labels names.csv with name, label.")
         if words.test is not None and len(test) != 2:
             raise InputError(f"--test takes two folders, of positives and of negatives, but got {len(test)}.")
         if words.slices is not None and words.slices < 1:
@@ -235,9 +223,7 @@ class FolderSource(Source):
             return None
         spec = row_spec(model, path)
         if not isinstance(spec, ImageSpec):
-            raise InputError(
-                f"{path} is one image, but the model was trained on volumes: give it a folder of patients."
-            )
+            raise InputError(f"{path} is one image, but the model was trained on volumes: give a folder of patients.")
         require_reader_of("image")
         if not path.exists():
             raise InputError(f"{path} does not exist: check the path.")
@@ -303,10 +289,8 @@ def row_spec(model: RowForm, path: str | Path) -> RowSpec:
         return VolumeSpec(slices, height, width, inputs.get("series"))
     if preprocessing.kind != "images":
         wanted = "a table with its columns" if inputs.get("kind") == "table" else "arrays (.npz, .npy)"
-        raise InputError(
-            f"the model was trained on rows of {preprocessing.shape[0]} features, not on files as in {path}: give it "
-            f"{wanted}."
-        )
+        rows = f"rows of {preprocessing.shape[0]} features"
+        raise InputError(f"the model was trained on {rows}, not on files as in {path}: give it {wanted}.")
     height, width, channels = preprocessing.shape
     depth = inputs.get("depth") if inputs.get("kind") == "images" else 8 if preprocessing.scale == BYTE_SCALE else None
     if depth not in (8, 16) or channels not in (1, 3):
@@ -341,9 +325,7 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
     for (folder, inner), (other, outer) in permutations(places, 2):
         if inner == outer or outer in inner.parents:
             how = "is the same folder as" if inner == outer else "lies inside"
-            raise InputError(
-                f"{folder} {how} {other}, so its images would count twice: give folders that do not overlap."
-            )
+            raise InputError(f"{folder} {how} {other}, so its images would count twice: give folders that lie apart.")
     labels = None if source.labels is None else read_labels(Path(source.labels))
     folders, positives = source.training_folders, len(source.positives)
     reader = reader_for(folders, spec, series=source.series, slices=source.slices)
@@ -401,9 +383,7 @@ def reader_for(
             if not holds_volumes([folder]):  # which says so where a patient's own folder is given
                 found = scan.find_images([folder])
                 if len(found.files) > len(found.skipped):  # it would be taken for a patient without slices
-                    raise InputError(
-                        f"{folder} holds images, but the model was trained on volumes: give it a folder of patients."
-                    )
+                    raise InputError(f"{folder} holds images, but the model was trained on volumes: give patients.")
         return VolumeReader(spec.series, slices, series_is_settled=True)
     if spec is None and holds_volumes(folders):
         return VolumeReader(series, slices)
