@@ -14,7 +14,8 @@ import numpy as np
 from PIL import Image
 
 from splitpu.data.images.decode import BadImage, ImageSpec, decode, read_header
-from splitpu.data.volumes.reader import PatientFiles, VolumeReader
+from splitpu.data.images.scan import Entry
+from splitpu.data.volumes.reader import Patient, VolumeReader
 from splitpu.data.volumes.spec import VolumeSpec
 
 SLOWEST_ALLOWED = 5.0  # seconds for one file
@@ -73,7 +74,8 @@ def read_image(path: Path) -> None:
 
 def read_patient(path: Path) -> None:
     """As the cache does it, for a patient with this one file."""
-    reader, source = VolumeReader(), PatientFiles(str(path.parent), (str(path),))
+    reader = VolumeReader()
+    source = Patient(str(path.parent), 0, 0, number=1, parts=(Entry(str(path)),))
     reader.header(source)
     decoded, _ = reader.decode(source, VOLUME_SPEC)
     assert decoded.shape == VOLUME_SPEC.shape and decoded.dtype == VOLUME_SPEC.dtype and decoded.any()

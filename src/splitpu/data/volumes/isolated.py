@@ -5,10 +5,10 @@ A line of JSON comes in, one and the values go out. If it dies or takes too long
 import atexit
 import json
 import os
-import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,16 +41,25 @@ class DecoderApart:
 
     def _answer(self, path: str, frames: Sequence[int]) -> dict[str, Any] | None:
         """What the process says; None if it died over it."""
-        answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        threading.Thread(target=_exchange, args=(self._running(), path, frames, answers), daemon=True).start()
+        process, begun = self._running(), time.monotonic()
+        # Who takes too long is killed, as a pipe cannot be waited for with a limit everywhere.
+        limit = threading.Timer(LONGEST, process.kill)
+        limit.start()
         try:
-            answer = answers.get(timeout=LONGEST)
-        except queue.Empty:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(json.dumps([path, list(frames)]).encode() + b"\n")
+            process.stdin.flush()
+            answer: dict[str, Any] = json.loads(process.stdout.readline())
+            if "shape" in answer:
+                raw = process.stdout.read(4 * int(np.prod(answer["shape"])))
+                answer["values"] = np.frombuffer(raw, np.float32).reshape(answer["shape"])
+            return answer
+        except (OSError, ValueError):  # it is gone in the middle of its work
             self.stop()
-            return {"error": f"takes its decoder longer than {LONGEST:.0f} seconds"}
-        if answer is None:
-            self.stop()
-        return answer
+            late = time.monotonic() - begun >= LONGEST
+            return {"error": f"takes its decoder longer than {LONGEST:.0f} seconds"} if late else None
+        finally:
+            limit.cancel()
 
     def stop(self) -> None:
         """End the process; the next file begins another."""
@@ -75,23 +84,6 @@ class DecoderApart:
                 env={**os.environ, "PYTHONPATH": paths},
             )
         return self._process
-
-
-def _exchange(
-    process: "subprocess.Popen[bytes]", path: str, frames: Sequence[int], answers: "queue.Queue[dict[str, Any] | None]"
-) -> None:
-    """Ask and wait, in a thread, because a pipe cannot be waited for with a limit everywhere."""
-    try:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps([path, list(frames)]).encode() + b"\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readline())
-        if "shape" in answer:
-            raw = process.stdout.read(4 * int(np.prod(answer["shape"])))
-            answer["values"] = np.frombuffer(raw, np.float32).reshape(answer["shape"])
-        answers.put(answer)
-    except (OSError, ValueError):  # it is gone in the middle of its work
-        answers.put(None)
 
 
 def answer_requests(requests: BinaryIO, answers: BinaryIO) -> None:

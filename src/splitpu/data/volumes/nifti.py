@@ -19,8 +19,8 @@ _FARTHEST = 1 << 24  # bytes before the first value
 _THICKER = 1.5  # an axis whose voxels are this much longer than all others is the one that was sliced
 
 
-def read_nifti(path: str, part: int) -> tuple[tuple[Slice, ...], bytes]:
-    """The slices of a file without their values, and its checksum."""
+def read_nifti(path: str, part: int) -> tuple[list[Slice], bytes, set[str]]:
+    """As `read_dicom`; such a file does not say who the patient is."""
     with _nibabel_in_words(path):
         with open(path, "rb") as file:
             checksum = hashlib.file_digest(file, "sha256").digest()
@@ -28,7 +28,7 @@ def read_nifti(path: str, part: int) -> tuple[tuple[Slice, ...], bytes]:
         axis = _slice_axis(image)
         height, width = (image.shape[other] for other in _in_plane(axis))
         of_all = Slice(part, 0, int(height), int(width), series=path, description=os.path.basename(path))
-        return tuple(replace(of_all, frame=frame) for frame in range(image.shape[axis])), checksum
+        return [replace(of_all, frame=frame) for frame in range(image.shape[axis])], checksum, set()
 
 
 def load_nifti(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:

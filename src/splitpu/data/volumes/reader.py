@@ -10,19 +10,10 @@ from typing import NamedTuple
 from splitpu.data.images import scan
 from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
 from splitpu.data.images.decode import BadImage, Header, Headers, Remark, require_reader_of, usual_size
+from splitpu.data.volumes import spec as volumes
 from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom
 from splitpu.data.volumes.nifti import load_nifti, read_nifti
-from splitpu.data.volumes.spec import (
-    Slice,
-    SliceValues,
-    VolumeSpec,
-    as_bytes,
-    chosen_series,
-    evenly_chosen,
-    ordered,
-    resized,
-    without_copies,
-)
+from splitpu.data.volumes.spec import Slice, SliceValues, VolumeSpec
 from splitpu.errors import InputError
 from splitpu.types import Array
 from splitpu.utils.files import ends_in
@@ -32,20 +23,9 @@ NIFTI_SUFFIXES = (".nii", ".nii.gz")
 _LOOKED_AT = 200  # files, until a folder is taken to hold no volumes
 
 
-@dataclass(frozen=True)
-class PatientFiles:
-    """The files of a patient, as the reader is given them."""
-
-    root: str  # its folder, or the one file; compared with the tags inside, never written
-    paths: tuple[str, ...]
-
-    def inside(self, part: int) -> str:
-        return os.path.relpath(self.paths[part], self.root).replace(os.sep, "/")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patient(scan.RowFile):
-    """One row: a folder, or a single NIfTI file."""
+    """One row: a folder, or a single NIfTI file; its path is compared with the tags inside, and never written."""
 
     size: int = 0
     modified: int = 0
@@ -61,13 +41,16 @@ class Patient(scan.RowFile):
         return f"{self.given_name.rpartition('/')[0]}/patient-{self.number:04d}".lstrip("/")
 
     @property
-    def source(self) -> PatientFiles:
-        return PatientFiles(self.path, tuple(part.path for part in self.parts))
+    def source(self) -> "Patient":
+        return self
 
     @property
     def stamp(self) -> str:
         """What tells quickly whether a file changed, came or went."""
         return "".join(f"{part.path}\0{part.size}\0{part.modified}\n" for part in self.parts) + f"{self.path}\n"
+
+    def inside(self, part: int) -> str:
+        return os.path.relpath(self.parts[part].path, self.path).replace(os.sep, "/")
 
     def part_name(self, part: int, hidden: set[int]) -> str:
         """What a file is called; the names of the hidden ones say who the patient is, -1 means that of the folder."""
@@ -75,7 +58,7 @@ class Patient(scan.RowFile):
             return self.name
         if part in hidden or -1 in hidden:  # folders inside may repeat what the patient's own is called
             return f"{self.name}/file {part + 1} of {len(self.parts)}"
-        return scan.readable_name(f"{self.name}/{self.source.inside(part)}", 0)
+        return scan.readable_name(f"{self.name}/{self.inside(part)}", 0)
 
 
 def find_patients(folders: Sequence[str | Path]) -> scan.FoundRows:
@@ -117,10 +100,8 @@ def holds_volumes(folders: Sequence[str | Path]) -> bool:
             if ends_in(one.path, *IMAGE_SUFFIXES) or not is_dicom(one.path):
                 continue
             if os.path.dirname(one.path) == root:
-                raise InputError(
-                    f"DICOM files lie directly in {root}: give each patient a folder of its own in there, as several "
-                    "files make up one patient."
-                )
+                wanted = "give each patient a folder of its own in there, as several files make up one patient"
+                raise InputError(f"DICOM files lie directly in {root}: {wanted}.")
             return True
     return False
 
@@ -179,9 +160,9 @@ class VolumeReader:
     def require(self) -> None:
         """What is needed depends on the files; it is asked for where the first of a kind is met."""
 
-    def header(self, source: PatientFiles) -> Header:
+    def header(self, patient: Patient) -> Header:
         """Number and size of the slices that make the volume of a patient, and what there is to say about its files."""
-        plan = planned(source, self.series)
+        plan = planned(patient, self.series)
         height, width = plan.slices[0].height, plan.slices[0].width
         return Header(plan.checksum, height, width, True, 8, len(plan.slices), plan.remarks)
 
@@ -191,24 +172,24 @@ class VolumeReader:
         longest = int(headers.of_good("slices").max(initial=1))
         return VolumeSpec(min(longest, self.slices or longest), height, width, self.series)
 
-    def decode(self, source: PatientFiles, spec: VolumeSpec) -> tuple[Array, Sequence[Remark]]:
+    def decode(self, patient: Patient, spec: VolumeSpec) -> tuple[Array, Sequence[Remark]]:
         """The volume of a patient; slices that cannot be decoded are left out and remarked on."""
-        slices = planned(source, spec.series).slices
-        kept = [slices[at] for at in evenly_chosen(len(slices), spec.slices)]
+        slices = planned(patient, spec.series).slices
+        kept = [slices[at] for at in volumes.evenly_chosen(len(slices), spec.slices)]
         remarks: list[Remark] = []
         found: dict[Slice, SliceValues] = {}
         for part in sorted({one.part for one in kept}):
             wanted = [one for one in kept if one.part == part]
-            load = load_nifti if is_nifti(source.paths[part]) else load_frames
+            path = patient.parts[part].path
             try:
-                frames = load(source.paths[part], [one.frame for one in wanted])
+                frames = (load_nifti if is_nifti(path) else load_frames)(path, [one.frame for one in wanted])
             except BadImage as error:
                 remarks.append(Remark(SKIPPED, part, str(error)))
                 continue
-            found |= {one: resized(frames[one.frame], spec.height, spec.width) for one in wanted}
+            found |= {one: volumes.resized(frames[one.frame], spec.height, spec.width) for one in wanted}
         if not found:
             raise BadImage(f"is a patient without slices that can be decoded (the first one {remarks[0].text})")
-        return as_bytes([found[one] for one in kept if one in found], spec), remarks
+        return volumes.as_bytes([found[one] for one in kept if one in found], spec), remarks
 
     def account(
         self, files: Sequence[scan.RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
@@ -237,17 +218,13 @@ class VolumeReader:
             taken = "several series, of which the one with the most slices was taken"
             warnings.append(f"{_have(chosen)} {taken} ({listed(chosen, separator='; ')}): {advice}.")
         if with_gaps:
-            warnings.append(
-                f"{_have(with_gaps)} larger distances between some slices than between most, as if slices were missing "
-                f"({listed(with_gaps, separator='; ')}): the slices that are there are taken without gaps; look "
-                "whether all files were copied."
-            )
+            gaps = "larger distances between some slices than between most, as if slices were missing"
+            advice = "the slices that are there are taken without gaps; look whether all files were copied"
+            warnings.append(f"{_have(with_gaps)} {gaps} ({listed(with_gaps, separator='; ')}): {advice}.")
         if named:
-            renamed = [called[position].name for position in sorted(named)]
-            warnings.append(
-                f"{len(renamed):,} folders are called by the name or number of their patient, so these are known by "
-                f"their place in the order of the folders instead ({listed(renamed, separator='; ')})."
-            )
+            renamed = listed([called[position].name for position in sorted(named)], separator="; ")
+            called_by = f"{len(named):,} folders are called by the name or number of their patient"
+            warnings.append(f"{called_by}, so these are known by their place in the order of the folders ({renamed}).")
         return scan.Accounted(called, skipped, warnings, sum(len(patient.parts) for patient in patients))
 
 
@@ -258,50 +235,46 @@ def _have(patients: Sequence[str]) -> str:
 class Plan(NamedTuple):
     """What of a patient is used: known without decoding anything."""
 
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
     remarks: tuple[Remark, ...]
     checksum: bytes  # of all files, and of what was found wrong with them
 
 
-def planned(source: PatientFiles, series: str | None) -> Plan:
+def planned(patient: Patient, series: str | None) -> Plan:
     """Look at all files of a patient; raises BadImage if none of them gives a slice."""
     slices: list[Slice] = []
     remarks: list[Remark] = []
     digest = hashlib.sha256()
     who: set[str] = set()
-    for part, path in enumerate(source.paths):
+    for part, entry in enumerate(patient.parts):
         try:
-            if is_nifti(path):
-                require_reader_of("NIfTI")
-                found, checksum = read_nifti(path, part)
-            else:
-                require_reader_of("DICOM")
-                read = read_dicom(path, part)
-                found, checksum = read.slices, read.checksum
-                who |= read.who
+            nifti = is_nifti(entry.path)
+            require_reader_of("NIfTI" if nifti else "DICOM")
+            found, checksum, told = (read_nifti if nifti else read_dicom)(entry.path, part)
         except BadImage as error:
             remarks.append(Remark(UNUSED if isinstance(error, NotASlice) else SKIPPED, part, str(error)))
             continue
         slices += found
+        who |= told
         digest.update(checksum)
     if not slices:
         raise BadImage(f"is a patient without slices (the first file {remarks[0].text})")
-    is_named = says_who(os.path.basename(source.root), who)
-    slices, copies = without_copies(slices)
+    is_named = says_who(os.path.basename(patient.path), who)
+    slices, copies = volumes.without_copies(slices)
     try:
-        best, others = chosen_series(slices, series, lambda text: HIDDEN if says_who(text, who) else text)
+        best, others = volumes.chosen_series(slices, series, lambda text: HIDDEN if says_who(text, who) else text)
     except BadImage as error:
         raise BadImage(f"{error}{NAMED_AFTER if is_named else ''}") from error
     if others and series is None:
         remarks.append(Remark(OTHERS, -1, ", ".join(others)))
-    order = ordered(best)
-    remarks += [Remark(UNUSED, one.part, why) for one, why in (*copies, *order.left_out)]
-    if order.missing:
-        remarks.append(Remark(MISSING, -1, f"{order.missing} of {len(order.slices) + order.missing}"))
+    slices, left_out, missing = volumes.ordered(best)
+    remarks += [Remark(UNUSED, one.part, why) for one, why in (*copies, *left_out)]
+    if missing:
+        remarks.append(Remark(MISSING, -1, f"{missing} of {len(slices) + missing}"))
     if is_named:
         remarks.append(Remark(IDENTIFYING, -1, ""))
     # A file's own name, or that of a folder inside the patient's, may say it, too.
-    inside = (source.inside(part) for part in range(len(source.paths)))
-    remarks += [Remark(IDENTIFYING, part, "") for part, name in enumerate(inside) if says_who(name, who)]
+    parts = range(len(patient.parts))
+    remarks += [Remark(IDENTIFYING, part, "") for part in parts if says_who(patient.inside(part), who)]
     digest.update(repr(remarks).encode())
-    return Plan(order.slices, tuple(remarks), digest.digest())
+    return Plan(slices, tuple(remarks), digest.digest())

@@ -112,22 +112,16 @@ class Slice:
         return tuple((across / length).tolist()) if length > 0.5 else None
 
 
-@dataclass(frozen=True)
-class Ordered:
-    """The slices of a volume from one end to the other, and those left out with the reason."""
-
-    slices: tuple[Slice, ...]
-    left_out: tuple[tuple[Slice, str], ...] = ()
-    missing: int = 0  # slices that the distances between the others leave room for
+LeftOut = list[tuple[Slice, str]]  # slices that are not used, and why
 
 
-def without_copies(slices: Sequence[Slice]) -> tuple[list[Slice], list[tuple[Slice, str]]]:
+def without_copies(slices: Sequence[Slice]) -> tuple[list[Slice], LeftOut]:
     """Each slice once, and the others with the reason: a file that was copied beside itself is no other slice.
 
     Before anything is counted: the series with the most slices must not be the one with the most copies.
     """
     kept: dict[tuple[str, int], Slice] = {}
-    left_out: list[tuple[Slice, str]] = []
+    left_out: LeftOut = []
     for one in slices:
         first = kept.setdefault((one.identity or f"{one.part}", one.frame), one)
         if first is not one:
@@ -161,16 +155,18 @@ def chosen_series(
     return best, sorted(described(some) for some in series.values() if some is not best)
 
 
-def ordered(slices: Sequence[Slice]) -> Ordered:
+def ordered(slices: Sequence[Slice]) -> tuple[list[Slice], LeftOut, int]:
     """By position along the normal where all slices have one, else by the number the scanner gave them.
 
-    Of several slices at one place the first by number stays: other phases or echoes of the same series, or copies.
+    Of several slices at one place the first by number stays: other phases or echoes of the same series, or copies. Also
+    gives those left out, and how many slices the distances between the others leave room for.
     """
     by_number = sorted(slices, key=lambda one: (one.number, one.identity, one.frame))
     if any(one.position is None or one.normal is None for one in slices):
-        return Ordered(tuple(by_number))
+        return by_number, [], 0
     normal = Counter(one.normal for one in by_number).most_common(1)[0][0]
-    straight, left_out = [], []
+    straight: list[Slice] = []
+    left_out: LeftOut = []
     for one in by_number:
         if abs(float(np.dot(one.normal or (), normal or ()))) < SAME_DIRECTION:
             left_out.append((one, "is turned otherwise than the rest of its series"))
@@ -183,7 +179,7 @@ def ordered(slices: Sequence[Slice]) -> Ordered:
             left_out.append((one, "shows a place that another slice of its series shows already"))
         else:
             kept.append(one)
-    return Ordered(tuple(kept), tuple(left_out), missing_between([places[one] for one in kept]))
+    return kept, left_out, missing_between([places[one] for one in kept])
 
 
 def missing_between(places: Sequence[float]) -> int:
