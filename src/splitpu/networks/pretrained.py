@@ -35,22 +35,6 @@ class PretrainedWeights:
     tensors: Mapping[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """What of the weights is used."""
-
-    loaded: tuple[str, ...]
-    adapted: Mapping[str, str]  # name -> how it was changed
-    left_out: Mapping[str, str]  # name -> why
-
-    def in_words(self) -> str:
-        """One sentence for people."""
-        parts = [f"{len(self.loaded)} tensors loaded"]
-        parts += [f"{name} {how}" for name, how in self.adapted.items()]
-        parts += [f"{name} not loaded: {why}" for name, why in self.left_out.items()]
-        return "; ".join(parts)
-
-
 def read_pretrained(path: Path) -> PretrainedWeights:
     """Read a .safetensors file, or a torch file of nothing but tensors; code inside a file is never run."""
     if not path.is_file():
@@ -68,10 +52,9 @@ def read_pretrained(path: Path) -> PretrainedWeights:
     except InputError:
         raise
     except pickle.UnpicklingError as error:  # torch's own words are several lines of advice to trust the file
-        raise InputError(
-            f"{path} is not a file of weights, or holds more than tensors, which is not read for safety: save the "
-            "network's state_dict() alone, with torch.save or as .safetensors."
-        ) from error
+        wrong = "is not a file of weights, or holds more than tensors, which is not read for safety"
+        advice = "save the network's state_dict() alone, with torch.save or as .safetensors"
+        raise InputError(f"{path} {wrong}: {advice}.") from error
     except Exception as error:  # a damaged file may make torch's reader raise anything
         raise InputError(f"{path} cannot be read as a file of weights ({first_line(error)}): save it again.") from error
     if isinstance(stored, dict) and isinstance(stored.get("state_dict"), dict):
@@ -89,35 +72,36 @@ def _refuse_too_large(path: Path, size: int) -> None:
         raise InputError(f"{path} {too_much_unpacked(size)}.")
 
 
-def transfer(weights: PretrainedWeights, network: ResNet18) -> Transfer:
-    """Fill the network; the head is ours to train, and the first layer is fitted to the number of channels."""
-    own = network.state_dict()
-    loaded, adapted, left_out = [], {}, {f"{HEAD}*": "the head is trained anew"}
+def transfer(weights: PretrainedWeights, network: ResNet18) -> tuple[list[str], str]:
+    """Fill the network; the head is ours to train, and the first layer is fitted to the number of channels.
+
+    Gives the names of the tensors that are used, and all that was done in a sentence.
+    """
+    own, other = network.state_dict(), f"{weights.path} is not a ResNet-18 in torchvision's format"
+    loaded, adapted, left_out = [], [], {f"{HEAD}*": "the head is trained anew"}
     for name, place in own.items():
         if name.startswith(HEAD):
             continue
         if name not in weights.tensors:
             if name.endswith("num_batches_tracked"):
                 continue
-            raise InputError(f"{weights.path} is not a ResNet-18 in torchvision's format: it has no {name!r}.")
+            raise InputError(f"{other}: it has no {name!r}.")
         tensor = weights.tensors[name]
         if name == STEM and tensor.shape != place.shape:
             if tensor.shape[2:] != place.shape[2:]:
                 sides = "x".join(str(side) for side in place.shape[2:])
                 left_out[name] = f"for images this small the first layer is {sides}"
                 continue
-            adapted[name] = f"fitted from {tensor.shape[1]} to {place.shape[1]} channels"
+            adapted = [f"{name} fitted from {tensor.shape[1]} to {place.shape[1]} channels"]
             tensor = fitted_to_channels(tensor, place.shape[1])
         if tensor.shape != place.shape:
-            raise InputError(
-                f"{weights.path} is not a ResNet-18 in torchvision's format: {name!r} has the shape "
-                f"{tuple(tensor.shape)} instead of {tuple(place.shape)}."
-            )
+            raise InputError(f"{other}: {name!r} has the shape {tuple(tensor.shape)} instead of {tuple(place.shape)}.")
         place.copy_(tensor)
         loaded.append(name)
     unknown = [name for name in weights.tensors if name not in own and not name.startswith(HEAD)]
     left_out |= dict.fromkeys(unknown, "there is no such layer")
-    return Transfer(tuple(loaded), adapted, left_out)
+    without = [f"{name} not loaded: {why}" for name, why in left_out.items()]
+    return loaded, "; ".join([f"{len(loaded)} tensors loaded", *adapted, *without])
 
 
 def pretrainable(shape: tuple[int, ...]) -> str:
@@ -147,20 +131,13 @@ def imagenet_weights() -> Path:
     try:
         import torchvision.models as models
     except Exception as error:  # built for another torch, it fails in ways of its own
-        why = "is not installed here" if isinstance(error, ImportError) else f"does not load here ({_short(error)})"
-        raise InputError(
-            f"--weights {WORD} uses torchvision, which {why}: on another machine {IMAGENET_ADVICE}."
-        ) from error
+        why = "is not installed here" if isinstance(error, ImportError) else f"does not load here ({first_line(error)})"
+        raise InputError(f"--weights {WORD} uses torchvision, which {why}: elsewhere {IMAGENET_ADVICE}.") from error
     try:
         tensors: dict[str, Any] = models.ResNet18_Weights.DEFAULT.get_state_dict(progress=False, check_hash=True)
     except (OSError, RuntimeError) as error:  # no network, or what came is not what was published
-        raise InputError(
-            f"the ImageNet weights cannot be fetched ({_short(error)}): where there is a network, {IMAGENET_ADVICE}."
-        ) from error
+        why = f"the ImageNet weights cannot be fetched ({first_line(error)})"
+        raise InputError(f"{why}: where there is a network, {IMAGENET_ADVICE}.") from error
     with replacing(path) as temporary:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
     return path
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
