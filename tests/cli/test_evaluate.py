@@ -261,7 +261,7 @@ def test_npy_files_give_the_rows_their_names(place: Path) -> None:
         (["fit", "--positives", "p.npy", "--unlabelled", "unl"], "either arrays or folders"),
         (["fit", "--positives", "p.npy", "--unlabelled", "none.npy"], "does not exist"),
         (["fit", "--positives", "p.npy", "--unlabelled", "u.npy", "./p.npy"], "p.npy is given twice"),
-        (["fit", "--positives", "p.npy", "--unlabelled", "wide.npy"], "make all files in the same way"),
+        (["fit", "--positives", "p.npy", "--unlabelled", "wide.npy"], "make all in the same way"),
         (["fit", "--positives", "p.npy", "--unlabelled", "u.npy", "--test", "tp.npy"], "two .npy files"),
         (["fit", "--positives", "p.npy", "--unlabelled", "u.npy", "--size", "8"], "for folders of images"),
         (["prior", "--positives", "p.npy", "--unlabelled", "u.npy", "--test", "p.npy", "u.npy"], "--test is for fit"),
