@@ -136,6 +136,14 @@ def test_a_log_that_is_a_circle_of_links_is_written_anew(run: Path, capsys: Capt
     assert RunFolder(run).read_metrics()
 
 
+def test_a_result_that_is_a_circle_of_links_does_not_make_a_run_unfinished(run: Path, capsys: Capture) -> None:
+    (run / "result.json").unlink()
+    (run / "result.json").symlink_to("result.json")
+    code, _, err = run_cli(capsys, "info", run)
+    assert code == 2
+    assert "result.json" in err
+
+
 def test_weights_that_are_no_numbers_are_not_predicted_with(run: Path, capsys: Capture) -> None:
     from hashlib import sha256
 

@@ -23,6 +23,7 @@ FAR_APART, NEARLY_ALL = 3.2, 0.9  # standard deviations between the groups; like
 SURE_SIGMAS, CLEAR_AUC = 3.0, 0.6
 MOST_ROWS = 20_000  # of which the groups are found
 NEGATIVES_SHOW = 0.4  # how far above 1/2 the AUC comes if all unlabelled rows there are negatives
+LEAST_POSITIVE = 0.2  # of these rows; among fewer, how well negatives can be told decides, and that is not known
 CLEAR_SIGMAS = 1.0  # above that; random labels get there in 5 of 114 draws (benchmarks/desk_prior.py)
 MOST_COLUMNS, COMPONENTS = 300, 100
 
@@ -66,7 +67,8 @@ def random_labels_test(
         low, high, best = (
             float(min(one * per_share, 1.0)) for one in (*share.among_unlabelled_interval, share.among_unlabelled)
         )
-        compare(first, best, NEGATIVES_SHOW * (high - low) / 3.92, CLEAR_SIGMAS)
+        if best >= LEAST_POSITIVE:
+            compare(first, best, NEGATIVES_SHOW * (high - low) / 3.92, CLEAR_SIGMAS)
     wider = line >= np.quantile(line[known], 1 - LIKELY_IN_GROUP)
     positive = _share_by_groups(line, known, wider)
     if positive is not None and min((second := look_at(wider))[:2]) >= FEWEST_ROWS:

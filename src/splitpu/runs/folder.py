@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
+from os.path import lexists
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -231,8 +232,8 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its end."""
-        return self.result.exists()
+        """Whether the run came to its end; a result that is a link to nowhere is refused by whoever reads it."""
+        return lexists(self.result)
 
     @property
     def state(self) -> str:
