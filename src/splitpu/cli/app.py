@@ -1,9 +1,12 @@
 """The commands and their options. Nothing heavy is imported here, so that help is there at once."""
 
+import functools
+import importlib
+import inspect
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from cyclopts import App, Group
 
@@ -14,6 +17,8 @@ from splitpu.cli.options import (
     FIRST_REVIEW,
     HERE,
     NO_WORDS,
+    SEVEN_PRIORS,
+    TO_BE_PRINTED,
     USUAL_METHODS,
     AsJson,
     ClusterWords,
@@ -23,6 +28,8 @@ from splitpu.cli.options import (
     FinishedRun,
     Flag,
     Link,
+    PredictWords,
+    PriorsTried,
     Quiet,
     ResultAsJson,
     ReviewWords,
@@ -33,6 +40,25 @@ from splitpu.cli.options import (
     WholeOrNone,
 )
 from splitpu.config.schema import Scenario
+
+Command = Callable[..., int | None]
+
+
+def run_by(module: str) -> Callable[[Command], Command]:
+    """What is decorated are the words of a command; `run_NAME` of this module is given them, and imported only then."""
+
+    def decorate(words: Command) -> Command:
+        @functools.wraps(words)
+        def command(*given: Any, **options: Any) -> int | None:
+            with quick_start():
+                run: Command = getattr(importlib.import_module(f"splitpu.cli.{module}"), f"run_{words.__name__}")
+            bound = inspect.signature(words).bind(*given, **options)
+            bound.apply_defaults()
+            return run(*bound.args, **bound.kwargs)
+
+        return command
+
+    return decorate
 
 
 def prior(
@@ -62,34 +88,20 @@ def prior(
     run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
 
 
+@run_by("sensitivity")
 def sensitivity(
     run: FinishedRun,
     /,
     *,
-    lowest: float | None = None,
-    highest: float | None = None,
-    steps: Whole = 7,
-    refit: Flag = False,
+    tried: PriorsTried = SEVEN_PRIORS,
     cluster: ClusterWords = HERE,
     device: Device = "auto",
     json: AsJson = False,
 ) -> None:
-    """Show how the decisions of a run would change if the prior were another one.
-
-    Args:
-        lowest: The smallest prior to try. If not given: the lower end of the estimate's interval, or half the run's
-            prior if it was not estimated.
-        highest: The largest prior to try. If not given: the upper end of that interval, or half as much again as the
-            run's prior (less where that would come near 1).
-        steps: How many priors to try, the run's own included.
-        refit: Train again with every prior, instead of only moving the threshold.
-    """
-    from splitpu.cli.sensitivity import PriorsTried, run_sensitivity
-
-    tried = PriorsTried(lowest=lowest, highest=highest, steps=steps, refit=refit)
-    run_sensitivity(run, tried, cluster, device=device, json=json)
+    """Show how the decisions of a run would change if the prior were another one."""
 
 
+@run_by("inspect")
 def hard(
     run: FinishedRun,
     /,
@@ -108,42 +120,32 @@ def hard(
         copy_to: A new folder for copies of their images, or of the patients' folders, named by rank and probability.
         json: Print one JSON object. It holds the samples unless --out is given.
     """
-    from splitpu.cli.inspect import run_hard
-
-    run_hard(run, top=top, out=out, copy_to=copy_to, link=link, json=json)
 
 
-def review(run: FinishedRun, /, *, how: ReviewWords = FIRST_REVIEW, json: AsJson = False) -> int:
+@run_by("review")
+def review(run: FinishedRun, /, *, asked: ReviewWords = FIRST_REVIEW, json: AsJson = False) -> None:
     """Open a page that asks about samples, one key an answer; `splitpu refit` then trains with the answers.
 
     Answers are in answers.jsonl in the run folder, one line each, and in answers.csv, which is made from them.
     """
-    from splitpu.cli.review import run_review
-
-    return run_review(run, how, json=json)
 
 
-def refit(run: FinishedRun, /, *, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> int:
+@run_by("review")
+def refit(run: FinishedRun, /, *, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> None:
     """Train again as RUN was trained, with the answers of its review: confirmed positives and known negatives.
 
     Args:
         out: The run folder to write. If not given: runs/DATA-refit-DATE-TIME.
     """
-    with quick_start():
-        from splitpu.cli.review import run_refit
-
-    return run_refit(run, out=out, quiet=quiet, json=json)
 
 
+@run_by("predict")
 def export(run: FinishedRun, file: Path | None = None, /, *, json: AsJson = False) -> None:
     """Write the final model as one ONNX file that takes raw rows, and check it with onnxruntime.
 
     Args:
         file: The .onnx file to write. If not given: model.onnx in the run folder.
     """
-    from splitpu.cli.predict import run_export
-
-    run_export(run, file, json=json)
 
 
 def card(run: FinishedRun, out: Path | None = None, /) -> None:
@@ -157,6 +159,7 @@ def card(run: FinishedRun, out: Path | None = None, /) -> None:
     print(write_card(run, out))
 
 
+@run_by("predict")
 def embed(
     *inputs: str,
     out: Path,
@@ -183,13 +186,9 @@ def embed(
         series: For patients: which DICOM series to take, as for fit.
         slices: For patients: the largest number of slices, as for fit.
     """
-    with quick_start():
-        from splitpu.cli.predict import run_embed
-
-    words = DataWords(size=size, series=series, slices=slices, strict=strict)
-    run_embed(inputs, out, words, backbone=backbone, each=each, json=json)
 
 
+@run_by("predict")
 def serve(run: FinishedRun, /, *, host: str = "127.0.0.1", port: Whole = 8000, device: Device = "auto") -> None:
     """Serve the model of a run: a page to drop an image or paste rows, and POST /score for programs.
 
@@ -198,45 +197,34 @@ def serve(run: FinishedRun, /, *, host: str = "127.0.0.1", port: Whole = 8000, d
             there can: nobody has to say who they are.
         port: The port; 0 takes a free one.
     """
-    from splitpu.cli.predict import run_serve
-
-    run_serve(run, host=host, port=port, device=device)
 
 
+@run_by("inspect")
 def info(run: str | None = None, /, *, json: AsJson = False) -> None:
     """Show what a run was asked for and what came out or, without RUN, what is installed and on which hardware.
 
     Args:
         run: A run folder, of a finished or an unfinished run.
     """
-    from splitpu.cli.inspect import run_info
-
-    run_info(run, json=json)
 
 
+@run_by("inspect")
 def methods(*, json: AsJson = False) -> None:
     """List the methods: when to use which, what each assumes, and where it comes from."""
-    from splitpu.cli.inspect import run_methods
-
-    run_methods(json=json)
 
 
+@run_by("inspect")
 def data_list(*, json: AsJson = False) -> None:
     """List the public sets that have a name, and whether they are on this machine."""
-    from splitpu.cli.inspect import run_list
-
-    run_list(json=json)
 
 
+@run_by("inspect")
 def data_get(name: str, /, *, json: AsJson = False) -> None:
     """Download a public set into the cache.
 
     Args:
         name: The name of a set, as `splitpu data list` shows it.
     """
-    from splitpu.cli.inspect import run_get
-
-    run_get(name, json=json)
 
 
 def compare(
@@ -342,29 +330,22 @@ def fit(
     return run_fit(FitOptions(data=data, **words), cluster, quiet=quiet, json=json)
 
 
-def resume(run: str, /, *, cluster: ClusterWords = HERE, quiet: Quiet = False, json: ResultAsJson = False) -> int:
+@run_by("train")
+def resume(run: str, /, *, cluster: ClusterWords = HERE, quiet: Quiet = False, json: ResultAsJson = False) -> None:
     """Continue a run that was stopped or killed, with the data and options it was started with.
 
     Args:
         run: The folder of the run, or of the runs of several seeds. A finished run is only shown again.
     """
-    with quick_start():
-        from splitpu.cli.train import run_resume
-
-    return run_resume(run, cluster, quiet=quiet, json=json)
 
 
+@run_by("predict")
 def predict(
     run: FinishedRun,
     input: Path,
     /,
     *,
-    out: Path | None = None,
-    top: WholeOrNone = None,
-    copy_to: Path | None = None,
-    link: Link = False,
-    strict: Strict = False,
-    shard: str | None = None,
+    asked: PredictWords = TO_BE_PRINTED,
     cluster: ClusterWords = HERE,
     device: Device = "auto",
     json: Flag = False,
@@ -374,21 +355,11 @@ def predict(
     Args:
         input: The rows to score: a .npy file; a .npz file with X and, if you have them, names; one image; a folder of
             images or of patients; a .csv or .parquet table with the columns the model was trained on.
-        out: The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, CSV is printed.
-        top: How many of the most probable images or patients to copy into --copy-to, for review.
-        copy_to: A new folder for copies of these images, or of the patients' folders, named by rank and probability.
-        shard: Score only this shard of the rows, such as 1/4, for as many jobs on any machines; --out is then a folder
-            that all of them share, and INPUT may also be a Parquet dataset or a .txt list of images. A row for every
-            input, also where it cannot be read. `splitpu merge` makes one file of the parts.
         json: Print one JSON object. It holds the scores unless --out is given.
     """
-    with quick_start():
-        from splitpu.cli.predict import PredictOptions, run_predict
-
-    asked = PredictOptions(out=out, top=top, copy_to=copy_to, link=link, strict=strict, device=device, shard=shard)
-    run_predict(run, input, asked, cluster, json=json)
 
 
+@run_by("predict")
 def merge(scores: Path, out: Path, /, *, json: AsJson = False) -> None:
     """Make one file of the parts that `predict --shard` or `predict --ray` has written, one row for every input.
 
@@ -396,9 +367,6 @@ def merge(scores: Path, out: Path, /, *, json: AsJson = False) -> None:
         scores: The folder of the parts, of which none may be missing.
         out: The file to write: Parquet if its name ends in .parquet, otherwise CSV.
     """
-    from splitpu.cli.predict import run_merge
-
-    run_merge(scores, out, json=json)
 
 
 def evaluate(
@@ -422,8 +390,7 @@ def evaluate(
     """
     from splitpu.cli.evaluate import run_evaluate
 
-    asked = DataOptions(data=data, **where.__dict__)
-    run_evaluate(run, asked, scenario=scenario, device=device, json=json)
+    run_evaluate(run, DataOptions(data=data, **where.__dict__), scenario=scenario, device=device, json=json)
 
 
 app = App(
@@ -438,7 +405,7 @@ app = App(
 )
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
-COMMANDS: list[tuple[App, tuple[Callable[..., int | None], ...]]] = [
+COMMANDS: list[tuple[App, tuple[Command, ...]]] = [
     (app, (demo, fit, resume, predict, merge, hard, review, refit, evaluate, export, embed, card, serve)),
     (app, (prior, sensitivity, methods, compare, info)),
     (datasets, (data_list, data_get)),

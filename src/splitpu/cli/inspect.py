@@ -279,7 +279,7 @@ def sets_here() -> list[dict[str, str]]:
     return [{"name": name, "what": _WHAT[name], "state": _state(name)} for name in NAMED_SETS]
 
 
-def run_list(*, json: bool) -> None:
+def run_data_list(*, json: bool) -> None:
     """Which sets there are."""
     if json:
         print_json({"cache": str(cache_folder()), "sets": sets_here()})
@@ -288,7 +288,7 @@ def run_list(*, json: bool) -> None:
     print_facts({"cache": cache_folder()})
 
 
-def run_get(name: str, *, json: bool) -> None:
+def run_data_get(name: str, *, json: bool) -> None:
     """Have a set on this machine."""
     named = load_named(name, progress=lambda line: print(line, file=sys.stderr))
     facts = {

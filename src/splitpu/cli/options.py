@@ -232,4 +232,46 @@ class ReviewWords:
     top: WholeOrNone = None
 
 
-FIRST_REVIEW = ReviewWords()
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PriorsTried:
+    """Which priors, and whether the run is trained again with each.
+
+    Args:
+        lowest: The smallest prior to try. If not given: the lower end of the estimate's interval, or half the run's
+            prior if it was not estimated.
+        highest: The largest prior to try. If not given: the upper end of that interval, or half as much again as the
+            run's prior (less where that would come near 1).
+        steps: How many priors to try, the run's own included.
+        refit: Train again with every prior, instead of only moving the threshold.
+    """
+
+    lowest: float | None = None
+    highest: float | None = None
+    steps: Whole = 7
+    refit: Flag = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PredictWords:
+    """Where the scores go.
+
+    Args:
+        out: The file to write: Parquet if its name ends in .parquet, otherwise CSV. If not given, CSV is printed.
+        top: How many of the most probable images or patients to copy into --copy-to, for review.
+        copy_to: A new folder for copies of these images, or of the patients' folders, named by rank and probability.
+        shard: Score only this shard of the rows, such as 1/4, for as many jobs on any machines; --out is then a folder
+            that all of them share, and INPUT may also be a Parquet dataset or a .txt list of images. A row for every
+            input, also where it cannot be read. `splitpu merge` makes one file of the parts.
+    """
+
+    out: Path | None = None
+    top: WholeOrNone = None
+    copy_to: Path | None = None
+    link: Link = False
+    strict: Strict = False
+    shard: str | None = None
+
+
+FIRST_REVIEW, SEVEN_PRIORS, TO_BE_PRINTED = ReviewWords(), PriorsTried(), PredictWords()

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +11,7 @@ import numpy as np
 
 from splitpu.cli.display import check_out, print_facts, print_json, print_note
 from splitpu.cli.inspect import ToReview, check_review, lay_out
-from splitpu.cli.options import HERE, ClusterWords, DataWords
+from splitpu.cli.options import ClusterWords, DataWords, PredictWords
 from splitpu.cli.progress import choose_display
 from splitpu.cli.several_runs import run_grid
 from splitpu.cli.train import size_for_encoder
@@ -43,26 +42,13 @@ from splitpu.utils.warnings import Note
 _COLUMNS = ("index", "name", "probability", "decision")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PredictOptions:
-    """What was written on the command line; None = not given."""
-
-    out: Path | None = None
-    top: int | None = None
-    copy_to: Path | None = None
-    link: bool = False
-    strict: bool = False
-    device: str = "auto"
-    shard: str | None = None
-
-
-def run_predict(run: str, path: Path, asked: PredictOptions, cluster: ClusterWords = HERE, *, json: bool) -> None:
+def run_predict(run: str, path: Path, *, asked: PredictWords, cluster: ClusterWords, device: str, json: bool) -> None:
     """Score the rows of a file or the images of a folder with the final model of a run."""
     folder, out, top, copy_to = RunFolder.find_trained(run), asked.out, asked.top, asked.copy_to
     if asked.shard is not None or cluster.ray is not None:
         if out is None or top is not None or copy_to is not None:
             raise InputError("--shard and --ray write parts into a folder: give it with --out, without --top.")
-        return _score_in_parts(folder, path, out, asked, cluster, json=json)
+        return _score_in_parts(folder, path, out, asked, cluster, device=device, json=json)
     check_out(out, "scores", read=path)
     if (top is None) != (copy_to is None):
         raise InputError("--top and --copy-to go together: they say how many samples to put into which folder.")
@@ -75,7 +61,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions, cluster: ClusterWor
     with choose_display(quiet=json).watching() as watch:
         rows = read_new_rows(path, model, strict=asked.strict, watch=watch)
     model.preprocessing.check(rows.features, str(path))
-    decision = model.decision(rows.features, Hardware.choose(asked.device, EngineConfig()))
+    decision = model.decision(rows.features, Hardware.choose(device, EngineConfig()))
     probabilities = sigmoid(decision)
     names = rows.names or [""] * len(decision)
     shares = [float(f"{share:.6g}") for share in probabilities.tolist()]
@@ -106,7 +92,7 @@ def run_predict(run: str, path: Path, asked: PredictOptions, cluster: ClusterWor
 
 
 def _score_in_parts(
-    folder: RunFolder, path: Path, out: Path, asked: PredictOptions, cluster: ClusterWords, *, json: bool
+    folder: RunFolder, path: Path, out: Path, asked: PredictWords, cluster: ClusterWords, *, device: str, json: bool
 ) -> None:
     """Score one shard of the parts, here or over a cluster; those that are there already are left as they are."""
     display, model = choose_display(quiet=json), Model.load(folder.path)
@@ -114,9 +100,9 @@ def _score_in_parts(
         raise InputError(f"{path} does not exist: check the path")
     inputs = Inputs.find(path, model)
     scores = ScoresFolder.planned(out, folder, path, inputs)
-    every = scores.parts(inputs, folder.path.absolute(), device=asked.device, strict=asked.strict)
+    every = scores.parts(inputs, folder.path.absolute(), device=device, strict=asked.strict)
     parts = shard_of(every, *parse_shard(asked.shard or "1/1"))
-    executor = cluster.executor(scores.plan_file.absolute(), asked.device, threads=1)
+    executor = cluster.executor(scores.plan_file.absolute(), device, threads=1)
     rows = sum(len(part.piece) for part in parts)
     with display.watching() as watch:
         grid = Grid(parts, scores, progress=_RowsScored(watch, display.note, rows))
@@ -211,7 +197,7 @@ Each = Literal["row", "view", "slice"]
 _EMBEDDED = (".npy", ".npz", ".parquet")
 
 
-def run_embed(inputs: Sequence[str], out: Path, words: DataWords, *, backbone: str, each: Each, json: bool) -> None:
+def run_embed(*inputs: str, out: Path, backbone: str, each: Each, json: bool, **words: Any) -> None:
     """Write embeddings of images or volumes, and what their rows are called, for other tools."""
     if not inputs:
         raise InputError("nothing was given to embed: name folders of images, one .npy or .npz file, or a named set.")
@@ -221,7 +207,7 @@ def run_embed(inputs: Sequence[str], out: Path, words: DataWords, *, backbone: s
         raise InputError("--each view gives several vectors a row, which a table cannot hold: write a .npy or .npz.")
     display = choose_display(quiet=json)
     with display.watching() as watch:
-        rows = _rows_to_embed(inputs, words, watch)
+        rows = _rows_to_embed(inputs, DataWords(**words), watch)
         pictures, names = pictures_of(rows.features), list(rows.names or map(str, range(len(rows.features))))
         made, plan = encoder_for(backbone, rows.features.shape[1:])
         count = len(names)

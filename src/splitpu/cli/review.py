@@ -15,7 +15,7 @@ from splitpu.runs.folder import RunFolder
 from splitpu.utils.files import in_a_command
 
 
-def run_review(run: str, asked: ReviewWords, *, json: bool) -> int:
+def run_review(run: str, *, asked: ReviewWords, json: bool) -> int:
     """Serve the page until somebody stops it; or hand questions to another program, or take its answers."""
     from splitpu.review.samples import Samples
     from splitpu.review.server import Review, ReviewServer, audit_of, disagreements

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
-from splitpu.cli.options import ClusterWords, DataOptions, as_options
+from splitpu.cli.options import ClusterWords, DataOptions, PriorsTried, as_options
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.cli.several_runs import run_grid
 from splitpu.cli.train import estimating
@@ -42,17 +42,7 @@ _COLUMNS = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated
 _MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
-@dataclass(frozen=True, kw_only=True)
-class PriorsTried:
-    """Which priors, and whether the run is trained again with each."""
-
-    lowest: float | None = None
-    highest: float | None = None
-    steps: int = 7
-    refit: bool = False
-
-
-def run_sensitivity(run: str, tried: PriorsTried, cluster: ClusterWords, *, device: str, json: bool) -> None:
+def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, device: str, json: bool) -> None:
     """One row a prior: how many unlabelled rows are called positive, and how many decisions differ from the run's."""
     folder = RunFolder.find_trained(run)
     folder.read_result()  # says so if the run is not finished

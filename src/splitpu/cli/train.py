@@ -451,7 +451,7 @@ def size_for_encoder(folders: Sequence[Path], many: int | None = None) -> str | 
     return None if max(header.height, header.width) <= _USUAL_FOR_FEW else str(_ENCODER_SIDE)
 
 
-def run_resume(run: str, cluster: ClusterWords = HERE, *, quiet: bool, json: bool) -> int:
+def run_resume(run: str, *, cluster: ClusterWords, quiet: bool, json: bool) -> int:
     """Continue a run as it was asked for; one that is finished already only says so."""
     world = World.join()
     if not world.writes:
