@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -318,21 +318,11 @@ class MetricsFile(Observer):
         self.epochs += 1
 
 
-class StopWhen(Observer):
-    """Ends the run at the next step once the question is answered with yes."""
-
-    def __init__(self, question: Callable[[], bool]) -> None:
-        self.question = question
-
-    def should_stop(self) -> bool:
-        return self.question()
-
-
 class ObserverList(Observer):
-    """Passes everything on to several listeners."""
+    """Passes everything on to several listeners, and stops the run where one of them or `stop` says so."""
 
-    def __init__(self, listeners: Sequence[Observer]) -> None:
-        self.listeners = tuple(listeners)
+    def __init__(self, *listeners: Observer, stop: Callable[[], bool] = lambda: False) -> None:
+        self.listeners, self._stop = listeners, stop
         for event in ("stage_started", "step_done", "epoch_done", "stage_done"):
             setattr(self, event, partial(self._pass_on, event))
 
@@ -341,7 +331,7 @@ class ObserverList(Observer):
             getattr(listener, event)(*news)
 
     def should_stop(self) -> bool:
-        return any(listener.should_stop() for listener in self.listeners)
+        return self._stop() or any(listener.should_stop() for listener in self.listeners)
 
 
 class ProgressLines(Observer):

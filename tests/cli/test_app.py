@@ -504,9 +504,9 @@ def test_commands_of_other_names_are_answered_with_ours(capsys: Capture, words: 
 
 
 def test_if_settings_do_nothing_in_short() -> None:
-    assert if_settings_do_nothing([Config(method="nnpu")], ["base.epochs=5", "student.epochs=5"], 3) == [
+    assert if_settings_do_nothing([Config(method="nnpu")], ["base.epochs=5", "student.epochs=5"], 3) == (
         "--set student.epochs=5, --rounds 3 have no effect: nnpu reads the settings in base, selection"
-    ]
+    )
 
 
 def test_parse_seeds_in_short() -> None:

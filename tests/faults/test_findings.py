@@ -277,7 +277,8 @@ def test_a_folder_that_is_removed_under_a_run_is_said(tmp_path: Path) -> None:
     from splitpu.engine.stage import Observer
     from splitpu.errors import InputError
     from splitpu.prior.estimate import ResolvedPrior
-    from splitpu.runs.run import NewRun, begin_run, carry_out
+    from splitpu.runs.folder import Request
+    from splitpu.runs.run import begin_run, carry_out
 
     class Removes(Observer):
         def stage_done(self, stage: Any, outcome: Any) -> None:
@@ -286,8 +287,8 @@ def test_a_folder_that_is_removed_under_a_run_is_said(tmp_path: Path) -> None:
 
     source = parse_source(SourceWords(data=str(write_npz(tmp_path / "tiny.npz"))))
     loaded = source.load()
-    new = NewRun(source=source, config=config_from_dict(QUICK), prior=ResolvedPrior(0.5, None, "given"))
-    begin_run(tmp_path / "run", new, loaded)
+    prior = ResolvedPrior(0.5, None, "given")
+    begin_run(tmp_path / "run", Request(source=source), config_from_dict(QUICK), prior, loaded)
     folder = RunFolder(tmp_path / "run")
     with pytest.raises((InputError, OSError)):
         carry_out(folder, folder.request(), loaded, runtime=Runtime(observer=Removes()), note=lambda _: None)

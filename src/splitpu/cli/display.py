@@ -42,9 +42,10 @@ def print_json(content: Mapping[str, Any]) -> None:
     print(json.dumps(finite_or_none(dict(content)), indent=2))
 
 
-def print_note(text: str) -> None:
-    """Say something that is not an error, in one line."""
-    print(note_line(text), file=sys.stderr)
+def print_note(*texts: str) -> None:
+    """Say things that are no errors, each in one line; an empty one is none."""
+    for text in filter(None, texts):
+        print(note_line(text), file=sys.stderr)
 
 
 def note_line(text: str) -> str:
@@ -199,11 +200,8 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
         facts["review"] = f"splitpu review {in_a_command(folder.path)} asks about the samples whose answers teach most"
     print_facts({**facts, "report": folder.report, **notes_in_report(result["warnings"])})
     unjudged = [NOT_JUDGED] if result["prior"] is not None else []
-    for sentence in () if result["test_rows"] else result.get("figures_notes", unjudged):  # of a test it is on the page
-        print_note(sentence)
-    for warning in result["warnings"]:
-        if worth_repeating(warning):
-            print_note(warning)
+    print_note(*(() if result["test_rows"] else result.get("figures_notes", unjudged)))  # of a test it is on the page
+    print_note(*filter(worth_repeating, result["warnings"]))
 
 
 def check_out(out: Path | None, what: str, *, read: Path | None = None, endings: Sequence[str] = _ENDINGS) -> None:

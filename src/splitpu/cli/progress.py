@@ -29,9 +29,9 @@ class ProgressDisplay(Observer):
     def __reduce__(self) -> tuple[type["ProgressDisplay"], tuple[()]]:
         return ProgressDisplay, ()  # in another process there is nobody who watches
 
-    def note(self, text: str) -> None:
-        """Say a warning in one line, once: several runs in one command may have the same to say."""
-        if text not in self._noted:
+    def note(self, *texts: str) -> None:
+        """Say warnings in one line each, once: several runs in one command may have the same to say."""
+        for text in (text for text in texts if text and text not in self._noted):
             self._noted.add(text)
             self._print(note_line(text))
 
@@ -60,16 +60,6 @@ class ProgressDisplay(Observer):
 
     def __exit__(self, *_: object) -> None:
         return None
-
-
-class CountedEpochs(Observer):
-    """Shows the epochs of stages before the training itself as something countable."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-
-    def epoch_done(self, record: EpochRecord) -> None:
-        self._watch(f"{record.stage}, epochs", record.epoch, record.epochs)
 
 
 def choose_display(*, quiet: bool) -> ProgressDisplay:

@@ -40,9 +40,12 @@ def run_review(run: str, *, asked: ReviewWords, json: bool) -> int:
     progress = server.review.progress()
     if not json:
         print_facts({name: progress[name] for name in ("positive", "negative", "skip")})
-        _say_audit(audit_of(samples, journal))
-        for note in filter(None, [disagreements(journal)]):
-            print_note(note)
+        audit = audit_of(samples, journal) or {}
+        for name in ("accuracy", "prior") if audit else ():
+            value, low, high = audit[name]
+            interval = f"{value:.3f} (95 %: {low:.3f} to {high:.3f})"
+            print_note(f"by {audit['answered']} answers in random order: {name} {interval}")
+        print_note(disagreements(journal))
         print(f"Train with these answers: splitpu refit {in_a_command(folder.path)}")
     return 0
 
@@ -66,16 +69,6 @@ def _exchange(folder: RunFolder, samples: Any, journal: Journal, asked: ReviewWo
     return 0
 
 
-def _say_audit(found: dict[str, Any] | None) -> None:
-    if found is None:
-        return
-    for name in ("accuracy", "prior"):
-        value, low, high = found[name]
-        print_note(
-            f"by {found['answered']} answers in random order: {name} {value:.3f} (95 %: {low:.3f} to {high:.3f})"
-        )
-
-
 def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     """Train a new run as the old one was asked for, with the answers of its review."""
     from splitpu.cli.progress import choose_display
@@ -85,7 +78,7 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     from splitpu.review.server import disagreements
     from splitpu.runs.folder import load_request
     from splitpu.runs.report_data import changes
-    from splitpu.runs.run import NewRun, begin_run
+    from splitpu.runs.run import begin_run
 
     folder = RunFolder.find_trained(run)
     request = folder.request()
@@ -104,26 +97,14 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
         loaded = load_request(request, display.say, watch)
     plain = dataclasses.replace(loaded, data=dataclasses.replace(loaded.data, answers=None))
     loaded = plain.answered(answers)
-    if note := disagreements(journal):
-        display.note(note)
-    prior = ResolvedPrior.from_dict(
-        request.prior, request.prior_source, request.prior_estimate, request.doubts
-    )  # answers are no sample, so it stays; but no prior is below what was found
+    display.note(disagreements(journal))
+    # Answers are no sample, so the prior stays; but none is below what was found.
+    prior = ResolvedPrior.from_dict(request.prior, request.prior_source, request.prior_estimate, request.doubts)
     if prior.estimate is not None:
         estimate = within_answers(prior.estimate, loaded.data)
         prior = dataclasses.replace(prior, estimate=estimate, value=estimate.value, interval=estimate.interval)
-    new = NewRun(
-        source=source,
-        config=folder.config(),
-        prior=prior,
-        preset=request.preset,
-        backbone=request.backbone,
-        seed=request.seed,
-        device=request.device,
-        weights=None if request.weights is None else Path(request.weights["path"]),
-        keep_checkpoints=request.keep_checkpoints,
-    )
-    refitted, asked = begin_run(path, new, loaded)
+    asked = dataclasses.replace(request, source=source)
+    refitted, asked = begin_run(path, asked, folder.config(), prior, loaded)
     display.say(f"data: {loaded.in_words()}")
     code = train_and_show(refitted, asked, loaded, display, World.join(), json=json)
     if not json:

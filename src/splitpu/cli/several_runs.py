@@ -29,10 +29,10 @@ from splitpu.methods.registry import find_method, uses_learners
 from splitpu.networks.build import weights_file
 from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
 from splitpu.runs import grid_folders
-from splitpu.runs.folder import KEEPING_ROWS, RUNS, RunFolder, check_unchanged, kept_until_settled
-from splitpu.runs.grid import Executor, Grid, InTurn, Progress, Results
+from splitpu.runs.folder import KEEPING_ROWS, RUNS, Request, RunFolder, check_unchanged, kept_until_settled
+from splitpu.runs.grid import Executor, Grid, InTurn, Progress
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
-from splitpu.runs.run import NewRun, begin_run, carry_out, check_network
+from splitpu.runs.run import begin_run, carry_out, check_network
 from splitpu.training import Runtime, check_method, check_needs, check_per_row
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
@@ -51,7 +51,7 @@ def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool
     asked, sources = _sources(asked, seeds)
     path = RunFolder.free_path(asked.out, sources[seeds[0]].title)
     draws = _draws(sources, display)
-    train.tell_of_data(draws.values(), display)
+    display.note(*(warning for draw in draws.values() for warning in draw.warnings))
     threads: int | None = None  # chosen for the first run and the same for all, as the runs themselves change the load
 
     def begin(place: Path, seed: int) -> RunFolder:
@@ -95,7 +95,7 @@ def resume_seeds(several: grid_folders.SeedsFolder, cluster: ClusterWords, *, qu
         loaded = _draws({seed: request.source for seed, request in requests.items()}, display)
         for seed, request in requests.items():
             check_unchanged(loaded[seed], request)
-    train.tell_of_data(loaded.values(), display)
+    display.note(*(warning for one in loaded.values() for warning in one.warnings))
     return _train_and_show(several, loaded, display, cluster, json=json)
 
 
@@ -155,9 +155,10 @@ class RunUnit:
 
     def run(self, observer: Observer, note: Note) -> dict[str, Any]:
         """Train from wherever its checkpoints stand to the end; gives the run's result."""
-        runtime = Runtime(observer=observer, shared=self.rows)
-        note = train.all_but_of_data(note, self.loaded)
-        return carry_out(self.folder, self.folder.request(), self.loaded, runtime=runtime, note=note)
+        runtime, request = Runtime(observer=observer, shared=self.rows), self.folder.request()
+        known = self.loaded.warnings  # said before, for all runs
+        unknown: Note = lambda text: None if text in known else note(text)  # noqa: E731
+        return carry_out(self.folder, request, self.loaded, runtime=runtime, note=unknown)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,8 +199,7 @@ def show_summary(several: grid_folders.SeedsFolder, summary: dict[str, Any], *, 
     print_table(grid_folders.seed_rows(summary), ["model", *columns], title="final model of every seed")
     warned = grid_folders.warnings_in_words(summary)
     print_facts({"runs": several.path, "report": several.page, **notes_in_report(warned)})
-    for warning in filter(worth_repeating, warned):
-        print_note(warning)
+    print_note(*filter(worth_repeating, warned))
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -250,8 +250,7 @@ def show_comparison(
     title = f"percent, {spread}, {judged}"
     print_table([{**row, compared: row.get("difference")} for row in rows], columns, title=title)
     print_facts({**notes, "folder": folder.path, "lines": folder.lines_file})
-    for warning in [*unreliable, *_doubts(summary)]:
-        print_note(warning)
+    print_note(*unreliable, *_doubts(summary))
 
 
 def _doubts(summary: Sequence[grid_folders.Line]) -> list[str]:
@@ -341,7 +340,7 @@ def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, 
     with folder.locked():  # before anything of it is read, as another command may be about to write it
         with kept_until_settled(folder.checkpoints):
             configs, priors = _settled(asked, methods, draws, folder, display)
-        shared, lines = SharedRows(), _Lines(folder)
+        shared = SharedRows()
         threads = next(iter(configs.values())).engine.threads
         units = [  # seed by seed, so that methods can be compared as early as possible
             _MethodRun(
@@ -349,16 +348,17 @@ def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, 
                 folder.run(method, seed),
                 draws[seed],
                 shared,
-                method,
-                asked.new_run(sources[seed], seed, configs[method], priors[seed]),
+                asked.request(sources[seed], seed),
+                configs[method],
+                priors[seed],
             )
             for seed in seeds
             for method in methods
         ]
-        if finished := sum(lines.find(unit) is not None for unit in units):
+        if finished := sum(folder.find(unit) is not None for unit in units):
             display.say(f"{finished} of {len(units)} runs are finished already")
         run_grid(
-            Grid(units, lines, progress=StageLines(display)),
+            Grid(units, folder, progress=StageLines(display)),
             # On a GPU as well: runs that share a device would take seconds that mean nothing.
             cluster.executor(folder.shared_file, asked.device or "auto", threads) or InTurn(),
             how_to_go_on=f"run the same command to continue with what is in {folder.path}",
@@ -420,9 +420,8 @@ def _settled(
     for config in configs.values():
         check_per_row(config, first.data)
     display.say(f"data: {first.in_words()}")
-    train.tell_of_data(draws.values(), display)
-    for note in train.if_settings_do_nothing(configs.values(), asked.all_settings, asked.rounds):
-        display.note(note)
+    display.note(*(warning for draw in draws.values() for warning in draw.warnings))
+    display.note(train.if_settings_do_nothing(list(configs.values()), asked.all_settings, asked.rounds))
 
     def find(draw: LoadedData, seed: int) -> ResolvedPrior:
         chosen = train.chosen_prior(asked.prior, needing.method, draw, display)
@@ -473,27 +472,15 @@ def _most_in_need(configs: Mapping[str, Config]) -> Config:
 class _MethodRun(RunUnit):
     """The run of a method and a seed, which begins when its turn comes; its result is its line."""
 
-    method: str
-    new: NewRun
+    asked: Request
+    config: Config
+    prior: ResolvedPrior
 
     def run(self, observer: Observer, note: Note) -> grid_folders.Line:
         if not self.folder.finished:
             if not self.folder.request_file.exists():
-                begin_run(self.folder.path, self.new, self.loaded)
+                begin_run(self.folder.path, self.asked, self.config, self.prior, self.loaded)
             super().run(observer, note)
         else:
             self.folder.settle()
         return grid_folders.line_of(self.folder, self.loaded)
-
-
-class _Lines(Results[_MethodRun]):
-    """The lines of the finished runs, in the comparison's folder."""
-
-    def __init__(self, folder: grid_folders.ComparisonFolder) -> None:
-        self._folder, self._found = folder, folder.lines()
-
-    def find(self, unit: _MethodRun) -> grid_folders.Line | None:
-        return self._found.get((unit.method, unit.new.seed))
-
-    def add(self, unit: _MethodRun, result: grid_folders.Line) -> None:
-        self._folder.add(result)

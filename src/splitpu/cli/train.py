@@ -5,7 +5,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from splitpu.cli.display import show_result
 from splitpu.cli.entry_point import RunStopped, continue_with, output_refused, resumable
 from splitpu.cli.options import HERE, ClusterWords, DataOptions, TrainingWords
-from splitpu.cli.progress import CountedEpochs, ProgressDisplay, choose_display
+from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
 from splitpu.config.presets import preset
 from splitpu.config.schema import Config
@@ -44,34 +44,36 @@ from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
 from splitpu.runs.folder import Request, RunFolder, load_request
 from splitpu.runs.grid_folders import SeedsFolder
 from splitpu.runs.loggers import EpochLogger, asked_loggers, logging_to
-from splitpu.runs.run import NewRun, begin_run, carry_out, check_network, help_out
+from splitpu.runs.run import begin_run, carry_out, check_network, help_out
 from splitpu.training import (
     ObserverList,
     Runtime,
-    StopWhen,
     check_method,
     check_needs,
     check_per_row,
     profile_of,
     with_calibration,
 )
+from splitpu.types import Watch
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.files import in_a_command
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.torch_state import seeded
-from splitpu.utils.warnings import Note, collected_warnings
+from splitpu.utils.warnings import collected_warnings
 from splitpu.views import Views
 
 
-def tell_of_data(draws: Iterable[LoadedData], display: ProgressDisplay) -> None:
-    """Say once for all runs what there is to say about their data."""
-    for warning in dict.fromkeys(warning for draw in draws for warning in draw.warnings):
-        display.note(warning)
+class CountedEpochs(Observer):
+    """Shows the epochs of stages before the training itself as something countable."""
 
+    def __init__(self, watch: Watch, stop: Callable[[], bool] = lambda: False) -> None:
+        self._watch, self._stop = watch, stop
 
-def all_but_of_data(note: Note, loaded: LoadedData) -> Note:
-    """Pass on what a run says, but for what `tell_of_data` has said before it."""
-    return lambda text: None if text in loaded.warnings else note(text)
+    def epoch_done(self, record: EpochRecord) -> None:
+        self._watch(f"{record.stage}, epochs", record.epoch, record.epochs)
+
+    def should_stop(self) -> bool:
+        return self._stop()
 
 
 @contextmanager
@@ -90,13 +92,12 @@ def estimating(
         yield own
         return
     with display.watching() as watch:
-        epochs = CountedEpochs(watch)
         if checkpoints is None:
-            yield epochs
+            yield CountedEpochs(watch)
             return
         with StopRequest() as stop:
             try:
-                yield ObserverList([epochs, StopWhen(stop.wanted)])
+                yield CountedEpochs(watch, stop.wanted)
                 if stop.wanted():  # after the last step of the last network
                     raise Interrupted
             except (Interrupted, KeyboardInterrupt) as stopped:
@@ -198,9 +199,8 @@ def named_if_unheard(run: Path, shown_by: str) -> Iterator[None]:
         raise DiskError(refused) from error
 
 
-def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], rounds: int | None) -> list[str]:
+def if_settings_do_nothing(configs: Sequence[Config], settings: Sequence[str], rounds: int | None) -> str:
     """A note about settings without any effect on the methods of these configurations, waited for in vain."""
-    configs = list(configs)
     read = {"engine", "members", "warmup"}.union(*map(sections_in_use, configs))  # the first three by all methods
     if any(config.method == "split-pu" for config in configs):
         read.add("learner")
@@ -209,12 +209,12 @@ def if_settings_do_nothing(configs: Iterable[Config], settings: Sequence[str], r
     if rounds is not None and "rounds" not in read:
         idle.append(f"--rounds {rounds}")
     if not idle:
-        return []
+        return ""
     methods = [config.method for config in configs]
     theirs = dict.fromkeys(name for method in methods for name in find_method(method).sections)
     sections = ", ".join(name for name in theirs if name not in ("threshold", "rounds"))
     have, reads = "has" if len(idle) == 1 else "have", "reads" if len(methods) == 1 else "read"
-    return [f"{', '.join(idle)} {have} no effect: {', '.join(methods)} {reads} the settings in {sections}"]
+    return f"{', '.join(idle)} {have} no effect: {', '.join(methods)} {reads} the settings in {sections}"
 
 
 _PICTURES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp"}
@@ -264,24 +264,19 @@ class LongRun(Observer):
         if seconds < _LONG:
             return
         length = length_in_words(seconds)
-        ways = self._faster_ways()
-        listed = " or ".join([", ".join(ways[:-1]), ways[-1]] if ways[1:] else ways)
-        advice = f". Faster: {listed}" if ways else ""
-        self.tell(f"at this speed the run takes about {length}; it can be stopped (Ctrl-C) and resumed{advice}.")
-
-    def _faster_ways(self) -> list[str]:
-        """Only what would change this run: nobody is told to make small images larger."""
         shape, network = self.data.features.shape[1:], self.backbone
         if network == "auto":
             network = choose_network(shape, len(self.data), on_cpu=self.on_cpu)
-        ways = []
+        ways = []  # only what would change this run: nobody is told to make small images larger
         if self.from_files and max(shape[-3:-1], default=0) > _SMALLER_SIDE:
             ways.append(f"smaller images (--size {_SMALLER_SIDE})")
         if self.data.kind == "images" and network != _SMALLER_NETWORK:
             ways.append(f"a smaller network (--backbone {_SMALLER_NETWORK})")
         if self.config.method == "split-pu" and self.config.rounds > 1:
             ways.append("a single round (--rounds 1)")
-        return ways
+        listed = " or ".join([", ".join(ways[:-1]), ways[-1]] if ways[1:] else ways)
+        advice = f". Faster: {listed}" if ways else ""
+        self.tell(f"at this speed the run takes about {length}; it can be stopped (Ctrl-C) and resumed{advice}.")
 
 
 def length_in_words(seconds: float) -> str:
@@ -316,17 +311,15 @@ class FitOptions(TrainingWords, DataOptions):
         """Single settings, by whichever option."""
         return [*(self.settings or []), *([f"learner={self.learner}"] if self.learner else [])]
 
-    def new_run(self, source: Source, seed: int, config: Config, prior: ResolvedPrior) -> NewRun:
-        """The run of one seed, where configuration and prior are settled."""
-        return NewRun(
+    def request(self, source: Source, seed: int) -> Request:
+        """The run of one seed, as far as it is settled before it begins."""
+        return Request(
             source=source,
-            config=config,
-            prior=prior,
             preset=self.preset or "default",
             backbone=self.backbone or "auto",
             seed=seed,
             device=self.device or "auto",
-            weights=self.weights,
+            weights=None if self.weights is None else {"path": str(self.weights)},
             keep_checkpoints=self.keep_checkpoints,
         )
 
@@ -354,7 +347,7 @@ def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, jso
     with display.watching() as watch:
         loaded = source.load(progress=display.say, watch=watch)
     with named_if_interrupted(path):
-        tell_of_data([loaded], display)
+        display.note(*loaded.warnings)
         folder = begin_asked(asked, path, source, loaded, seed, display)
         request = settle_prior(folder, loaded, display)
         display.say(f"data: {loaded.in_words()}")
@@ -392,8 +385,7 @@ def begin_asked(
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
     config = resolved_config(asked, loaded, threads)
     if threads is None:  # of several seeds, the first
-        for note in if_settings_do_nothing([config], asked.all_settings, asked.rounds):
-            display.note(note)
+        display.note(if_settings_do_nothing([config], asked.all_settings, asked.rounds))
     # Before there is a run, and before its prior is estimated, which may take minutes.
     check_method(config, loaded.data)
     check_per_row(config, loaded.data)
@@ -404,7 +396,7 @@ def begin_asked(
         asked = dataclasses.replace(asked, backbone=backbone)
     check_network(backbone, asked.weights, shape)
     prior = chosen_prior(asked.prior, config.method, loaded, display)
-    folder, request = begin_run(path, asked.new_run(source, seed, config, prior), loaded)
+    folder, request = begin_run(path, asked.request(source, seed), config, prior, loaded)
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")
     return folder
@@ -474,7 +466,7 @@ def run_resume(run: str, *, cluster: ClusterWords, quiet: bool, json: bool) -> i
     with named_if_interrupted(folder.path):
         with display.watching() as watch:
             loaded = load_request(request, display.say, watch)
-        tell_of_data([loaded], display)
+        display.note(*loaded.warnings)
         request = settle_prior(folder, loaded, display)
         return train_and_show(folder, request, loaded, display, world, json=json)
 
@@ -515,9 +507,8 @@ def train_and_show(
                 trained = loaded.data.kind != "vectors" and not is_encoder(request.backbone) and not request.weights
                 if on_cpu and trained and not folder.checkpoints.exists():
                     display.say(f"training: about {length_in_words(pace.guess())}, as far as two steps can tell")
-                observer = ObserverList([display, pace, StopWhen(stop.wanted), *loggers])
-                note = all_but_of_data(display.note, loaded)
-                result = carry_out(folder, request, loaded, runtime=Runtime(observer=observer, world=world), note=note)
+                runtime = Runtime(observer=ObserverList(display, pace, *loggers, stop=stop.wanted), world=world)
+                result = carry_out(folder, request, loaded, runtime=runtime, note=display.note)
                 for logger in loggers:
                     logger.result(result)
         except (Interrupted, KeyboardInterrupt) as stopped:
@@ -546,7 +537,7 @@ def help_first_process(world: World) -> int:
         folder = RunFolder(Path(path))
         request = folder.request()
         try:
-            runtime = Runtime(observer=StopWhen(stop.wanted), world=world)
+            runtime = Runtime(observer=ObserverList(stop=stop.wanted), world=world)
             help_out(folder, request, load_request(request), runtime)
         except (Interrupted, KeyboardInterrupt):
             return stop.exit_code

@@ -139,7 +139,7 @@ class NetworkLearner:
 
     def fit(self, rows: Any, target: Any, *, sample_weight: Floats | None = None, seed: int = 0) -> FittedNetwork:
         """Train on these rows, with the prior of the run."""
-        from splitpu.training import Runtime, StopWhen, TrainSpec, train
+        from splitpu.training import ObserverList, Runtime, TrainSpec, train
 
         run = self.context
         data = PUData.from_arrays(rows, np.asarray(target) == 1, scenario=run.data.scenario)
@@ -148,7 +148,7 @@ class NetworkLearner:
         labelled = data.labelled_share if data.scenario == "single-training-set" else 0.0
         prior = max(run.known_prior, labelled + 0.5 / len(data))  # a fold may by chance have more labels than that
         spec = TrainSpec(config=replace(run.config, learner="network"), prior=prior, seed=run.engine.seed)
-        stopping = StopWhen(run.engine.observer.should_stop)
+        stopping = ObserverList(stop=run.engine.observer.should_stop)
         with warnings.catch_warnings():  # about a model that may not be taken, or is part of a mean
             warnings.simplefilter("ignore", SplitPUWarning)
             model = train(data, spec, Runtime(device=run.engine.hardware.device.type, observer=stopping)).model

@@ -69,13 +69,13 @@ class Request:
     """Everything a run depends on besides its configuration."""
 
     source: Source
-    fingerprint: str  # of the training data
+    fingerprint: str = ""  # of the training data
     prior: float | None = None  # if the method does without
-    preset: str
-    backbone: str
-    seed: int
-    device: str  # as chosen, not "auto": a checkpoint is only good for the kind of device it was made on
-    precision: Literal["fp32", "bf16"]  # as chosen, too
+    preset: str = "default"
+    backbone: str = "auto"
+    seed: int = 0
+    device: str = "auto"  # in a folder as chosen: a checkpoint is only good for the kind of device it was made on
+    precision: Literal["fp32", "bf16"] = "fp32"  # as chosen, too
     form: str = ""  # a checksum of the data's columns, names and classes, and of the test rows
     settings: str = ""  # a checksum of the configuration beside it, by which it is known to be this run's, and whole
     keep_checkpoints: bool = False

@@ -22,6 +22,7 @@ from splitpu.model import Model
 from splitpu.prior.estimate import ResolvedPrior
 from splitpu.report.render import render_seeds
 from splitpu.runs.folder import COMPARISON, SEEDS_LIST, RunFolder, remove_if_empty
+from splitpu.runs.grid import Results
 from splitpu.runs.results import estimates_of
 from splitpu.utils.files import (
     disk_errors_in_words,
@@ -181,7 +182,7 @@ DOUBTFUL = "(!)"  # behind the name of a method whose estimates are not to be be
 Line = dict[str, Any]
 
 
-class ComparisonFolder:
+class ComparisonFolder(Results[Any]):
     """`comparison.json` says what all runs share, `METHOD/seed<number>/` are the runs, `runs.jsonl` has a line a run.
 
     What was asked for is checked and never changed, but methods and seeds can be added at any time: runs that are there
@@ -196,6 +197,7 @@ class ComparisonFolder:
         self.asked: dict[str, Any] = json.loads(json.dumps(asked))  # as it will be read back
         self._threads: int | None = None
         self._priors: dict[str, dict[str, Any]] = {}
+        self._done: dict[tuple[str, int], Line] | None = None  # when the folder was first asked
 
     def run(self, method: str, seed: int) -> RunFolder:
         return RunFolder(self.path / method / f"seed{seed}")
@@ -245,9 +247,14 @@ class ComparisonFolder:
         with guarded.understood():
             return {(checked(one["method"], str), checked(one["seed"], int)): one for one in guarded.sealed_lines()}
 
-    def add(self, line: Line) -> None:
+    def find(self, unit: Any) -> Line | None:
+        """The line of a run that had been finished before."""
+        self._done = self.lines() if self._done is None else self._done
+        return self._done.get((unit.config.method, unit.asked.seed))
+
+    def add(self, unit: Any, result: Line) -> None:
         """Write the line of a finished run: the whole file anew, so that there is never half a line."""
-        lines = self.lines() | {(line["method"], line["seed"]): line}
+        lines = self.lines() | {(result["method"], result["seed"]): result}
         write_text(self.lines_file, "".join(f"{json.dumps(sealed(finite_or_none(one)))}\n" for one in lines.values()))
 
     def _refuse_other_things(self) -> None:

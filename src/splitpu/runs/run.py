@@ -1,7 +1,7 @@
 """A whole run: begin or continue it, train, and leave a complete folder behind."""
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from splitpu.config.schema import Config
-from splitpu.data.sources import LoadedData, Source
+from splitpu.data.sources import LoadedData
 from splitpu.engine.hardware import Hardware
+from splitpu.engine.stage import Observer
 from splitpu.errors import DiskError, InputError, SplitPUWarning
 from splitpu.evaluation.metrics import if_truth_is_swapped
 from splitpu.networks.build import build_network, check_weights, same_weights
@@ -36,41 +37,23 @@ from splitpu.utils.reading import Guarded, write_sealed
 from splitpu.utils.warnings import Note, collected_warnings
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewRun:
-    """What a run is to be, as the user chose it; `begin_run` settles what is left open."""
-
-    source: Source
-    config: Config
-    prior: ResolvedPrior
-    preset: str = "default"
-    backbone: str = "auto"
-    seed: int = 0
-    device: str = "auto"
-    weights: Path | None = None
-    keep_checkpoints: bool = False
-
-
-def begin_run(path: Path, new: NewRun, loaded: LoadedData) -> tuple[RunFolder, Request]:
-    """Check everything that can be wrong before training, then make the run's folder."""
-    config, prior = new.config, new.prior
+def begin_run(
+    path: Path, asked: Request, config: Config, prior: ResolvedPrior, loaded: LoadedData
+) -> tuple[RunFolder, Request]:
+    """Check everything that can be wrong before training, settle what is left open, then make the run's folder."""
     if prior.source != TO_BE_ESTIMATED:
         check_needs(config, loaded.data, prior.value)
-    hardware = Hardware.choose(new.device, config.engine, trains_images=loaded.data.kind != "vectors")
-    start = check_network(new.backbone, new.weights, tuple(loaded.data.features.shape[1:]))
+    hardware = Hardware.choose(asked.device, config.engine, trains_images=loaded.data.kind != "vectors")
+    weights = None if asked.weights is None else Path(asked.weights["path"])
     # Sums depend on the number of threads, so a resumed run has to use as many as it began with.
     config = replace(config, engine=replace(config.engine, threads=hardware.threads))
-    request = Request(
-        source=new.source,
+    request = replace(
+        asked,
         fingerprint=loaded.data.fingerprint(),
         form=loaded.form(),
-        preset=new.preset,
-        backbone=new.backbone,
-        seed=new.seed,
         device=str(hardware.device),
         precision="bf16" if hardware.bf16 else "fp32",
-        keep_checkpoints=new.keep_checkpoints,
-        weights=start,
+        weights=check_network(asked.backbone, weights, tuple(loaded.data.features.shape[1:])),
     ).with_prior(prior)
     return RunFolder.create(path, request, config), request
 
@@ -105,7 +88,7 @@ def carry_out(
         _account_for_files(folder, loaded, given, note)
         metrics = MetricsFile(folder.metrics)
         try:
-            observer = ObserverList([metrics, *([] if runtime.observer is None else [runtime.observer])])
+            observer = ObserverList(metrics, runtime.observer or Observer())
             training = _train(folder, request, loaded, replace(runtime, observer=observer))
         except DiskError:  # the run is possible and waits for room
             raise
