@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing, is_scale_of_bytes
 from splitpu.errors import InputError, MissingExtraError, SplitPUError
 from splitpu.evaluation.calibration import PUCalibrator
@@ -23,7 +24,7 @@ from splitpu.networks.custom import without_features
 from splitpu.types import Array
 from splitpu.utils.files import replacing
 from splitpu.utils.torch_state import usual_torch
-from splitpu.views import slices_there, with_presence
+from splitpu.views import Views
 
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
@@ -51,25 +52,12 @@ class RawToProbability(nn.Module):
         super().__init__()
         self.calibrated = CalibrationMap(calibration or PUCalibrator("temperature"))
         self.network, self.threshold = network, threshold
-        self.is_image, self.is_volume = preprocessing.kind != "vectors", preprocessing.kind == "volumes"
-        self.offset, self.scale = (preprocessing.offset, preprocessing.scale) if self.is_image else (0.0, 1.0)
-        self.register_buffer("mean", torch.tensor(preprocessing.mean, dtype=torch.float32))
-        self.register_buffer("exact_mean", torch.tensor(preprocessing.mean, dtype=torch.float64))
-        inverse_std = [1.0 / std for std in preprocessing.std]
-        self.register_buffer("inverse_std", torch.tensor(inverse_std, dtype=torch.float32))
+        self.views = Views(preprocessing, ViewsConfig(), "cpu")
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the probability of being positive, and whether the model says so."""
-        if rows.dtype == torch.float64:  # of numbers that float32 tells apart only when their mean is off
-            centred = (rows - self.get_buffer("exact_mean")).to(torch.float32)
-        else:
-            centred = (rows.to(torch.float32) - self.offset) * self.scale - self.get_buffer("mean")
-        inputs = centred * self.get_buffer("inverse_std")
-        if self.is_volume:
-            inputs = with_presence(inputs, slices_there(rows))
-        if self.is_image:
-            inputs = inputs.movedim(-1, -3)
-        return self.calibrated(self.network(inputs).logit.double() - self.threshold)  # type: ignore[no-any-return]
+        logit = self.network(self.views.plain(rows)).logit
+        return self.calibrated(logit.double() - self.threshold)  # type: ignore[no-any-return]
 
 
 class CalibrationMap(nn.Module):
@@ -110,14 +98,11 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
         try:
             importlib.import_module(name)
         except ImportError:
-            raise MissingExtraError(
-                f"exporting to ONNX needs the package {name}: install it with pip install 'splitpu[onnx]'."
-            ) from None
+            needed = f"exporting to ONNX needs the package {name}"
+            raise MissingExtraError(f"{needed}: install it with pip install 'splitpu[onnx]'.") from None
     if isinstance(model.final.network, FrozenNetwork):
-        raise InputError(
-            "a model on frozen features looks at several views of every image, made by code that ONNX "
-            "does not have: pass on the run folder, which holds the pretrained network too, for splitpu predict."
-        )
+        advice = "pass on the run folder, which holds the pretrained network too, for splitpu predict."
+        raise InputError(f"a model on frozen features needs views of every image that ONNX cannot make: {advice}")
     preprocessing = model.preprocessing
     from_bytes = is_scale_of_bytes(preprocessing.offset, preprocessing.scale) and not preprocessing.floats
     stored = "uint8" if preprocessing.kind != "vectors" and from_bytes else "float32"
@@ -133,10 +118,9 @@ def export_onnx(model: Model, path: Path, *, raw_dtype: str | None = None) -> Ex
         _write(whole, torch.from_numpy(_some_rows(preprocessing, dtype, 2)), temporary)
         difference = _largest_difference(temporary, exact, preprocessing, dtype)
         if not difference <= TOLERANCE:
-            raise SplitPUError(
-                f"the exported network differs from the trained one by {difference:.2g} in a probability, more than "
-                f"{TOLERANCE:g}; {path} was not written, please report this."
-            )
+            far = f"by {difference:.2g} in a probability, more than {TOLERANCE:g}"
+            ending = f"{path} was not written, please report this."
+            raise SplitPUError(f"the exported network differs from the trained one {far}; {ending}")
     return Exported(path, dtype, preprocessing.shape, difference)
 
 
@@ -181,10 +165,8 @@ def _largest_difference(path: Path, exact: nn.Module, preprocessing: Preprocessi
         try:
             found = session.run([PROBABILITY], {INPUT: rows})[0]
         except Exception as error:  # onnxruntime has classes of its own for them
-            raise InputError(
-                f"this network cannot be written as ONNX for any number of rows ({_in_short(error)}): take the number "
-                "from batch.shape[0] wherever it is used"
-            ) from error
+            wrong = f"this network cannot be written as ONNX for any number of rows ({_in_short(error)})"
+            raise InputError(f"{wrong}: take the number from batch.shape[0] wherever it is used") from error
         with torch.no_grad():
             probability, _ = exact(torch.from_numpy(rows))
         worst = max(worst, float(np.abs(found - probability.numpy()).max()))

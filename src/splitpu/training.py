@@ -102,9 +102,7 @@ class TrainSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.config, Config):  # classifiers take a dict or a path for settings, and nothing else does
             kind = type(self.config).__name__
-            raise InputError(
-                f"config is a {kind}: give a Config, such as preset('default') or config_from_dict({{...}})"
-            )
+            raise InputError(f"config is a {kind}: give a Config, as preset('default') or config_from_dict({{...}}) do")
         object.__setattr__(self, "seed", checked_seed(self.seed))
         network_given = self.backbone != "auto" or self.layers is not None or self.weights is not None
         if network_given and self.config.learner == "auto":
@@ -116,20 +114,16 @@ class TrainSpec:
         if self.learner is None:
             check_per_row(config, data)
         if data.answers is not None and not (uses_learners(config) or config.method in LEARN_ANSWERS):
-            raise InputError(
-                f"method '{config.method}' learns nothing from known negatives or confirmed positives: choose "
-                f"{', '.join(LEARN_ANSWERS)} or a learner"
-            )
+            wrong = f"method '{config.method}' learns nothing from known negatives or confirmed positives"
+            raise InputError(f"{wrong}: choose {', '.join(LEARN_ANSWERS)} or a learner")
         if is_encoder(self.backbone):
             # Frozen features have a base and a student of their own, and nothing that could be warmed up.
             if data.kind == "vectors":
                 raise InputError(f"{self.backbone} needs images, and the data are vectors: use backbone='auto'")
             if config.method != "split-pu" or config.warmup.name != "none" or config.members > 1:
                 wrong = f"method '{config.method}'" if config.method != "split-pu" else "a warm-up or several members"
-                raise InputError(
-                    f"{self.backbone} is used with frozen features, which {wrong} cannot be: leave that out, or choose "
-                    "a network that is trained"
-                )
+                advice = "leave that out, or choose a network that is trained"
+                raise InputError(f"{self.backbone} is used with frozen features, which {wrong} cannot be: {advice}")
         prior = check_needs(config, data, self.prior)
         interval = None if self.prior_interval is None else check_interval(self.prior_interval, prior)
         return replace(self, prior=prior, prior_interval=interval)
@@ -230,15 +224,11 @@ def check_needs(config: Config, data: PUData, prior: float | None) -> float | No
         return check_prior(prior, data)
     selection = config.selection
     if selection.calibration != "none":
-        raise InputError(
-            f"calibration ({selection.calibration}) needs the prior, without which P and U say nothing about "
-            "probabilities: give it, or leave out calibration"
-        )
+        why = "without which P and U say nothing about probabilities: give it, or leave out calibration"
+        raise InputError(f"calibration ({selection.calibration}) needs the prior, {why}")
     if selection.held_out and selection.criterion in ("accuracy", "nnpu"):
-        raise InputError(
-            "selection.held_out needs the prior, without which P and U say nothing about a model: give it, or "
-            "choose by VPU's own loss with selection.criterion=variational"
-        )
+        advice = "give it, or choose by VPU's own loss with selection.criterion=variational"
+        raise InputError(f"selection.held_out needs the prior, without which P and U say nothing of a model: {advice}")
     if find_method(config.method).needs_prior:
         raise missing_prior(config.method)
     return None
@@ -248,47 +238,38 @@ def check_per_row(config: Config, data: PUData) -> None:
     """Networks draw their batches at random from all rows: neither weights nor groups would have any effect."""
     given = [name for name in ("sample_weight", "groups") if getattr(data, name) is not None]
     if given and not uses_learners(config):
-        raise InputError(
-            f"{given[0]} is for learners, and {config.method} trains networks here: leave it out, or choose "
-            "learners (split-pu with learner=auto, logistic, bagging, forest, boosting or elkan-noto)"
-        )
+        learners = "split-pu with learner=auto, logistic, bagging, forest, boosting or elkan-noto"
+        wrong = f"{given[0]} is for learners, and {config.method} trains networks here"
+        raise InputError(f"{wrong}: leave it out, or choose learners ({learners})")
 
 
 def check_method(config: Config, data: PUData) -> None:
     """The part of it that can be told before the prior, whose estimation may take minutes."""
     method = find_method(config.method)
     if data.is_sparse and not uses_learners(config):
-        raise InputError(
-            f"X is sparse, and {method.title} trains networks here, which take no sparse rows: choose learners "
-            "(split-pu with learner=auto, logistic, bagging, forest or elkan-noto), or give X.toarray(); of a table, "
-            "leave its columns of free text out (--ignore COLUMN)"
-        )
+        learners = "split-pu with learner=auto, logistic, bagging, forest or elkan-noto"
+        others = "give X.toarray(); of a table, leave its columns of free text out (--ignore COLUMN)"
+        wrong = f"X is sparse, and {method.title} trains networks here, which take no sparse rows"
+        raise InputError(f"{wrong}: choose learners ({learners}), or {others}")
     names = {method.name} | ({config.base.method} - {"risk"} if method.name == "split-pu" else set())
     asking = [one.name for one in map(find_method, names) if one.needs_truth]
     if asking and data.truth is None:
-        raise InputError(
-            f"method '{asking[0]}' learns from the true label of every training row, and these data have none: "
-            "give them as 'truth', or choose another method"
-        )
+        wrong = f"method '{asking[0]}' learns from the true label of every training row, and these data have none"
+        raise InputError(f"{wrong}: give them as 'truth', or choose another method")
     if config.members > 1 and "base" not in method.sections:
-        raise InputError(
-            f"members={config.members} cannot be used with method '{method.name}': leave it out, or choose split-pu, "
-            "nnpu, upu or naive"
-        )
+        wrong = f"members={config.members} cannot be used with method '{method.name}'"
+        raise InputError(f"{wrong}: leave it out, or choose split-pu, nnpu, upu or naive")
     selection, calibrated = config.selection, config.selection.calibration != "none"
     if calibrated and selection.held_out == 0:
-        raise InputError(
-            f"selection.calibration={selection.calibration} needs rows that were not trained on: set "
-            "selection.held_out, for example to 0.2"
-        )
+        wrong = f"selection.calibration={selection.calibration} needs rows that were not trained on"
+        raise InputError(f"{wrong}: set selection.held_out, for example to 0.2")
     for_judging = selection.criterion == "none" and not calibrated  # rows can be kept from any method for that
     read = sections_in_use(replace(config, selection=replace(selection, held_out=0.0)))
     if selection.held_out and not for_judging and "selection" not in read:
         from_them = f", by which probabilities are calibrated ({selection.calibration})" if calibrated else ""
-        raise InputError(
-            f"method '{config.method}' does not use held-out rows{from_them}: leave out "
-            f"{'calibration' if calibrated else 'selection.held_out'}, or choose split-pu, nnpu, upu, vpu or naive"
-        )
+        out = "calibration" if calibrated else "selection.held_out"
+        wrong = f"method '{config.method}' does not use held-out rows{from_them}"
+        raise InputError(f"{wrong}: leave out {out}, or choose split-pu, nnpu, upu, vpu or naive")
 
 
 def with_calibration(config: Config, method: str | None) -> Config:

@@ -48,12 +48,6 @@ def by_control_c(error: BaseException | None) -> bool:
     return error is not None
 
 
-def reader_has_gone() -> int:
-    """The exit code where nobody reads our output any more, as with `head`."""
-    let_go_of_output()
-    return 141  # a broken pipe
-
-
 def let_go_of_output() -> None:
     """Standard output takes nothing more, which Python must not complain of at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

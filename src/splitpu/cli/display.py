@@ -141,8 +141,7 @@ def notes_in_report(warnings: Sequence[object]) -> dict[str, str]:
 def show_result(folder: RunFolder, result: dict[str, Any], *, json: bool) -> None:
     """The figures of every model, the splits, and where everything is."""
     if json:
-        print_json({"run": str(folder.path), "report": str(folder.report), **result})
-        return
+        return print_json({"run": str(folder.path), "report": str(folder.report), **result})
     with Guarded(folder.result).understood():
         _show_figures(folder, result)
 

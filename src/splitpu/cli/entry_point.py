@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
-from splitpu.cli import let_go_of_output, reader_has_gone
+from splitpu.cli import let_go_of_output
 from splitpu.cli.options import as_options
 from splitpu.errors import NO_MEMORY, DiskFull, InputError, Interrupted, SplitPUError, about_memory
 from splitpu.utils.files import in_a_command, means_no_room
@@ -81,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, SystemExit) as left:
         if not isinstance(left, BrokenPipeError) and not isinstance(left.__context__, BrokenPipeError):
             raise  # rich leaves with a code of its own where the pipe is broken
-        return reader_has_gone()
+        let_go_of_output()  # nobody reads it any more, as with `head`
+        return 141  # a broken pipe
     except OSError as error:
         if error.filename is None:
             if refused := output_refused():
@@ -96,11 +97,29 @@ def _in_words(error: CycloptsError) -> str:
     command = " ".join(["splitpu", *(error.command_chain or ())])
     if isinstance(error, UnknownCommandError):
         return _about_command((error.unused_tokens or [""])[0], command)
+    sentence, training = str(error), command in TRAINING_COMMANDS
     if isinstance(error, UnusedCliTokensError):
-        return _about_words(error.unused_tokens or [], command)
+        unused = error.unused_tokens or []
+        words = " ".join(map(shlex.quote, unused))
+        wrong = f"{words} {'is one word' if len(unused) == 1 else 'are words'} too many"
+        if command in COMMANDS_WITH_TWO_SIDES and all(Path(word).is_dir() for word in unused):
+            return f"{wrong}: give folders as --positives FOLDER --unlabelled FOLDER."  # other programs take two
+        if training and all("=" in word for word in unused):
+            return f"{wrong}: write --set before every single setting."
+        return f"{wrong}: {command} --help says which options take which words."
     if isinstance(error, UnknownOptionError):
-        return _about_option(str(error), error.token.keyword or error.token.value, command)
-    return str(error)
+        option = error.token.keyword or error.token.value
+        if option == "--resume":
+            return "continue a run with: splitpu resume RUN"
+        from splitpu.config.parse import VALUE_TYPES
+
+        # Most options that are not there are settings, which have options only where they are needed every day.
+        if training and (key := option.removeprefix("--").replace("-", "_")) in VALUE_TYPES:
+            return f"{option} is a setting: give it as --set {key}=..."
+        if "?" not in sentence:  # with one it names the option that was probably meant
+            settings = ", and settings are given as --set base.epochs=20" if training else ""
+            return f"{sentence} {command} --help lists the options{settings}."
+    return sentence
 
 
 def _about_command(word: str, command: str) -> str:
@@ -117,33 +136,6 @@ def _about_command(word: str, command: str) -> str:
     if meant := OTHER_WORDS.get(plain) or nearest(plain, known):
         return f"{word} is not a command; did you mean {command} {meant}?"
     return f"{word} is not a command of {command}; there are {', '.join(known)}."
-
-
-def _about_words(unused: Sequence[str], command: str) -> str:
-    """Words that no option takes; two folders are the usual ones, as other programs take them like that."""
-    words = " ".join(shlex.quote(word) for word in unused)
-    too_many = "is one word too many" if len(unused) == 1 else "are words too many"
-    if command in COMMANDS_WITH_TWO_SIDES and all(Path(word).is_dir() for word in unused):
-        return f"{words} {too_many}: give folders as --positives FOLDER --unlabelled FOLDER."
-    if command in TRAINING_COMMANDS and all("=" in word for word in unused):
-        return f"{words} {too_many}: write --set before every single setting."
-    return f"{words} {too_many}: {command} --help says which options take which words."
-
-
-def _about_option(sentence: str, option: str, command: str) -> str:
-    """Most options that are not there are settings, which have options only where they are needed every day."""
-    if option == "--resume":
-        return "continue a run with: splitpu resume RUN"
-    if command in TRAINING_COMMANDS:
-        from splitpu.config.parse import VALUE_TYPES
-
-        key = option.removeprefix("--").replace("-", "_")
-        if key in VALUE_TYPES:
-            return f"{option} is a setting: give it as --set {key}=..."
-    if "?" in sentence:  # the option that was probably meant
-        return sentence
-    settings = ", and settings are given as --set base.epochs=20" if command in TRAINING_COMMANDS else ""
-    return f"{sentence} {command} --help lists the options{settings}."
 
 
 def _make_output_safe() -> None:

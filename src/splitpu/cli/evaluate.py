@@ -28,8 +28,7 @@ def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = No
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
         rows = rows_to_judge_by(folder, model, asked, watch, scenario=scenario)
-    for warning in rows.warnings:
-        print_note(warning)
+    print_note(*rows.warnings)
     show = _show_estimates if rows.labelled is not None else _show_figures
     facts, notes = show(folder, model, rows, Hardware.choose(device, EngineConfig()), json=json)
     if json:
@@ -39,8 +38,7 @@ def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = No
             "the best single learner of labelled against unlabelled rows, cut where being labelled is as likely as not"
         )
     print_facts(facts)
-    for sentence in notes:
-        print_note(sentence)
+    print_note(*notes)
 
 
 def rows_to_judge_by(
@@ -63,10 +61,9 @@ def rows_to_judge_by(
         same = loaded.data.fingerprint() == folder.request().fingerprint  # the rows of the training, though named anew
         found = source.evaluation_rows(loaded, trained_on=same)
     if scenario is not None and (found.labelled is None or not asked.given()):
-        raise InputError(
-            f"--scenario {scenario} is for labelled and unlabelled rows that are given here; {found.where} "
-            f"{'has its truth' if found.labelled is None else 'was sampled as the run says'}, so leave it out."
-        )
+        why = "has its truth" if found.labelled is None else "was sampled as the run says"
+        given_here = f"--scenario {scenario} is for labelled and unlabelled rows that are given here"
+        raise InputError(f"{given_here}; {found.where} {why}, so leave it out.")
     if not asked.given() or found.trained_on:
         return found
     return replace(found, warnings=(*found.warnings, *own.seen_in_training(found, model)))
@@ -130,8 +127,7 @@ def _show_figures(
     final = list(decisions.values())[-1]
     judged = judged_by_truth(held_out, final, naive_decision(model, held_out.features, hardware))
     true_rate = float(held_out.truth.mean())
-    for sentence in if_truth_is_swapped(scored[-1], len(held_out)):
-        print_note(sentence)
+    print_note(*if_truth_is_swapped(scored[-1], len(held_out)))
     if json:
         content = {"run": str(folder.path), "data": rows.where, "rows": len(held_out), "prior": model.prior}
         print_json({**content, "models": scored, **({} if judged is None else judged.to_dict())})

@@ -22,7 +22,7 @@ from splitpu.data.sources import check_still_there
 from splitpu.data.tables.read import write_rows
 from splitpu.data.volumes.reader import VolumeReader
 from splitpu.errors import InputError
-from splitpu.methods.registry import METHODS, Method
+from splitpu.methods.registry import METHODS
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.hard_samples import HardSample, hard_samples
 from splitpu.utils.files import check_free, disk_errors_in_words, drafted, ends_in
@@ -49,8 +49,7 @@ def run_info(run: str | None, *, json: bool) -> None:
         "cache": str(cache_folder()),
     }
     if json:
-        print_json({**facts, "sets": sets_here()})
-        return
+        return print_json({**facts, "sets": sets_here()})
     print_facts({name: ", ".join(value) if isinstance(value, list) else value or "-" for name, value in facts.items()})
     print_table(sets_here(), ("name", "what", "state"))
 
@@ -77,8 +76,7 @@ def _show_run(folder: RunFolder, *, json: bool) -> None:
         last = lines[-1]
         asked["reached"] = f"{last['stage']}, epoch {last['epoch']} of {last['epochs']}"
     if json:
-        print_json({**asked, "result": result})
-        return
+        return print_json({**asked, "result": result})
     if result is not None:  # it says these again, and more of them
         del asked["run"], asked["prior"]
     elif request.prior_is_open:
@@ -118,7 +116,10 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
     with disk_errors_in_words(folder), drafted(folder) as draft:
         for rank, sample in enumerate(samples, start=1):
             place = f"{rank:0{digits}d}_{sample.probability:.3f}_"
-            flat = sample.name.replace("/", "__") + _missing_ending(sample)
+            flat = sample.name.replace("/", "__")
+            if not os.path.isdir(sample.path) and not ends_in(sample.name, ".nii.gz", ".nii"):
+                # Patients that are one file each are called without its ending; programs that show it need one.
+                flat += next((ending for ending in (".nii.gz", ".nii") if ends_in(sample.path, ending)), "")
             while len(os.fsencode(place + flat)) > _LONGEST_NAME:  # the end of a name tells most
                 flat = flat[1:]
             target = draft / (place + flat)
@@ -129,14 +130,6 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
             else:
                 _copy_file(sample.path, target)
     return len(samples)
-
-
-def _missing_ending(sample: ToReview) -> str:
-    """Patients that are one file each are called without its ending; programs that show it need one."""
-    for ending in (".nii.gz", ".nii"):
-        if ends_in(sample.path, ending) and not os.path.isdir(sample.path):
-            return "" if ends_in(sample.name, ending) else ending
-    return ""
 
 
 def _copy_folder(folder: str, target: Path) -> None:
@@ -176,10 +169,8 @@ def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | Non
     check_out(out, "hard samples")
     check_review(copy_to, top)
     if copy_to is not None and not isinstance(source, FolderSource):
-        raise InputError(
-            f"--copy-to is for runs from folders, and {folder.path} was trained on {source.where}: --out lists its "
-            "hard samples."
-        )
+        other = f"{folder.path} was trained on {source.where}"
+        raise InputError(f"--copy-to is for runs from folders, and {other}: --out lists its hard samples.")
     found = hard_samples(folder, result)
     wanted = found[:top]
     # The files come first: where some have moved, nothing is written at all.
@@ -192,8 +183,7 @@ def run_hard(run: str, *, top: int | None, out: Path | None, copy_to: Path | Non
     if json:
         summary = {"run": str(folder.path), "round": last["round"], "agreement": last["agreement"], "hard": len(found)}
         listing: dict[str, Any] = {"samples": [asdict(sample) for sample in wanted]}
-        print_json(summary | {"copied": len(files)} | (listing if out is None else {"out": str(out)}))
-        return
+        return print_json(summary | {"copied": len(files)} | (listing if out is None else {"out": str(out)}))
     unlabelled = last["easy"] + last["hard"]
     if out is not None:
         print(f"{out}: {len(wanted):,} of {len(found):,} hard samples among {unlabelled:,} unlabelled ones")
@@ -219,24 +209,37 @@ def _files_of(samples: Sequence[HardSample], folders: FolderSource) -> list[ToRe
     lost = [sample.name for sample in samples if sample.name not in paths]
     by_number = [name for name in lost if _BY_NUMBER.fullmatch(name)]
     if by_number and isinstance(reader, VolumeReader):
-        raise InputError(
-            f"{by_number[0]} is known only by its number, as its folder names the patient, so it cannot be copied: "
-            "leave out --copy-to, and find it by its place in the order of the folders."
-        )
+        wrong = f"{by_number[0]} is known only by its number, as its folder names the patient, so it cannot be copied"
+        raise InputError(f"{wrong}: leave out --copy-to, and find it by its place in the order of the folders.")
     if lost:
-        raise InputError(
-            f"{len(lost):,} of {len(samples):,} hard samples are no longer where the run found them ({listed(lost)}): "
-            "put them back, or leave out --copy-to."
-        )
+        wrong = f"{len(lost):,} of {len(samples):,} hard samples are no longer where the run found them"
+        raise InputError(f"{wrong} ({listed(lost)}): put them back, or leave out --copy-to.")
     return [ToReview(paths[sample.name], sample.name, sample.probability) for sample in samples]
+
+
+_NEEDS = {
+    "needs_prior": "prior",
+    "needs_truth": "true labels",
+    "needs_rows_aside": "rows to choose its epoch by, taken from the data where these are many",
+}
 
 
 def run_methods(*, json: bool) -> None:
     """Which methods there are, and when to use which."""
-    listed_methods = [_facts(method) for method in METHODS.values()]
+    listed_methods = [
+        {
+            "name": method.name,
+            "title": method.title,
+            "when": method.summary,
+            "assumes": method.assumes,
+            "needs": [what for need, what in _NEEDS.items() if getattr(method, need)] or ["nothing besides the data"],
+            "settings": [section for section in method.sections if section not in ("rounds", "threshold")],
+            "citation": method.citation,
+        }
+        for method in METHODS.values()
+    ]
     if json:
-        print_json({"methods": listed_methods})
-        return
+        return print_json({"methods": listed_methods})
     width = max(len(name) for name in METHODS)
     for facts in listed_methods:
         print(f"{facts['name']:<{width}}  {facts['when']}")
@@ -245,23 +248,6 @@ def run_methods(*, json: bool) -> None:
             print(f"{'':<{width}}    {what}: {', '.join(value) if isinstance(value, list) else value}")
     print("\nChoose one with: splitpu fit DATA --method NAME")
     print("Put several side by side with: splitpu compare DATA --method NAME,NAME")
-
-
-def _facts(method: Method) -> dict[str, str | list[str]]:
-    asked = {
-        "prior": method.needs_prior,
-        "true labels": method.needs_truth,
-        "rows to choose its epoch by, taken from the data where these are many": method.needs_rows_aside,
-    }
-    return {
-        "name": method.name,
-        "title": method.title,
-        "when": method.summary,
-        "assumes": method.assumes,
-        "needs": [what for what, needed in asked.items() if needed] or ["nothing besides the data"],
-        "settings": [section for section in method.sections if section not in ("rounds", "threshold")],
-        "citation": method.citation,
-    }
 
 
 _WHAT = {
@@ -282,8 +268,7 @@ def sets_here() -> list[dict[str, str]]:
 def run_data_list(*, json: bool) -> None:
     """Which sets there are."""
     if json:
-        print_json({"cache": str(cache_folder()), "sets": sets_here()})
-        return
+        return print_json({"cache": str(cache_folder()), "sets": sets_here()})
     print_table(sets_here(), ("name", "what", "state"))
     print_facts({"cache": cache_folder()})
 

@@ -1,9 +1,8 @@
 """`splitpu predict`, `export` and `embed`: scores by the model of a run, the model itself, and vectors of images."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -110,8 +109,7 @@ def _score_in_parts(
     left = sum(not file.exists() for file in scores.files())
     if json:
         whole = {"rows_in_all": len(inputs), "parts": len(scores.files()), "parts_left": left}
-        print_json({"run": str(folder.path), "out": str(out), "rows": rows, **whole})
-        return
+        return print_json({"run": str(folder.path), "out": str(out), "rows": rows, **whole})
     print(f"{out}: {rows:,} of {len(inputs):,} rows in {len(parts):,} of {len(scores.files()):,} parts")
     last = f"splitpu merge {in_a_command(out)} scores.csv makes one file of them"
     print_note(f"{left:,} parts are left to other shards" if left else f"all parts are there; {last}")
@@ -139,15 +137,13 @@ def run_merge(folder: Path, out: Path, *, json: bool) -> None:
     write_rows(out, COLUMNS, lines)
     without = sum(line[-1] != "" for line in lines)
     if json:
-        print_json({"scores": str(folder), "out": str(out), "rows": len(lines), "without_score": without})
-        return
+        return print_json({"scores": str(folder), "out": str(out), "rows": len(lines), "without_score": without})
     print(f"{out}: {len(lines):,} rows, {without:,} of them without a score (column why)")
 
 
 def _account_for_files(rows: NewRows, out: Path | None) -> None:
     """Say which files have no score; the whole list lies beside the scores."""
-    for sentence in rows.warnings:
-        print_note(sentence)
+    print_note(*rows.warnings)
     if out is None:
         return
     listing = out.with_name(f"{out.stem}.skipped.csv")
@@ -177,8 +173,7 @@ def run_export(run: str, file: Path | None, *, json: bool) -> None:
     shape = ["count", *done.shape]
     if json:
         facts = {"run": str(folder.path), "onnx": str(written), "input": INPUT, "dtype": done.dtype, "shape": shape}
-        print_json(facts | {"outputs": [PROBABILITY, DECISION], "largest_difference": done.difference})
-        return
+        return print_json(facts | {"outputs": [PROBABILITY, DECISION], "largest_difference": done.difference})
     # A table has fewer columns than the network has inputs: whoever uses the file has to make the one of the other.
     is_table = (model.inputs or {}).get("kind") == "table"
     stored = "the table's columns as numbers, made as `inputs` in model.json says" if is_table else "as stored"
@@ -218,7 +213,7 @@ def run_embed(*inputs: str, out: Path, backbone: str, each: Each, json: bool, **
             named: list[str] = []
             pictures, names = _slices(pictures, names, named), named
         display.say(f"encoder: {backbone}; what is computed is kept, so a command that was stopped goes on from there")
-        watched = partial(_counted, watch, count)
+        watched: Callable[[int], None] = lambda done: watch("embedding", done, count)  # noqa: E731
         vectors = embed(pictures, made, plan, watch=watched, processes=sensible_processes(count))
     found = vectors if each == "view" else vectors.mean(axis=1)
     listing = _write_vectors(out, found, names)
@@ -228,10 +223,6 @@ def run_embed(*inputs: str, out: Path, backbone: str, each: Each, json: bool, **
         print_json(facts | {"views": plan.names, "skipped": len(rows.skipped)})
     else:
         print(f"{out}: {' x '.join(map(str, found.shape))} numbers; what each row is called is in {listing.name}")
-
-
-def _counted(watch: Watch, count: int, done: int) -> None:
-    watch("embedding", done, count)
 
 
 def _rows_to_embed(inputs: Sequence[str], words: DataWords, watch: Watch) -> NewRows:

@@ -62,10 +62,7 @@ def _exchange(folder: RunFolder, samples: Any, journal: Journal, asked: ReviewWo
         rows = [row for row in samples.order(asked.order).tolist() if row not in done][: asked.top]
         write_questions(asked.to, samples, rows, asked.order)
         facts |= {"written": len(rows), "to": str(asked.to)}
-    if json:
-        print_json(facts)
-    else:
-        print_facts(facts)
+    (print_json if json else print_facts)(facts)
     return 0
 
 
@@ -85,9 +82,8 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     journal = Journal(folder.path)
     labels = dict(request.source.answers) | dict(journal.labels())
     if not labels:
-        raise InputError(
-            f"nobody has answered anything about {folder.path}: splitpu review {in_a_command(folder.path)}"
-        )
+        asking = f"splitpu review {in_a_command(folder.path)}"
+        raise InputError(f"nobody has answered anything about {folder.path}: {asking}")
     journal.write_table()
     display = choose_display(quiet=quiet)
     answers = tuple(sorted(labels.items()))

@@ -11,8 +11,8 @@ import torch
 
 from splitpu.cli.display import print_facts, print_json, print_note, print_table
 from splitpu.cli.options import ClusterWords, DataOptions, PriorsTried, as_options
-from splitpu.cli.progress import ProgressDisplay, choose_display
-from splitpu.cli.several_runs import run_grid
+from splitpu.cli.progress import choose_display
+from splitpu.cli.several_runs import StageLines, run_grid
 from splitpu.cli.train import estimating
 from splitpu.config.schema import EngineConfig, Scenario
 from splitpu.data.public.download import cache_folder
@@ -30,7 +30,7 @@ from splitpu.model import Model
 from splitpu.prior.estimate import estimate_prior
 from splitpu.prior.scores import ScoreKind, needs_networks
 from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder, kept_until_settled, load_request
-from splitpu.runs.grid import Fate, Grid, InTurn, Progress
+from splitpu.runs.grid import Grid, InTurn
 from splitpu.runs.results import how_to_have_a_prior
 from splitpu.runs.run import spec_of
 from splitpu.training import Runtime, TrainSpec, calibrated_on, train, without_rows_aside
@@ -70,7 +70,7 @@ def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, devi
         warm: dict[str, Any] = {}
         specs = {prior: replace(spec, prior=prior, prior_interval=None) for prior in priors} | {request.prior: spec}
         units = [_Refit(f"prior {prior:.4g}", loaded, specs[prior], device, warm) for prior in priors]
-        grid = Grid(units, progress=_RefitLines(display))
+        grid = Grid(units, progress=StageLines(display))
         scores = run_grid(grid, executor or InTurn(), how_to_go_on="run the same command to begin again")
     else:
         scores = [
@@ -81,8 +81,7 @@ def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, devi
     about_own = _about_own_row(model, request, refit=tried.refit)
     if json:
         content = {"run": str(folder.path), "prior": model.prior, "refit": tried.refit, "note": about_own}
-        print_json({**content, "rows": rows})
-        return
+        return print_json({**content, "rows": rows})
     left_out = {*(() if loaded.held_out else ("test_accuracy",)), *(() if judged else ("estimated_accuracy",))}
     columns = [column for column in _COLUMNS if column not in left_out]
     print_table([{**row, "prior": f"{row['prior']:.4g}"} for row in rows], columns)
@@ -92,16 +91,14 @@ def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, devi
     elif _is_cut_by_calibration(model.calibration):
         how = "the run's model, calibrated for that prior, with its threshold at the probability 1/2"
     print_facts({"run": folder.path, "its prior": f"{model.prior:.4g}", "each row": how})
-    if about_own is not None:
-        print_note(about_own)
+    print_note(about_own or "")
     words = "decisions out of fold" if found is not None else "rows that were kept out of the training"
     resting = f"the estimated accuracy rests on the {words} and on the prior of its row being right."
     print_note(resting if judged else f"{NOT_JUDGED}.")
     others = []  # of the run's own row the reason is said in full, of the others in a word
     for row in rows:
         if row["prior"] == request.prior:
-            for one in row["degenerate"]:
-                print_note(f"the run's own prior {request.prior:.4g}: {one['sentence']}")
+            print_note(*(f"the run's own prior {request.prior:.4g}: {one['sentence']}" for one in row["degenerate"]))
         elif row["degenerate"]:
             others.append(f"{row['prior']:.4g} ({' and '.join(one['kind'] for one in row['degenerate'])})")
     if others:
@@ -127,18 +124,6 @@ class _Refit:
         return scores if training.out_of_fold is None else {**scores, "training": training.out_of_fold[0]}
 
 
-class _RefitLines(Progress[_Refit]):
-    def __init__(self, display: ProgressDisplay) -> None:
-        self._display = display
-
-    def became(self, unit: _Refit, what: Fate, detail: Any = None) -> None:
-        if what == "started":
-            self._display.say(f"training with {unit.name}")
-
-    def note(self, unit: _Refit, text: str) -> None:
-        self._display.note(text)
-
-
 def _is_cut_by_calibration(calibration: PUCalibrator | None) -> bool:
     """Whether a calibration decides, as one with an offset does; a temperature leaves every decision as it was."""
     return calibration is not None and calibration.method != "temperature"
@@ -154,12 +139,11 @@ def _about_own_row(model: Model, request: Request, *, refit: bool) -> str | None
         return None if refit else said
     if model.config.threshold == "f1":
         return None if refit else f"{own} is cut for the highest F1 (threshold=f1), the others where their prior says."
-    if request.prior_interval is not None:
-        return (
-            f"{own} is the run as it is: that prior is an estimate, so its threshold also depends on gaps in the "
-            "logits and on the count of a model trained with a PU risk; every other row takes its prior as known."
-        )
-    return None
+    if request.prior_interval is None:
+        return None
+    depends = "on gaps in the logits and on the count of a model trained with a PU risk"
+    also = f"{own} is the run as it is: that prior is an estimate, so its threshold also depends {depends}"
+    return f"{also}; every other row takes its prior as known."
 
 
 def prior_range(
@@ -182,10 +166,8 @@ def prior_range(
         high = min(high, 1 - 0.1 * (1 - own))
     for option, bound in (("--lowest", low), ("--highest", high)):
         if bound <= labelled:
-            raise InputError(
-                f"{option} {bound:g} is no more than the share of rows that are labelled positive already: give more "
-                f"than {labelled:.4g}."
-            )
+            little = f"{option} {bound:g} is no more than the share of rows that are labelled positive already"
+            raise InputError(f"{little}: give more than {labelled:.4g}.")
     if low >= high:
         raise InputError(f"the priors from {low:g} to {high:g} are not a range; --lowest must be below --highest.")
     spaced = np.linspace(low, high, steps)
@@ -250,8 +232,7 @@ def run_prior(asked: DataOptions, *, scenario: Scenario, scores: ScoreKind, seed
     with display.watching() as watch:
         source = parse_source(asked.as_words(seed=seed, scenario=scenario))
         loaded = source.load(progress=display.say, watch=watch)
-    for warning in loaded.warnings:
-        print_note(warning)
+    print_note(*loaded.warnings)
     data = loaded.data
     with _checkpoints_of(data, seed) as kept_in, estimating(data, scores, display, kept_in) as observer:
         found = estimate_prior(
@@ -260,12 +241,12 @@ def run_prior(asked: DataOptions, *, scenario: Scenario, scores: ScoreKind, seed
     labelling = check_random_labelling(data, scores=found.scores, seed=seed)
     if json:
         about = {"labelling": labelling.__dict__, "true_prior": loaded.true_prior}
-        print_json({"data": loaded.description, "scenario": scenario, **found.to_dict(), **about})
-        return
-    rows = [(row.name, row.value, f"{row.low:.3f} to {row.high:.3f}") for row in found.table]
-    columns = ("estimator", "prior", "95 % interval")
-    title = "share of positives in the population"
-    print_table([dict(zip(columns, row, strict=True)) for row in rows], columns, title=title)
+        return print_json({"data": loaded.description, "scenario": scenario, **found.to_dict(), **about})
+    rows = [
+        {"estimator": row.name, "prior": row.value, "95 % interval": f"{row.low:.3f} to {row.high:.3f}"}
+        for row in found.table
+    ]
+    print_table(rows, rows[0], title="share of positives in the population")
     low, high = found.interval
     auc = found.diagnostics["auc_labelled_against_unlabelled"]
     best = found.diagnostics["auc_a_perfect_classifier_would_have"]

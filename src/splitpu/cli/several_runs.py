@@ -171,25 +171,24 @@ class _SeedRun(RunUnit):
             return super().run(observer, note)
 
 
-class StageLines(Progress[RunUnit]):
+class StageLines(Progress[Any]):
     """One line a stage that says whose it is: bars of several runs at once would be too much to look at."""
 
     def __init__(self, display: ProgressDisplay) -> None:
         self._display = display
 
-    def stage_done(self, unit: RunUnit, stage: str, history: Sequence[EpochRecord], restored: int) -> None:
+    def stage_done(self, unit: Any, stage: str, history: Sequence[EpochRecord], restored: int) -> None:
         seconds, epochs = sum(record.seconds for record in history), len(history)
         self._display.say(f"{unit.name}  {stage}: {epochs} epoch{'' if epochs == 1 else 's'}, {seconds:.1f} s")
 
-    def note(self, unit: RunUnit, text: str) -> None:
+    def note(self, unit: Any, text: str) -> None:
         self._display.note(f"{unit.name}: {text}")
 
 
 def show_summary(several: grid_folders.SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:
     """Mean and deviation of every model, the final model of every seed, and where everything is."""
     if json:
-        print_json({"run": str(several.path), "report": str(several.page), **summary})
-        return
+        return print_json({"run": str(several.path), "report": str(several.page), **summary})
     columns = [
         figure for figure in grid_folders.FIGURES if any(figure in model["figures"] for model in summary["models"])
     ]
@@ -235,8 +234,7 @@ def show_comparison(
     if json:
         places = {"comparison": str(folder.path), "runs": str(folder.lines_file)}
         content = {"seeds": list(seeds), "methods": summary, "always_negative": negative, "notes": notes}
-        print_json({**places, **content, "unreliable": unreliable})
-        return
+        return print_json({**places, **content, "unreliable": unreliable})
     tested = lines[methods[0], seeds[0]]["test_rows"]
     judged = f"on {tested:,} test rows by which nothing was chosen" if tested else "estimated from P, U and the prior"
     leading = "average_precision" if share < RARE else "accuracy"

@@ -57,6 +57,7 @@ from splitpu.training import (
 from splitpu.types import Watch
 from splitpu.utils.arrays import checked_seed
 from splitpu.utils.files import in_a_command
+from splitpu.utils.reading import write_sealed
 from splitpu.utils.signals import StopRequest
 from splitpu.utils.torch_state import seeded
 from splitpu.utils.warnings import collected_warnings
@@ -169,7 +170,8 @@ def settle_prior(
         except InputError:
             folder.discard()
             raise
-        folder.keep_prior(request.with_prior(found))
+        write_sealed(folder.request_file, request.with_prior(found).to_dict())
+        folder.tidy(keep_checkpoints=request.keep_checkpoints)  # the estimate's networks are no longer needed
         return folder.request()
 
 
@@ -366,10 +368,8 @@ def source_to_fit(asked: FitOptions, seed: int) -> Source:
     """Where the rows are; a prior that nobody can know of them is refused before they are read."""
     source = parse_source(asked.as_words(seed=seed, scenario=asked.scenario or "single-training-set"))
     if asked.prior == "true" and not source.draws_labels:
-        raise InputError(
-            f"--prior true is for named sets, as nobody knows the true share of positives in {source.where}: give a "
-            "number such as --prior 0.3, or leave --prior out to have it estimated."
-        )
+        wrong = f"--prior true is for named sets, as nobody knows the true share of positives in {source.where}"
+        raise InputError(f"{wrong}: give a number such as --prior 0.3, or leave --prior out to have it estimated.")
     return source
 
 

@@ -76,10 +76,8 @@ def checked_labels(y: Any) -> Any:
     else:
         missing = sum(map(features.is_missing, values.flat)) if values.dtype.kind == "O" else 0
     if missing:
-        raise InputError(
-            f"Input y contains NaN or nothing in {missing} rows: write 0 for unlabelled rows and 1 for labelled "
-            "positives, as y.fillna(0) does to a column that holds 1 or nothing"
-        )
+        advice = "write 0 for unlabelled rows and 1 for labelled positives, as y.fillna(0) does to 1 or nothing"
+        raise InputError(f"Input y contains NaN or nothing in {missing} rows: {advice}")
     known_kind = hasattr(y, "dtype") or isinstance(y, list | tuple)
     if known_kind and values.dtype == object and all(isinstance(value, Real | np.bool_) for value in values.flat):
         return np.array(values.tolist())
@@ -96,15 +94,12 @@ def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
     """The two labels in sorted order, and which of them means positive."""
     classes = np.unique(labels)
     if len(classes) < 2:
-        raise InputError(
-            f"y holds one class only, {classes.tolist()[0]!r}: give labelled positives and unlabelled rows together"
-        )
+        only = repr(classes.tolist()[0])
+        raise InputError(f"y holds one class only, {only}: give labelled positives and unlabelled rows together")
     first, second = classes.tolist()
     if pos_label is not None:
         if pos_label not in (first, second):
-            raise InputError(
-                f"y holds the values {first!r} and {second!r}, neither of which is pos_label={pos_label!r}"
-            )
+            raise InputError(f"y holds {first!r} and {second!r}, neither of which is pos_label={pos_label!r}")
         return classes, first if pos_label == first else second
     if (positive := usual_positive(first, second)) is not None:
         return classes, positive
@@ -270,7 +265,10 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.three_d_array = True
-        tags.input_tags.sparse = self.takes_sparse and not self._wants_networks()
+        networks = self.config is not None or self.backbone != "auto" or self.warmup is not None
+        if isinstance(self.learner, str):
+            networks = self.learner == "network"
+        tags.input_tags.sparse = self.takes_sparse and not networks
         return tags
 
     # Not in the signature, where scikit-learn would take it for granted that every model can weigh its rows.
@@ -297,10 +295,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         classes, positive = two_classes(labels, self.pos_label)
         labelled = np.asarray(labels == positive, dtype=np.bool_)
         if labelled.sum() < FEWEST_POSITIVES:
-            raise InputError(
-                f"y marks only {labelled.sum()} row as labelled positive ({positive!r}): label at least "
-                f"{FEWEST_POSITIVES}"
-            )
+            few = f"y marks only {labelled.sum()} row as labelled positive ({positive!r})"
+            raise InputError(f"{few}: label at least {FEWEST_POSITIVES}")
         data = PUData.from_arrays(X, labelled, scenario=self.scenario, channels=self.channels)
         negatives, confirmed = per_row.pop("negatives", None), per_row.pop("confirmed", None)
         if per_row:  # with what is not known, for counted to refuse
@@ -361,10 +357,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         check_classification_targets(labels)
         kind = type_of_target(labels, input_name="y", raise_unknown=True)
         if kind != "binary":
-            raise InputError(
-                f"Only binary classification is supported. The type of the target is {kind}: give y two values, one "
-                "for labelled positives and one for unlabelled rows."
-            )
+            advice = "give y two values, one for labelled positives and one for unlabelled rows."
+            raise InputError(f"Only binary classification is supported. The type of the target is {kind}: {advice}")
         return X, np.asarray(labels)
 
     def _backbone_for(self, data: PUData) -> NetworkChoice:
@@ -374,23 +368,16 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
     def _whole_config(self, data: PUData) -> Config:
         """What the user gave, on top of where the preset starts."""
         config, start = self.config, preset(self.preset, profile_of(data))
-        match config:
-            case None:
-                return start
-            case Config():
-                return validate_config(config)
-            case Mapping():
-                return config_from_dict(config, start)
-            case str() | Path():
-                return read_config(config, start)
+        if config is None:
+            return start
+        if isinstance(config, Config):
+            return validate_config(config)
+        if isinstance(config, Mapping):
+            return config_from_dict(config, start)
+        if isinstance(config, str | Path):
+            return read_config(config, start)
         kind = type(config).__name__
         raise InputError(f"config={config!r} is of type {kind}: give a Config, a dict or the path of a TOML file")
-
-    def _wants_networks(self) -> bool:
-        """Whether its parameters say so: settings, a network or a warm-up of its own."""
-        if isinstance(self.learner, str):
-            return self.learner == "network"
-        return self.config is not None or self.backbone != "auto" or self.warmup is not None
 
     def _adopt(self, model: Model, classes: Array) -> None:
         """Take over everything that comes from the model itself, trained or loaded."""
@@ -487,12 +474,8 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             scenario=model.scenario,
             layers=layers,
             device=device,
-            **cls._parameters_of(model),
         )
+        if hasattr(estimator, "rounds"):
+            estimator.set_params(rounds=model.config.rounds)
         estimator._adopt(model, np.unique(np.asarray(model.classes)))
         return estimator
-
-    @classmethod
-    def _parameters_of(cls, model: Model) -> dict[str, Any]:
-        """Parameters beyond the shared ones, as the model was trained with."""
-        return {}

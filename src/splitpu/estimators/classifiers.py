@@ -19,7 +19,7 @@ from splitpu.errors import InputError
 from splitpu.estimators.base import PUEstimator
 from splitpu.evaluation.metrics import most_doubtful
 from splitpu.methods.split import SplitResult
-from splitpu.model import Model, Predictor, Scores
+from splitpu.model import Predictor, Scores
 from splitpu.networks.build import NetworkChoice, chosen_backbone
 from splitpu.training import Training, profile_of, row_probabilities
 
@@ -186,10 +186,8 @@ class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
             return config
         start = preset(self.preset, profile_of(data))
         if config.rounds not in (start.rounds, self.rounds):
-            raise InputError(
-                f"config sets rounds = {config.rounds} but rounds={self.rounds} was given as well: pass "
-                f"rounds={config.rounds}, or rounds=None to take what config says"
-            )
+            both = f"config sets rounds = {config.rounds} but rounds={self.rounds} was given as well"
+            raise InputError(f"{both}: pass rounds={config.rounds}, or rounds=None to take what config says")
         return config_from_dict({"rounds": self.rounds}, config)
 
     @property
@@ -210,7 +208,3 @@ class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
             for one in training.result.rounds
         ]
         self.split_ = self.rounds_[-1].split if self.rounds_ else None
-
-    @classmethod
-    def _parameters_of(cls, model: Model) -> dict[str, Any]:
-        return {"rounds": model.config.rounds}

@@ -159,10 +159,8 @@ class RunFolder:
             raise InputError(f"there is no run folder {given}; 'splitpu fit' makes one and says where.")
         if (path / COMPARISON).exists():
             first = min(path.glob("*/seed*/"), default=path / "nnpu" / "seed0")
-            raise InputError(
-                f"{path} holds a comparison: name one of its runs, such as {first}, or continue with the command that "
-                "started it."
-            )
+            others = f"name one of its runs, such as {first}, or continue with the command that started it."
+            raise InputError(f"{path} holds a comparison: {others}")
         return cls(path)
 
     @classmethod
@@ -179,9 +177,8 @@ class RunFolder:
         """The same, where a model is needed: a run that is under way has none yet."""
         folder = cls.find_one(name)
         if folder.state == "unfinished":
-            raise InputError(
-                f"{folder.path} holds an unfinished run; finish it with: splitpu resume {in_a_command(folder.path)}"
-            )
+            finish = f"finish it with: splitpu resume {in_a_command(folder.path)}"
+            raise InputError(f"{folder.path} holds an unfinished run; {finish}")
         if folder.finished:  # Python saves models without a run
             folder.check_files(*MODEL_FILES[:1])
         return folder
@@ -197,10 +194,8 @@ class RunFolder:
         if folder.finished:
             raise InputError(f"{out} holds a finished run, which is never overwritten; choose another --out.")
         if folder.request_file.exists():
-            raise InputError(
-                f"{out} holds an unfinished run; choose another --out, or continue it with: splitpu resume "
-                f"{in_a_command(out)}"
-            )
+            others = f"choose another --out, or continue it with: splitpu resume {in_a_command(out)}"
+            raise InputError(f"{out} holds an unfinished run; {others}")
         check_free(out, "--out")
         check_place(out)
         return out
@@ -308,13 +303,6 @@ class RunFolder:
                 guarded.refuse(f"it does not hold two finite numbers for each of the {rows:,} training rows")
         return found
 
-    def check_model(self) -> None:
-        """Refuse a finished run whose model is lost or damaged: only another copy or another run brings it back."""
-        self.check_files(MODEL_FILES[0])
-        from splitpu.model import Model  # not above: most of what is done with a folder does without torch
-
-        Model.load(self.path)
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run alone; the system lets go of the lock when the process dies, however it dies."""
@@ -332,11 +320,6 @@ class RunFolder:
             self.discard()
             raise InputError(f"{self.path} was removed while the run was at work, so nothing is left: start it again.")
 
-    def keep_prior(self, request: Request) -> None:
-        """Write down the prior that was estimated, whose networks are no longer needed; for whoever has it `locked`."""
-        write_sealed(self.request_file, request.to_dict())
-        self.tidy(keep_checkpoints=request.keep_checkpoints)
-
     def sweep(self) -> None:
         """Clear away what killed processes left half written."""
         remove_leftovers(self.path)
@@ -344,8 +327,11 @@ class RunFolder:
 
     def settle(self) -> None:
         """Refuse a finished run that is damaged, and remove what a process left there that was killed at its end."""
+        from splitpu.model import Model  # not above: most of what is done with a folder does without torch
+
         keep = self.request().keep_checkpoints
-        self.check_model()
+        self.check_files(MODEL_FILES[0])
+        Model.load(self.path)  # only another copy or another run would bring it back
         self.clear_up(keep_checkpoints=keep)
 
     def clear_up(self, *, keep_checkpoints: bool = True) -> None:
