@@ -102,7 +102,7 @@ def _score_in_parts(
     every = scores.parts(inputs, folder.path.absolute(), device=device, strict=asked.strict)
     parts = shard_of(every, *parse_shard(asked.shard or "1/1"))
     executor = cluster.executor(scores.plan_file.absolute(), device, threads=1)
-    rows = sum(len(part.piece) for part in parts)
+    rows = sum(map(len, parts))
     with display.watching() as watch:
         grid = Grid(parts, scores, progress=_RowsScored(watch, display.note, rows))
         run_grid(grid, executor or InTurn(), how_to_go_on="run the same command to go on with the parts that are left")

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import shutil
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
 from splitpu.evaluation.ranking import RARE, always_negative, in_telling_order
 from splitpu.methods.registry import find_method, uses_learners
 from splitpu.networks.build import weights_file
-from splitpu.prior.estimate import TO_BE_ESTIMATED, ResolvedPrior
+from splitpu.prior.estimate import TO_BE_ESTIMATED, PriorOptions, ResolvedPrior
 from splitpu.runs import grid_folders
 from splitpu.runs.folder import KEEPING_ROWS, RUNS, Request, RunFolder, check_unchanged, kept_until_settled
 from splitpu.runs.grid import Executor, Grid, InTurn, Progress
@@ -119,7 +120,8 @@ def _train_and_show(
             grid = Grid(units, progress=StageLines(display))
             run_grid(grid, executor, how_to_go_on=continue_with(several.path))
         except InputError:
-            several.discard_if_empty()
+            if not any(several.run(seed).path.exists() for seed in several.seeds()):  # none was possible
+                shutil.rmtree(several.path, ignore_errors=True)
             raise
         summary = several.summarise()
     with train.named_if_unheard(several.path, f"splitpu resume {in_a_command(several.path)}"):
@@ -189,9 +191,8 @@ def show_summary(several: grid_folders.SeedsFolder, summary: dict[str, Any], *, 
     """Mean and deviation of every model, the final model of every seed, and where everything is."""
     if json:
         return print_json({"run": str(several.path), "report": str(several.page), **summary})
-    columns = [
-        figure for figure in grid_folders.FIGURES if any(figure in model["figures"] for model in summary["models"])
-    ]
+    known = {figure for model in summary["models"] for figure in model["figures"]}
+    columns = [figure for figure in grid_folders.FIGURES if figure in known]
     narrower = [column for column in columns if column != "average_precision"]  # it is on the page; 80 columns are few
     title = "mean and standard deviation over the seeds (accuracy, called positive: percent)"
     print_table(grid_folders.mean_rows(summary), ["model", *narrower], title=title)
@@ -222,13 +223,9 @@ def show_comparison(
     found = folder.lines()
     lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
     summary = grid_folders.summary_of_methods(lines, methods, seeds)
-    notes = {"prior": _prior_in_words(list(lines.values())), **_notes(summary, lines, len(seeds))}
-    unreliable = [
-        f"{method}, seed {seed}: {warning}"
-        for (method, seed), line in lines.items()
-        for warning in line["warnings"]
-        if UNRELIABLE in warning
-    ]
+    notes = _notes(summary, lines, len(seeds))
+    warned = [(f"{method}, seed {seed}", one) for (method, seed), line in lines.items() for one in line["warnings"]]
+    unreliable = [f"{where}: {warning}" for where, warning in warned if UNRELIABLE in warning]
     share = grid_folders.share_of_positives(lines.values())
     negative = {figure: always_negative(figure, share, 1) for figure in grid_folders.COMPARED}
     if json:
@@ -265,22 +262,16 @@ def _doubts(summary: Sequence[grid_folders.Line]) -> list[str]:
     return said
 
 
-def _prior_in_words(lines: Sequence[grid_folders.Line]) -> str:
-    """The value, or the range of what was estimated from other draws of labels, and where it comes from."""
-    without = [line["prior_source"] for line in lines if line["prior"] is None]
-    if without:
-        return str(without[0])
-    values = [line["prior"] for line in lines]
-    bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values), max(values)))
-    return f"{' to '.join(bounds)}, {lines[0]['prior_source']}; the same for all methods"
-
-
 def _notes(
     summary: Sequence[grid_folders.Line], lines: Mapping[tuple[str, int], grid_folders.Line], seeds: int
 ) -> dict[str, str]:
     """What has to be known before a figure is believed."""
     first = next(iter(lines.values()))
-    notes = {"network": first["network"]}
+    without = [line["prior_source"] for line in lines.values() if line["prior"] is None]
+    values = [line["prior"] for line in lines.values() if line["prior"] is not None]  # other draws may give others
+    bounds = dict.fromkeys(f"{value:.4g}" for value in (min(values, default=0), max(values, default=0)))
+    known = f"{' to '.join(bounds)}, {first['prior_source']}; the same for all methods"
+    notes = {"prior": without[0] if without else known, "network": first["network"]}
     if seeds == 1:
         notes["spread"] = "a single seed has none, so differences may be chance; give --seeds 0,1,2,3,4"
     leading = "average_precision" if grid_folders.share_of_positives(lines.values()) < RARE else "accuracy"
@@ -305,9 +296,8 @@ def _notes(
             notes["rows kept out"] = f"so that there are rows to judge by ({KEEPING_ROWS}); with {KNOWN_ROWS} none are"
     doubtful = [one["method"] for one in summary if one["degenerate"]]
     if doubtful:
-        notes["doubtful"] = (
-            f"{grid_folders.DOUBTFUL} do not believe the figures of {', '.join(doubtful)}; the notes below say why"
-        )
+        advice = f"do not believe the figures of {', '.join(doubtful)}; the notes below say why"
+        notes["doubtful"] = f"{grid_folders.DOUBTFUL} {advice}"
     warned = [line["run"] for line in lines.values() if line["warnings"]]
     if warned:
         notes["warnings"] = f"in the reports of {listed(warned)} in the folder"
@@ -426,9 +416,8 @@ def _settled(
         if chosen.source != TO_BE_ESTIMATED:
             return chosen
         device = asked.device or "auto"
-        return train.estimated_prior(
-            needing.method, draw, display, seed=seed, device=device, checkpoints=folder.checkpoints
-        )
+        how = PriorOptions(seed=seed, device=device, checkpoints=folder.checkpoints)
+        return train.estimated_prior(needing.method, draw, display, **how)
 
     priors = {seed: folder.prior(draw.data.fingerprint(), partial(find, draw, seed)) for seed, draw in draws.items()}
     if first.held_out is None and any(prior.value is None for prior in priors.values()):
@@ -458,12 +447,8 @@ def _configs(
 
 def _most_in_need(configs: Mapping[str, Config]) -> Config:
     """Of the method for which the prior is found, for all of them: first those that cannot do without one."""
-
-    def rank(config: Config) -> tuple[bool, bool]:
-        method = find_method(config.method)
-        return not method.needs_prior, method.needs_truth
-
-    return min(configs.values(), key=rank)
+    methods = {name: find_method(name) for name in configs}
+    return configs[min(methods, key=lambda name: (not methods[name].needs_prior, methods[name].needs_truth))]
 
 
 @dataclasses.dataclass(frozen=True)

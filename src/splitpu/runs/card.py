@@ -37,12 +37,20 @@ def card_of(folder: RunFolder) -> str:
     final = next(one for one in reversed(result["models"]) if one["model"] == result["final"])
     method, data = find_method(result["method"]), Path(result["data"]).name
     figures = _figures(result, final)
+    measured = {
+        "task": {"type": "other", "name": "PU learning"},
+        "dataset": {"name": data, "type": data},
+        "metrics": [
+            {"type": name, "value": round(value, 4), "name": f"{name}{' (estimated)' * bool(interval)}"}
+            for name, value, interval in figures
+        ],
+    }
     head = {
         "library_name": "splitpu",
         "tags": ["positive-unlabelled-learning", "pu-learning", result["method"]],
         "pipeline_tag": _TASKS.get(model.preprocessing.kind, "other"),
         "metrics": [name for name, *_ in figures],
-        "model-index": [{"name": folder.path.name, "results": [_measured(data, figures)]}] if figures else [],
+        "model-index": [{"name": folder.path.name, "results": [measured]}] if figures else [],
     }
     template = environment().overlay(autoescape=False).get_template("card.md")
     return template.render(
@@ -70,12 +78,6 @@ def _figures(result: Mapping[str, Any], final: Mapping[str, Any]) -> list[tuple[
     found = result.get("figures") or {}
     known = [(name, found[name]) for name in _FIGURES if name in found and found[name]["value"] is not None]
     return [(name, one["value"], f"{one['low']:.3f} to {one['high']:.3f}") for name, one in known]
-
-
-def _measured(data: str, figures: list[tuple[str, float, str]]) -> dict[str, Any]:
-    shown = [{"type": name, "value": round(value, 4), "name": f"{name}{' (estimated)' * bool(interval)}"}
-             for name, value, interval in figures]  # fmt: skip
-    return {"task": {"type": "other", "name": "PU learning"}, "dataset": {"name": data, "type": data}, "metrics": shown}
 
 
 def write_card(run: str, out: Path | None) -> Path:

@@ -3,7 +3,6 @@
 """
 
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
@@ -79,11 +78,6 @@ class SeedsFolder:
             if unknown or not seeds:
                 guarded.refuse(f"it does not name {min(unknown, default='any run')}: it belongs to other runs")
             return seeds
-
-    def discard_if_empty(self) -> None:
-        """Leave nothing of runs that all turned out to be impossible before anything was trained."""
-        if not any(self.run(seed).path.exists() for seed in self.seeds()):
-            shutil.rmtree(self.path, ignore_errors=True)
 
     def summarise(self) -> dict[str, Any]:
         """Write what the finished runs say together, unless it is there already: the folder may be one to read only."""
@@ -225,7 +219,11 @@ class ComparisonFolder(Results[Any]):
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the comparison alone, from before it is read; a folder that never became one is taken away again."""
-        self._refuse_other_things()
+        # A comparison may be there, or what a process has written that has only begun one, or was killed at once.
+        begun = (RunFolder(self.path).lock_file.name, f".{COMPARISON}.*.tmp", self.checkpoints.name)
+        there = [entry.name for entry in self.path.iterdir()] if self.path.is_dir() else [""]
+        if not self.shared_file.exists() and not all(any(fnmatch(name, one) for one in begun) for name in there):
+            RunFolder.free_path(self.path, "")
         new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with disk_errors_in_words(self.path):
             make_folder(self.path)
@@ -257,15 +255,6 @@ class ComparisonFolder(Results[Any]):
         lines = self.lines() | {(result["method"], result["seed"]): result}
         write_text(self.lines_file, "".join(f"{json.dumps(sealed(finite_or_none(one)))}\n" for one in lines.values()))
 
-    def _refuse_other_things(self) -> None:
-        """A comparison may be there, or what a process has written that has only begun one, or was killed at once."""
-        begun = (RunFolder(self.path).lock_file.name, f".{COMPARISON}.*.tmp", self.checkpoints.name)
-        if self.shared_file.exists():
-            return
-        if self.path.is_dir() and all(any(fnmatch(p.name, name) for name in begun) for p in self.path.iterdir()):
-            return
-        RunFolder.free_path(self.path, "")
-
     def _read_shared(self) -> None:
         guarded = Guarded(self.shared_file, "choose another --out")
         with guarded.understood():
@@ -275,10 +264,8 @@ class ComparisonFolder(Results[Any]):
             before = checked(shared["asked"], dict[str, Any], "asked")
             different = [name for name in self.asked if before.get(name) != self.asked[name]]
         if different:
-            raise InputError(
-                f"{self.path} holds a comparison with another {' and another '.join(different)}, whose figures are not "
-                "comparable; choose another --out."
-            )
+            other = f"another {' and another '.join(different)}, whose figures are not comparable"
+            raise InputError(f"{self.path} holds a comparison with {other}; choose another --out.")
 
 
 def line_of(folder: RunFolder, loaded: LoadedData) -> Line:
@@ -296,11 +283,8 @@ def line_of(folder: RunFolder, loaded: LoadedData) -> Line:
         hardware = Hardware.choose(request.device, EngineConfig())
         judged = estimates_of(folder, Model.load(folder.path), loaded.data, hardware)
         assert judged.found is not None  # as they are estimates
-        line |= {
-            "estimates": judged.found.to_dict(),
-            "estimates_note": judged.note,
-            "degenerate": [one.__dict__ for one in judged.wrong],
-        }
+        line |= {"estimates": judged.found.to_dict(), "estimates_note": judged.note}
+        line["degenerate"] = [one.__dict__ for one in judged.wrong]
     kept = ("prior", "prior_source", "network", "rows", "labelled", "unlabelled", "test_rows", "scenario", "preset")
     ran = ("device", "engine", "warnings", "versions", "commit", "finished")
     return line | {name: result[name] for name in (*kept, *ran)} | {"run": str(Path(*folder.path.parts[-2:]))}

@@ -29,10 +29,8 @@ class HardSample:
 def hard_samples(folder: RunFolder, result: Mapping[str, Any]) -> list[HardSample]:
     """The hard samples of the last round, those that give most reason to doubt first, as in the report."""
     if result["method"] != "split-pu":
-        raise InputError(
-            f"{folder.path} was trained with method '{result['method']}', which does not tell hard samples from easy "
-            "ones; only split-pu does."
-        )
+        wrong = f"{folder.path} was trained with method '{result['method']}'"
+        raise InputError(f"{wrong}, which does not tell hard samples from easy ones; only split-pu does.")
     if not result["rounds"]:
         raise InputError(f"{folder.path} has no rounds, so no sample was found hard: train with --rounds 1 or more.")
     folder.check_files(folder.split.name, folder.scores.name)

@@ -69,7 +69,7 @@ def _tensorboard(run: Path) -> EpochLogger:
     from torch.utils.tensorboard import SummaryWriter
 
     writer: Any = SummaryWriter(str(run / FOLDER))
-    return EpochLogger(lambda name, value, step: writer.add_scalar(name, value, step), writer.close)
+    return EpochLogger(writer.add_scalar, writer.close)
 
 
 def _mlflow(run: Path) -> EpochLogger:

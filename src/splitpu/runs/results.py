@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -251,15 +251,6 @@ class Judged:
         return {"figures": {name: one._asdict() for name, one in self.figures.items()}, "figures_notes": self.notes}
 
 
-class Scored(NamedTuple):
-    """Decisions on rows that the models behind them had not seen."""
-
-    decision: Floats
-    labelled: Flags
-    note: str
-    naive: Floats | None = None  # logits of being labelled, by the best single learner
-
-
 def judged_in_training(
     training: Training, loaded: LoadedData, request: Request, figures: Sequence[ModelFigures]
 ) -> Judged | None:
@@ -275,11 +266,11 @@ def judged_in_training(
         return None
     data, aside, found = loaded.data, training.aside, training.out_of_fold
     if found is not None:
-        return _estimated(Scored(found[0], data.labelled, OUT_OF_FOLD, found[1]), request, data.scenario)
+        return _estimated(request, data.scenario, found[0], data.labelled, OUT_OF_FOLD, found[1])
     if aside is None:
         return None
     decisions = row_decisions(training, training.result.final)
-    return _estimated(_of_rows_aside(decisions, aside, training.model.config.selection), request, data.scenario)
+    return _estimated(request, data.scenario, *_of_rows_aside(decisions, aside, training.model.config.selection))
 
 
 def judged_by_truth(held_out: HeldOut, decision: Floats, naive: Floats | None) -> Judged | None:
@@ -301,40 +292,34 @@ def estimates_of(
     """Judge the run's model by these rows; of rows it was `trained_on`, by what does not flatter it, or not at all."""
     request = folder.request()
     if model.prior is None:
-        raise InputError(
-            f"{folder.path} was trained without a prior, without which P and U say nothing about the accuracy: give "
-            "rows whose truth is known with --test or as X_test and y_test in a .npz, or "
-            f"{how_to_have_a_prior(request)}."
-        )
+        wrong = f"{folder.path} was trained without a prior, without which P and U say nothing about the accuracy"
+        raise InputError(f"{wrong}: give {KNOWN_ROWS}, or {how_to_have_a_prior(request)}.")
     model.preprocessing.check(rows.features, "X")
     if not trained_on:
         decision, naive = model.decision(rows.features, hardware), naive_decision(model, rows.features, hardware)
-        return _estimated(Scored(decision, rows.labelled, ON_OTHER_ROWS, naive), request, rows.scenario)
+        return _estimated(request, rows.scenario, decision, rows.labelled, ON_OTHER_ROWS, naive)
     if (found := folder.read_out_of_fold(len(rows))) is not None:
-        return _estimated(Scored(found[0], rows.labelled, OUT_OF_FOLD, found[1]), request, rows.scenario)
+        return _estimated(request, rows.scenario, found[0], rows.labelled, OUT_OF_FOLD, found[1])
     aside = without_rows_aside(rows, folder.config(), request.seed)[1]
     if aside is None:
         raise InputError(f"{folder.path}: {NOT_JUDGED}.")
-    scored = _of_rows_aside(model.decision(rows.features, hardware), aside, model.config.selection)
-    return _estimated(scored, request, rows.scenario)
+    decision = model.decision(rows.features, hardware)
+    return _estimated(request, rows.scenario, *_of_rows_aside(decision, aside, model.config.selection))
 
 
-def _of_rows_aside(decision: Floats, aside: RowsAside, selection: SelectionConfig) -> Scored:
+def _of_rows_aside(decision: Floats, aside: RowsAside, selection: SelectionConfig) -> tuple[Floats, Flags, str]:
+    """Decisions on these rows, which of them are labelled, and what is to be said about it."""
     rows = np.concatenate([aside.positives, aside.unlabelled])
     chosen = "" if (selection.criterion, selection.calibration) == ("none", "none") else CHOSEN_BY_THEM
-    return Scored(decision[rows], np.arange(len(rows)) < len(aside.positives), ON_ROWS_ASIDE + chosen)
+    return decision[rows], np.arange(len(rows)) < len(aside.positives), ON_ROWS_ASIDE + chosen
 
 
-def _estimated(scored: Scored, request: Request, scenario: Scenario) -> Judged:
+def _estimated(
+    request: Request, scenario: Scenario, decision: Floats, labelled: Flags, note: str, naive: Floats | None = None
+) -> Judged:
+    """By decisions on rows that the models behind them had not seen; `naive` are the best single learner's logits."""
     assert request.prior is not None
-    known, others = (scored.decision[kind] for kind in (scored.labelled, ~scored.labelled))
-    found = estimated(
-        scored.decision,
-        scored.labelled,
-        request.prior,
-        scenario=scenario,
-        prior_interval=request.prior_interval,
-        naive=scored.naive,
-    )
-    wrong = find_degeneracies(known, others, request.prior, scenario=scenario)
-    return Judged(found.figures, scored.note, len(known), found, wrong)
+    how = {"scenario": scenario, "prior_interval": request.prior_interval, "naive": naive}
+    found = estimated(decision, labelled, request.prior, **how)  # type: ignore[arg-type]
+    wrong = find_degeneracies(decision[labelled], decision[~labelled], request.prior, scenario=scenario)
+    return Judged(found.figures, note, int(labelled.sum()), found, wrong)

@@ -73,27 +73,33 @@ class Inputs:
             stamps.update(f"{table.name}\0{about.st_size}\0{about.st_mtime_ns}\0{rows}\n".encode())
         return stamps.hexdigest()
 
-    def pieces(self, size: int) -> Iterator["Piece"]:
-        """At most so many rows each, in their order; none spans two tables."""
+    def pieces(self, size: int) -> Iterator[tuple[tuple[RowFile, ...], Path | None, range]]:
+        """Images, or a table and which of its rows: at most so many each, in their order; none spans two tables."""
         for start in range(0, len(self.images), size):
-            yield Piece(images=tuple(self.images[start : start + size]))
+            yield tuple(self.images[start : start + size]), None, range(0)
         for table, rows in self.tables:
             for start in range(0, rows, size):
-                yield Piece(table=table, rows=range(start, min(start + size, rows)))
+                yield (), table, range(start, min(start + size, rows))
 
 
 @dataclass(frozen=True)
-class Piece:
-    """The rows of one part: image files, or a run of rows of one other file."""
+class Part:
+    """A unit of the grid: reads its rows, scores them and writes its file, whole or not at all."""
 
-    images: tuple[RowFile, ...] = ()
-    table: Path | None = None
-    rows: range = range(0)
+    name: str
+    file: Path
+    first: int  # number of its first row among all
+    model: Path
+    device: str
+    strict: bool
+    images: tuple[RowFile, ...]
+    table: Path | None
+    rows: range
 
     def __len__(self) -> int:
         return len(self.images) or len(self.rows)
 
-    def read(self, model: Model, *, strict: bool) -> tuple[Array, list[str], dict[int, str]]:
+    def read(self, model: Model) -> tuple[Array, list[str], dict[int, str]]:
         """Features, all names, and of the rows that have no features the reason."""
         if self.table is not None:
             whole = _read_whole(self.table, model)
@@ -106,43 +112,30 @@ class Piece:
                 reader.header(image.source)  # finds what decoding would not
                 pixels.append(reader.decode(image.source, spec)[0])  # type: ignore[arg-type]  # images, as was checked
             except BadImage as error:
-                if strict:
+                if self.strict:
                     raise InputError(f"{image.name} {error}; remove or repair it, or leave out --strict.") from error
                 reasons[position] = str(error)
         features = np.stack(pixels) if pixels else np.empty((0, *model.preprocessing.shape), np.uint8)
         return features, [image.name for image in self.images], reasons
 
-
-@dataclass(frozen=True)
-class Part:
-    """A unit of the grid: reads its rows, scores them and writes its file, whole or not at all."""
-
-    name: str
-    file: Path
-    first: int  # number of its first row among all
-    piece: Piece
-    model: Path
-    device: str = "auto"
-    strict: bool = False
-
     def run(self, observer: Observer, note: Note) -> int:
         """Give how many rows were written, those without a score included."""
         model = _loaded(self.model)
-        features, names, reasons = self.piece.read(model, strict=self.strict)
-        scored = [row for row in range(len(self.piece)) if row not in reasons]
-        probabilities, decisions = np.full(len(self.piece), np.nan), [""] * len(self.piece)
+        features, names, reasons = self.read(model)
+        scored = [row for row in range(len(self)) if row not in reasons]
+        probabilities, decisions = np.full(len(self), np.nan), [""] * len(self)
         if scored:
-            model.preprocessing.check(features, str(self.piece.table or "the images"))
+            model.preprocessing.check(features, str(self.table or "the images"))
             decision = model.decision(features, Hardware.choose(self.device, EngineConfig()))
             probabilities[scored] = sigmoid(decision)
             for row, positive in zip(scored, decision > 0, strict=True):
                 decisions[row] = str(model.classes[int(positive)])
         shares = [float(f"{share:.6g}") for share in probabilities.tolist()]
-        why = [reasons.get(row, "") for row in range(len(self.piece))]
-        numbers = range(self.first, self.first + len(self.piece))
+        why = [reasons.get(row, "") for row in range(len(self))]
+        numbers = range(self.first, self.first + len(self))
         write_rows(self.file, COLUMNS, list(zip(numbers, names, shares, decisions, why, strict=True)))
         write_marked(_mark_of(self.file), Guarded(self.file).checksum().encode())
-        return len(self.piece)
+        return len(self)
 
 
 class ScoresFolder(Results[Part]):
@@ -167,9 +160,7 @@ class ScoresFolder(Results[Part]):
             if any(before[name] != value for name, value in plan.items()):
                 raise InputError(f"{path} holds scores of other rows or of another model: choose another --out")
             return folder
-        if path.is_dir() and any(
-            not entry.name.startswith(".") for entry in path.iterdir()
-        ):  # a draft of another shard
+        if path.is_dir() and any(path.glob("[!.]*")):  # with a dot begin the drafts of other shards
             raise InputError(f"--out {path} is not empty and holds no scores: name a new folder")
         with disk_errors_in_words(path):
             make_folder(path)
@@ -199,21 +190,20 @@ class ScoresFolder(Results[Part]):
         """All parts, as units of a grid."""
         found, first = [], 0
         for piece, file in zip(inputs.pieces(PART_ROWS), self.files(), strict=True):
-            found.append(Part(file.stem, file, first, piece, model, device, strict))
-            first += len(piece)
+            found.append(Part(file.stem, file, first, model, device, strict, *piece))
+            first += len(found[-1])
         return found
 
     def find(self, unit: Part) -> int | None:
         """A part that is there with its checksum is whole."""
-        return len(unit.piece) if unit.file.exists() and _mark_of(unit.file).exists() else None
+        return len(unit) if unit.file.exists() and _mark_of(unit.file).exists() else None
 
     def lines(self) -> Iterator[tuple[Any, ...]]:
         """All rows in order, after a look at whether each is there once."""
         files, expected = self.files(), 0
         if missing := [file.stem for file in files if not file.exists()]:
-            raise InputError(
-                f"{self.path} lacks {len(missing)} of {len(files)} parts ({listed(missing)}): score these first"
-            )
+            lacking = f"{len(missing)} of {len(files)} parts ({listed(missing)})"
+            raise InputError(f"{self.path} lacks {lacking}: score these first")
         for guarded in (Guarded(file, "remove it and score it again") for file in files):
             with guarded.understood():
                 if read_marked(_mark_of(guarded.path)) != guarded.checksum().encode():
@@ -290,9 +280,8 @@ def _listed_images(path: Path) -> Sequence[RowFile]:
             continue
         place = path.parent.absolute() / line.strip()
         if not ends_in(place, *IMAGES):
-            raise InputError(
-                f"{path} names {line.strip()!r}, which is no image file by its name: list images, one a line"
-            )
+            wrong = f"{path} names {line.strip()!r}, which is no image file by its name"
+            raise InputError(f"{wrong}: list images, one a line")
         about = place.stat() if place.exists() else None
         name_begins = len(str(place)) - len(line.strip())
         files.append(RowFile(str(place), name_begins, 0, *((about.st_size, about.st_mtime_ns) if about else (0, 0))))
