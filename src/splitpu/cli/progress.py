@@ -35,8 +35,8 @@ class ProgressDisplay(Observer):
             self._noted.add(text)
             self._print(note_line(text))
 
-    def _print(self, line: str) -> None:
-        print(printable(line), file=sys.stderr, flush=True)
+    def _print(self, text: str) -> None:
+        print(printable(text), file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         """Say what is being done; only to those who watch."""
@@ -44,16 +44,10 @@ class ProgressDisplay(Observer):
     def watch(self, what: str, done: int, of: int) -> None:
         """Show how far something countable has got before training; only to those who watch."""
 
-    def watched(self) -> None:
-        """Take away what `watch` may have left when the counting was broken off."""
-
     @contextmanager
     def watching(self) -> Iterator[Watch]:
         """Lend `watch`, and leave the terminal as it was whatever happens."""
-        try:
-            yield self.watch
-        finally:
-            self.watched()
+        yield self.watch
 
     def __enter__(self) -> "ProgressDisplay":
         return self
@@ -77,12 +71,11 @@ class LineDisplay(ProgressDisplay):
         self._replayed, self._shown, self._last = 0, 0, time.monotonic()
         self._counting = ("", 0.0, 0)  # what is counted, since when, and from which number on
 
-    def _print(self, line: str) -> None:
-        super()._print(line)
+    def _print(self, text: str) -> None:
+        super()._print(text)
         self._last = time.monotonic()
 
-    def say(self, text: str) -> None:
-        self._print(text)
+    say = _print
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._last > _LONGEST_SILENCE
@@ -140,7 +133,6 @@ class BarDisplay(ProgressDisplay):
         self._live = Live(Group(self._bars, self._terms), console=console, refresh_per_second=8)
         self._task = TaskID(0)  # of the stage that runs
         self._drawn = 0.0
-        self._counting: Progress | None = None
 
     def __enter__(self) -> "BarDisplay":
         self._live.start()
@@ -150,26 +142,24 @@ class BarDisplay(ProgressDisplay):
         self._live.update(self._bars)
         self._live.stop()
 
-    def _print(self, line: str) -> None:
-        self._live.console.print(printable(line), markup=False, soft_wrap=True)
+    def _print(self, text: str) -> None:
+        self._live.console.print(printable(text), markup=False, soft_wrap=True)
 
-    def say(self, text: str) -> None:
-        self._print(text)
+    say = _print
 
-    def watch(self, what: str, done: int, of: int) -> None:
-        if self._counting is None:
-            self._counting = Progress(console=self._live.console, transient=True)
-            self._counting.start()
-            self._counting.add_task(what)
-        self._counting.update(self._counting.task_ids[0], description=what, completed=done, total=of)
-        if done == of:
-            self.watched()
+    @contextmanager
+    def watching(self) -> Iterator[Watch]:
+        counting = Progress(console=self._live.console, transient=True)
+        task = counting.add_task("")
 
-    def watched(self) -> None:
-        """Remove the bar, which also brings the cursor back."""
-        if self._counting is not None:
-            self._counting.stop()
-            self._counting = None
+        def watch(what: str, done: int, of: int) -> None:
+            counting.start()
+            counting.update(task, description=what, completed=done, total=of, visible=done < of)
+
+        try:
+            yield watch
+        finally:
+            counting.stop()  # which also brings the cursor back
 
     def stage_started(self, stage: Stage, done: int) -> None:
         self._task = self._bars.add_task(stage.name, total=stage.epochs, epoch=done, epochs=stage.epochs)

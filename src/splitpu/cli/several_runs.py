@@ -21,13 +21,12 @@ from splitpu.config.parse import apply_overrides, config_hash
 from splitpu.config.schema import Config
 from splitpu.data.sources import LoadedData, Source, check_still_there
 from splitpu.engine.distributed import World
-from splitpu.engine.hardware import Hardware, check_device
+from splitpu.engine.hardware import Hardware
 from splitpu.engine.rows import SharedRows
 from splitpu.engine.stage import EpochRecord, Observer
 from splitpu.errors import InputError, Interrupted, SomeRunsFailed, SplitPUError
 from splitpu.evaluation.ranking import RARE, always_negative, in_telling_order
 from splitpu.methods.registry import find_method, uses_learners
-from splitpu.networks.build import weights_file
 from splitpu.prior.estimate import TO_BE_ESTIMATED, PriorOptions, ResolvedPrior
 from splitpu.runs import grid_folders
 from splitpu.runs.folder import KEEPING_ROWS, RUNS, Request, RunFolder, check_unchanged, kept_until_settled
@@ -49,9 +48,9 @@ def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool
         raise InputError("--seed and --seeds cannot be given together; leave out one of them.")
     refuse_several_processes("--seeds")
     display = choose_display(quiet=quiet)
-    asked, sources = _sources(asked, seeds)
+    asked, sources = train.sources_to_fit(asked, seeds)
     path = RunFolder.free_path(asked.out, sources[seeds[0]].title)
-    draws = _draws(sources, display)
+    draws = train.draws_of(sources, display)
     display.note(*(warning for draw in draws.values() for warning in draw.warnings))
     threads: int | None = None  # chosen for the first run and the same for all, as the runs themselves change the load
 
@@ -64,20 +63,6 @@ def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool
     with train.named_if_interrupted(path):
         several = grid_folders.SeedsFolder.create(path, seeds, begin)
         return _train_and_show(several, draws, display, cluster, json=json)
-
-
-def _sources(asked: train.FitOptions, seeds: Sequence[int]) -> tuple[train.FitOptions, dict[int, Source]]:
-    """Where the rows of every seed are; what can be wrong is found before anything long is begun."""
-    check_device(asked.device or "auto")
-    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))
-    return asked, {seed: train.source_to_fit(asked, seed) for seed in seeds}
-
-
-def _draws(sources: Mapping[int, Source], display: ProgressDisplay) -> dict[int, LoadedData]:
-    """The rows of every seed; of named sets, each seed draws other labels."""
-    with display.watching() as watch:
-        wanted = list(sources.values())
-        return dict(zip(sources, wanted[0].load_draws(wanted, progress=display.say, watch=watch), strict=True))
 
 
 def resume_seeds(several: grid_folders.SeedsFolder, cluster: ClusterWords, *, quiet: bool, json: bool) -> int:
@@ -93,7 +78,7 @@ def resume_seeds(several: grid_folders.SeedsFolder, cluster: ClusterWords, *, qu
     if unfinished:
         requests = {seed: several.run(seed).request() for seed in unfinished}
         check_still_there(requests[unfinished[0]].source.paths)
-        loaded = _draws({seed: request.source for seed, request in requests.items()}, display)
+        loaded = train.draws_of({seed: request.source for seed, request in requests.items()}, display)
         for seed, request in requests.items():
             check_unchanged(loaded[seed], request)
     display.note(*(warning for one in loaded.values() for warning in one.warnings))
@@ -318,8 +303,8 @@ def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, 
     refuse_several_processes("splitpu compare")
     methods, seeds = parse_methods(asked.method or ""), parse_seeds(asked.seeds or "")
     display = choose_display(quiet=quiet)
-    asked, sources = _sources(asked, seeds)
-    draws = _draws(sources, display)
+    asked, sources = train.sources_to_fit(asked, seeds)
+    draws = train.draws_of(sources, display)
     first = draws[seeds[0]].data
     if asked.method == USUAL_METHODS and (first.is_sparse or first.groups is not None):
         methods = METHODS_OF_LEARNERS

@@ -5,7 +5,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -341,13 +341,11 @@ def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, jso
         return run_fit_seeds(asked, cluster, quiet=quiet, json=json)
     refuse_cluster(cluster)
     seed = checked_seed(asked.seed or 0, "--seed ")
-    check_device(asked.device or "auto")  # before files are read and the prior is estimated, which may take minutes
-    source = source_to_fit(asked, seed)
-    path = RunFolder.free_path(asked.out, source.title)
     display = choose_display(quiet=quiet)
-    asked = dataclasses.replace(asked, weights=weights_file(asked.weights))  # before anything long is begun
-    with display.watching() as watch:
-        loaded = source.load(progress=display.say, watch=watch)
+    asked, sources = sources_to_fit(asked, [seed])
+    source = sources[seed]
+    path = RunFolder.free_path(asked.out, source.title)
+    loaded = draws_of(sources, display)[seed]
     with named_if_interrupted(path):
         display.note(*loaded.warnings)
         folder = begin_asked(asked, path, source, loaded, seed, display)
@@ -364,13 +362,23 @@ def refuse_cluster(cluster: ClusterWords) -> None:
         raise InputError("--ray is for several runs: name seeds with --seeds 0,1,2; one large run takes torchrun.")
 
 
-def source_to_fit(asked: FitOptions, seed: int) -> Source:
-    """Where the rows are; a prior that nobody can know of them is refused before they are read."""
-    source = parse_source(asked.as_words(seed=seed, scenario=asked.scenario or "single-training-set"))
+def sources_to_fit(asked: FitOptions, seeds: Sequence[int]) -> tuple[FitOptions, dict[int, Source]]:
+    """Where the rows of every seed are; what can be wrong is found before anything long is begun."""
+    check_device(asked.device or "auto")
+    scenario = asked.scenario or "single-training-set"
+    sources = {seed: parse_source(asked.as_words(seed=seed, scenario=scenario)) for seed in seeds}
+    source = sources[seeds[0]]
     if asked.prior == "true" and not source.draws_labels:
         wrong = f"--prior true is for named sets, as nobody knows the true share of positives in {source.where}"
         raise InputError(f"{wrong}: give a number such as --prior 0.3, or leave --prior out to have it estimated.")
-    return source
+    return dataclasses.replace(asked, weights=weights_file(asked.weights)), sources
+
+
+def draws_of(sources: Mapping[int, Source], display: ProgressDisplay) -> dict[int, LoadedData]:
+    """The rows of every seed; of named sets, each seed draws other labels."""
+    with display.watching() as watch:
+        wanted = list(sources.values())
+        return dict(zip(sources, wanted[0].load_draws(wanted, progress=display.say, watch=watch), strict=True))
 
 
 def begin_asked(
