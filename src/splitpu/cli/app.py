@@ -405,28 +405,24 @@ app = App(
 )
 datasets = App(name="data", help="List or download the public data sets that can be given by name.")
 reproduce = App(name="reproduce", help="Run the experiments of the paper, and write the pages of their results.")
-COMMANDS: list[tuple[App, tuple[Command, ...]]] = [
-    (app, (demo, fit, resume, predict, merge, hard, review, refit, evaluate, export, embed, card, serve)),
-    (app, (prior, sensitivity, methods, compare, info)),
-    (datasets, (data_list, data_get)),
-    (reproduce, (experiments.reproduce_list, experiments.reproduce_run, experiments.reproduce_plan)),
-    (reproduce, (experiments.reproduce_choose, experiments.reproduce_smoke, experiments.reproduce_render)),
-]
-for part, commands in COMMANDS:
-    for command in commands:
-        part.command(command, name=command.__name__.rpartition("_")[2])
-app.command(datasets)
-app.command(reproduce)
+for command in (data_list, data_get):
+    datasets.command(command, name=command.__name__.removeprefix("data_"))
+for name in ("list", "run", "plan", "choose", "smoke", "render"):
+    reproduce.command(getattr(experiments, f"reproduce_{name}"), name=name)
 
 # The help names the commands in the order in which most people need them, not in that of the alphabet.
-IN_ORDER_OF_NEED = {
-    "Train a model and use it": ("demo", "fit", "resume", "predict", "merge", "hard", "evaluate"),
-    "Hand a model on": ("export", "embed", "card", "serve"),
-    "Ask an expert": ("review", "refit"),
-    "Choose and compare": ("prior", "sensitivity", "methods", "compare"),
-    "Look up and reproduce": ("info", "data", "reproduce", "--help", "--version"),
+IN_ORDER_OF_NEED: dict[str, tuple[Command | App, ...]] = {
+    "Train a model and use it": (demo, fit, resume, predict, merge, hard, evaluate),
+    "Hand a model on": (export, embed, card, serve),
+    "Ask an expert": (review, refit),
+    "Choose and compare": (prior, sensitivity, methods, compare),
+    "Look up and reproduce": (info, datasets, reproduce),
 }
-for title, names in IN_ORDER_OF_NEED.items():
+for title, commands in IN_ORDER_OF_NEED.items():
     group = Group.create_ordered(title)
-    for place, name in enumerate(names):
-        app[name].group, app[name].sort_key = group, place
+    for place, one in enumerate(commands):
+        app.command(one)
+        known = one if isinstance(one, App) else app[one.__name__]
+        known.group, known.sort_key = group, place
+for place, name in enumerate(("--help", "--version"), start=len(commands)):
+    app[name].group, app[name].sort_key = group, place

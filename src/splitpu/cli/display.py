@@ -169,19 +169,10 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
     rounds, hard = result["rounds"], 0
     if rounds:
         hard = rounds[-1]["hard"]
-        with_noise = ["noise"] if rounds[0]["noise"] else []
-        print_table(
-            [
-                {
-                    **one,
-                    "round": str(one["round"]),
-                    "noise": ", ".join(f"{part} {100 * share:.1f} %" for part, share in (one["noise"] or {}).items()),
-                }
-                for one in rounds
-            ],
-            ["round", "easy", "hard", "agreement", *with_noise],
-            title="split of the unlabelled",
-        )
+        columns = ["round", "easy", "hard", "agreement", *(["noise"] if rounds[0]["noise"] else [])]
+        for one in (rows := [{**one, "round": str(one["round"])} for one in rounds]):
+            one["noise"] = ", ".join(f"{part} {100 * share:.1f} %" for part, share in (one["noise"] or {}).items())
+        print_table(rows, columns, title="split of the unlabelled")
     prior = prior_in_words(result["prior"], result["prior_interval"], result["prior_source"])
     if (expected := result["expected_positive_rate_unlabelled"]) is not None:
         prior += f" (expects {100 * expected:.1f} % positives among the unlabelled)"
@@ -192,10 +183,8 @@ def _show_figures(folder: RunFolder, result: dict[str, Any]) -> None:
     if folder.scores.name in result["files"]:
         facts["scores"] = str(folder.scores)
     if hard:
-        facts["hard"] = (
-            f"{hard:,} unlabelled sample{'' if hard == 1 else 's'}, named in {folder.split} and shown in the report; "
-            f"splitpu hard {in_a_command(folder.path)} lists them"
-        )
+        shown = f"{hard:,} unlabelled sample{'' if hard == 1 else 's'}, named in {folder.split} and shown in the report"
+        facts["hard"] = f"{shown}; splitpu hard {in_a_command(folder.path)} lists them"
         facts["review"] = f"splitpu review {in_a_command(folder.path)} asks about the samples whose answers teach most"
     print_facts({**facts, "report": folder.report, **notes_in_report(result["warnings"])})
     unjudged = [NOT_JUDGED] if result["prior"] is not None else []

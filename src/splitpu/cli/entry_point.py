@@ -124,12 +124,11 @@ def _in_words(error: CycloptsError) -> str:
 
 def _about_command(word: str, command: str) -> str:
     """What was probably meant, or else all there are, in the order in which most people need them."""
-    from splitpu.cli.app import IN_ORDER_OF_NEED, app
+    from splitpu.cli.app import app
     from splitpu.config.parse import nearest
 
-    known = [name for names in IN_ORDER_OF_NEED.values() for name in names]
-    if command != "splitpu":
-        known = [name for name in app[command.removeprefix("splitpu ")] if not name.startswith("-")]
+    part = app if command == "splitpu" else app[command.removeprefix("splitpu ")]
+    known = [name for name in part if not name.startswith("-")]
     if command == "splitpu reproduce" and not word.startswith("-") and word not in OTHER_WORDS:
         return f"{word} is not a command of {command}: run an experiment with splitpu reproduce run {word}."
     plain = word.removeprefix("--").lower()

@@ -165,10 +165,9 @@ def settle_prior(
             check_needs(config, data, found.value)
         except RunStopped as stopped:
             raise RunStopped(f"stopped; {continue_with(folder.path)}", stopped.code) from stopped
-        except DiskError:  # the estimate is possible and waits for room
-            raise
-        except InputError:
-            folder.discard()
+        except InputError as error:
+            if not isinstance(error, DiskError):  # else the estimate is possible and waits for room
+                folder.discard()
             raise
         write_sealed(folder.request_file, request.with_prior(found).to_dict())
         folder.tidy(keep_checkpoints=request.keep_checkpoints)  # the estimate's networks are no longer needed

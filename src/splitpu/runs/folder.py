@@ -371,10 +371,9 @@ def kept_until_settled(checkpoints: Path) -> Iterator[Path]:
     """Checkpoints that stay where the block is stopped, killed or short of room, and go where it ends or cannot."""
     try:
         yield checkpoints
-    except DiskError:  # what is asked for is possible and waits for room
-        raise
-    except InputError:
-        shutil.rmtree(checkpoints, ignore_errors=True)
+    except InputError as error:
+        if not isinstance(error, DiskError):  # else what is asked for is possible and waits for room
+            shutil.rmtree(checkpoints, ignore_errors=True)
         raise
     shutil.rmtree(checkpoints, ignore_errors=True)
 

@@ -90,10 +90,8 @@ def carry_out(
         try:
             observer = ObserverList(metrics, runtime.observer or Observer())
             training = _train(folder, request, loaded, replace(runtime, observer=observer))
-        except DiskError:  # the run is possible and waits for room
-            raise
-        except InputError:
-            if metrics.epochs == 0 and not folder.checkpoints.exists():
+        except InputError as error:  # without room on the disk the run is possible and waits for it
+            if metrics.epochs == 0 and not folder.checkpoints.exists() and not isinstance(error, DiskError):
                 folder.discard()
             raise
         folder.must_be_there()
