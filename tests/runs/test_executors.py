@@ -31,7 +31,7 @@ class Elsewhere:
             worker = threading.Thread(target=self._work, args=(job.unit, found))
             worker.start()
             worker.join()
-            (job.failed if isinstance(found[0], Exception) else job.done)(found[0])
+            job.done(found[0])
 
     @staticmethod
     def _work(unit: Any, found: list[Any]) -> None:

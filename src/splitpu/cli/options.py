@@ -24,17 +24,15 @@ def _whole_number(_: object, tokens: Sequence[Token]) -> int:
         raise ValueError(f"{word!r} is not a whole number; give one such as 3.") from None
 
 
-def _share_or_word(_: object, tokens: Sequence[Token]) -> float | Literal["auto", "true", "none"]:
+def _share_or_word(_: object, tokens: Sequence[Token]) -> float | str:
     word = tokens[0].value
-    match word.lower():
-        case "auto" | "true" | "none" as known:
-            return known
+    if word.lower() in ("auto", "true", "none"):
+        return word.lower()
     try:
         return float(word)
     except ValueError:
-        raise ValueError(
-            f"{word!r} is not a share; give a number between 0 and 1, such as 0.3, or auto to have it estimated."
-        ) from None
+        advice = "give a number between 0 and 1, such as 0.3, or auto to have it estimated."
+        raise ValueError(f"{word!r} is not a share; {advice}") from None
 
 
 Whole = Annotated[int, Parameter(converter=_whole_number)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import shutil
 import sys
@@ -315,19 +316,11 @@ def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, 
             configs, priors = _settled(asked, methods, draws, folder, display)
         shared = SharedRows()
         threads = next(iter(configs.values())).engine.threads
-        units = [  # seed by seed, so that methods can be compared as early as possible
-            _MethodRun(
-                f"{method}, seed {seed}",
-                folder.run(method, seed),
-                draws[seed],
-                shared,
-                asked.request(sources[seed], seed),
-                configs[method],
-                priors[seed],
-            )
-            for seed in seeds
-            for method in methods
-        ]
+        units = []  # seed by seed, so that methods can be compared as early as possible
+        for seed, method in itertools.product(seeds, methods):
+            what = (asked.request(sources[seed], seed), configs[method], priors[seed])
+            run = folder.run(method, seed)
+            units.append(_MethodRun(f"{method}, seed {seed}", run, draws[seed], shared, *what))
         if finished := sum(folder.find(unit) is not None for unit in units):
             display.say(f"{finished} of {len(units)} runs are finished already")
         run_grid(

@@ -197,14 +197,8 @@ class SplitPUClassifier(PUEstimator, method="split-pu", takes_sparse=True):
 
     def _keep_findings(self, training: Training) -> None:
         super()._keep_findings(training)
-        self.rounds_ = [
-            RoundSummary(
-                one.number,
-                one.split,
-                row_probabilities(training, one.teacher),
-                row_probabilities(training, one.student),
-                one.taken,
-            )
-            for one in training.result.rounds
-        ]
+        self.rounds_ = []
+        for one in training.result.rounds:
+            teacher, student = (row_probabilities(training, model) for model in (one.teacher, one.student))
+            self.rounds_.append(RoundSummary(one.number, one.split, teacher, student, one.taken))
         self.split_ = self.rounds_[-1].split if self.rounds_ else None

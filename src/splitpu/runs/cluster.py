@@ -97,10 +97,7 @@ class RayCluster:
             why = str(error).strip().partition("\n")[0]
             end = SplitPUError(f"its worker in the Ray cluster was lost {_LOSSES + 1} times ({why})")
         news.pass_on(wait=True)  # what the unit has said comes before its end
-        if isinstance(end, Exception):
-            job.failed(end)
-        else:
-            job.done(end)
+        job.done(end)
 
     def _check_room(self, ray: Any) -> None:
         """What fits into no machine would wait without a word, for one that has room for it."""
@@ -171,7 +168,7 @@ class _News:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.letterbox = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         self._grid, self._lock, self._begun = grid, threading.Lock(), set[int]()
-        self._numbers = {id(unit): number for number, unit in enumerate(grid.session.units)}
+        self._numbers = {id(unit): number for number, unit in enumerate(grid.units)}
 
     def number(self, unit: Any) -> int:
         return self._numbers[id(unit)]
@@ -183,7 +180,7 @@ class _News:
         try:
             count = self.letterbox.qsize()
             for number, what, *news in self.letterbox.get_nowait_batch(count) if count else ():
-                self._tell(self._grid.session.units[number], number, what, news)
+                self._tell(self._grid.units[number], number, what, news)
         finally:
             self._lock.release()
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -98,8 +97,8 @@ class Progress(Generic[AUnit]):
 class Executor(Protocol):
     """Starts units and does nothing else: takes a job from the grid whenever it has room for one, and calls it.
 
-    One that runs units elsewhere, as `RayCluster` does, has `job.unit` run there and tells `job.done` or `job.failed`
-    what came of it. One of your own, such as `for job in reversed(list(grid)): job()` in its `run`, is given to
+    One that runs units elsewhere, as `RayCluster` does, has `job.unit` run there and tells `job.done` what came of
+    it, be it an exception. One of your own, such as `for job in reversed(list(grid)): job()` in its `run`, is given to
     `Grid(units).run`.
     """
 
@@ -116,31 +115,11 @@ class InTurn:
             job()
 
 
-@dataclass
-class Session(Generic[AUnit]):
-    """What came of the units of a grid, each known by its number, in the order in which it came."""
-
-    units: Sequence[AUnit]
-    done: dict[int, Any] = field(default_factory=dict)  # with the result
-    skipped: list[int] = field(default_factory=list)  # done before
-    failed: dict[int, Exception] = field(default_factory=dict)
-    left: list[int] = field(default_factory=list)
-    interrupted: Interrupted | None = None  # what the first unit said that was asked to stop
-
-    def results(self) -> list[Any]:
-        """All that were made, in the order of the units, or an error that names those that failed."""
-        if self.left:
-            raise self.interrupted or Interrupted(f"stopped before {self.units[self.left[0]].name}.")
-        if self.failed:
-            failed, finished = dict(sorted(self.failed.items())), dict(sorted(self.done.items()))
-            reasons = "; ".join(f"{self.units[number].name} failed ({error})" for number, error in failed.items())
-            others = ", ".join(self.units[number].name for number in finished) or "none"
-            raise SomeRunsFailed(f"{reasons}; finished: {others}.", failed, finished) from next(iter(failed.values()))
-        return [self.done[number] for number in sorted(self.done)]
-
-
 class Grid(Generic[AUnit]):
-    """Hands out units in their order and writes down what came of them; may be asked from several threads."""
+    """Hands out units in their order and writes down what came of each, which is known by its number.
+
+    It may be asked from several threads.
+    """
 
     def __init__(
         self,
@@ -150,18 +129,22 @@ class Grid(Generic[AUnit]):
         schedule: Schedule[AUnit] | None = None,
         progress: Progress[AUnit] | None = None,
     ) -> None:
-        self.session = Session(units)
+        self.units, self._open = units, dict(enumerate(units))
+        self.done: dict[int, Any] = {}  # with the result; as all of these in the order in which it came
+        self.skipped: list[int] = []  # done before
+        self.failed: dict[int, Exception] = {}
+        self.left: list[int] = []
+        self.interrupted: Interrupted | None = None  # what the first unit said that was asked to stop
         self.progress: Progress[AUnit] = progress or Progress()
         self._results: Results[AUnit] = results or Results()
         self._schedule: Schedule[AUnit] = schedule or Schedule()
         self._stop: Callable[[], bool] = lambda: False
-        self._units, self._open = units, dict(enumerate(units))
         self._lock = threading.Condition()  # told of every stage that begins and of every unit that has ended
         self._left = threading.Event()  # the process is on its way out
         self._over = False  # no more units are handed out; those that run go on
 
     def __len__(self) -> int:
-        return len(self._units)
+        return len(self.units)
 
     def __iter__(self) -> Iterator["Job[AUnit]"]:
         return self
@@ -179,18 +162,18 @@ class Grid(Generic[AUnit]):
                     self._skip_done()
                     continue
                 number = next(iter(self._open)) if number is None else number
-                reason = "stopped before" if stopped else self._schedule.why_not(self._units[number])
+                reason = "stopped before" if stopped else self._schedule.why_not(self.units[number])
                 if reason:
                     self._over = True
-                    self.progress.became(self._units[number], "not begun", reason)
+                    self.progress.became(self.units[number], "not begun", reason)
                 elif (job := self._taken(number)) is not None:
                     return job
             if self._over:
-                self.session.left += self._open
+                self.left += self._open
                 self._open.clear()
         raise StopIteration
 
-    def run(self, executor: Executor, stop: Callable[[], bool] = lambda: False) -> Session[AUnit]:
+    def run(self, executor: Executor, stop: Callable[[], bool] = lambda: False) -> "Grid[AUnit]":
         """Have all units started that are not done, until somebody answers `stop` with yes."""
         self._stop = stop
         try:
@@ -198,7 +181,18 @@ class Grid(Generic[AUnit]):
         except BaseException:
             self.stop()
             raise
-        return self.session
+        return self
+
+    def results(self) -> list[Any]:
+        """All that were made, in the order of the units, or an error that names those that failed."""
+        if self.left:
+            raise self.interrupted or Interrupted(f"stopped before {self.units[self.left[0]].name}.")
+        if self.failed:
+            failed, finished = dict(sorted(self.failed.items())), dict(sorted(self.done.items()))
+            reasons = "; ".join(f"{self.units[number].name} failed ({error})" for number, error in failed.items())
+            others = ", ".join(self.units[number].name for number in finished) or "none"
+            raise SomeRunsFailed(f"{reasons}; finished: {others}.", failed, finished) from next(iter(failed.values()))
+        return [self.done[number] for number in sorted(self.done)]
 
     def stop(self) -> None:
         """Begin no more units, and have those that run stop."""
@@ -220,25 +214,24 @@ class Grid(Generic[AUnit]):
 
     def ended(self, number: int, end: Any, seconds: float) -> None:
         """Write down how a unit ended: with a result or with an exception."""
-        unit, session = self._units[number], self.session
-        failed = isinstance(end, Exception)
+        unit, failed = self.units[number], isinstance(end, Exception)
         with self._lock:
             self._schedule.ended(unit, None if failed else seconds)
             self._lock.notify_all()
             fate: Fate = "interrupted" if isinstance(end, Interrupted) else "failed" if failed else "done"
             if isinstance(end, Interrupted):
                 self._over = True
-                session.interrupted = session.interrupted or end
-                session.left.append(number)
+                self.interrupted = self.interrupted or end
+                self.left.append(number)
             elif failed:
-                session.failed[number] = end  # a unit that cannot be run says nothing about the others
+                self.failed[number] = end  # a unit that cannot be run says nothing about the others
             else:
                 self._results.add(unit, end)
-                session.done[number] = end
+                self.done[number] = end
         self.progress.became(unit, fate, end)
 
     def _taken(self, number: int) -> "Job[AUnit] | None":
-        unit, claim = self._units[number], self._schedule.claim(self._units[number])
+        unit, claim = self.units[number], self._schedule.claim(self.units[number])
         self._skip_done()  # another process may have ended the unit just before it could be claimed
         if number not in self._open:
             if claim is not None:
@@ -247,7 +240,7 @@ class Grid(Generic[AUnit]):
         del self._open[number]
         if claim is None:
             self.progress.became(unit, "elsewhere")
-            self.session.left.append(number)
+            self.left.append(number)
             return None
         self._schedule.started(unit)
         self.progress.became(unit, "started")
@@ -259,51 +252,40 @@ class Grid(Generic[AUnit]):
         for number, unit in list(self._open.items()):
             if self._results.find(unit) is not None:
                 del self._open[number]
-                self.session.skipped.append(number)
+                self.skipped.append(number)
 
 
-class Job(Generic[AUnit]):
-    """A unit that was handed out: called where it is to run here, told of its end where it runs elsewhere."""
+class Job(Observer, Generic[AUnit]):
+    """A unit that was handed out: called where it is to run here, told of its end where it runs elsewhere.
+
+    It tells the grid how far the unit is, and the unit when to stop.
+    """
 
     def __init__(self, grid: Grid[AUnit], number: int, unit: AUnit, claim: ExitStack) -> None:
         self.unit = unit
-        self._grid, self._number, self._claim = grid, number, claim
+        self._grid, self._number, self._claim, self._restored = grid, number, claim, 0
         self._began = time.monotonic()
 
     def __call__(self) -> None:
         """Run the unit here; only what is no `Exception`, such as Ctrl-C, is raised."""
-        grid, unit = self._grid, self.unit
-        try:
-            result = unit.run(_UnitObserver(grid, unit), partial(grid.progress.note, unit))
-        except Exception as error:
-            self.failed(error)
-        else:
-            self.done(result)
-        finally:
-            self._claim.close()
-
-    def done(self, result: Any) -> None:
-        """The unit came to its end."""
         with self._claim:
-            self._grid.ended(self._number, result, time.monotonic() - self._began)
+            try:
+                end = self.unit.run(self, partial(self._grid.progress.note, self.unit))
+            except Exception as error:
+                end = error
+            self.done(end)
 
-    def failed(self, error: Exception) -> None:
-        """It did not, or was `Interrupted`."""
-        self.done(error)
-
-
-class _UnitObserver(Observer):
-    """Tells the grid how far a unit is, and the unit when to stop."""
-
-    def __init__(self, grid: Grid[Any], unit: Any) -> None:
-        self._grid, self._unit, self._restored = grid, unit, 0
+    def done(self, end: Any) -> None:
+        """It came to its end: a result, or the exception that it failed with or was `Interrupted` by."""
+        with self._claim:
+            self._grid.ended(self._number, end, time.monotonic() - self._began)
 
     def stage_started(self, stage: Stage, done: int) -> None:
         self._restored = done
-        self._grid.reached(self._unit, stage.name)
+        self._grid.reached(self.unit, stage.name)
 
     def stage_done(self, stage: Stage, outcome: StageOutcome) -> None:
-        self._grid.progress.stage_done(self._unit, stage.name, outcome.history, self._restored)
+        self._grid.progress.stage_done(self.unit, stage.name, outcome.history, self._restored)
 
     def should_stop(self) -> bool:
         return self._grid.must_stop()

@@ -98,6 +98,15 @@ def result_of(
         seconds[record.stage] = round(seconds.get(record.stage, 0.0) + record.seconds, 4)
     if result.learners is not None:
         seconds["learners"] = round(sum(row["seconds"] for row in result.learners), 4)
+    selection, aside, calibration = None, training.aside, training.model.calibration
+    if aside is not None:  # what the rows set aside were used for, and the weights of every stage kept by them
+        selection = {
+            "positives": len(aside.positives),
+            "unlabelled": len(aside.unlabelled),
+            "criterion": training.model.config.selection.criterion,
+            "best": {stage: asdict(kept) for stage, kept in aside.kept.items()},
+            "calibration": None if calibration is None else calibration.to_dict(),
+        }
     content = {
         "data": loaded.description,
         "rows": len(data),
@@ -113,7 +122,7 @@ def result_of(
         "expected_positive_rate_unlabelled": expected_positive_share(data, request.prior),
         "method": training.model.config.method,
         "preset": request.preset,
-        "selection": _selection(training),
+        "selection": selection,
         "network": training.model.network_name,
         "members": training.model.config.members,
         "weights": request.weights,
@@ -206,20 +215,6 @@ def write_duplicates(path: Path, loaded: LoadedData) -> None:
 def _write_csv(path: Path, heading: Sequence[str], lines: Iterable[Sequence[object]]) -> None:
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         write_csv(file, heading, lines)
-
-
-def _selection(training: Training) -> dict[str, Any] | None:
-    """What the rows set aside were used for: how many, the weights of every stage kept by them, the calibration."""
-    aside, calibration = training.aside, training.model.calibration
-    if aside is None:
-        return None
-    return {
-        "positives": len(aside.positives),
-        "unlabelled": len(aside.unlabelled),
-        "criterion": training.model.config.selection.criterion,
-        "best": {stage: asdict(kept) for stage, kept in aside.kept.items()},
-        "calibration": None if calibration is None else calibration.to_dict(),
-    }
 
 
 KNOWN_ROWS = "rows whose truth is known (--test, or X_test and y_test in a .npz file)"
