@@ -61,7 +61,7 @@ def test_runs_that_cut_at_one_half_say_so(tmp_path: Path, capsys: Capture) -> No
     run = fitted(tmp_path, capsys, "--prior", 0.5, "--set", "threshold=half", "--set", "split.tau=0.99")
     assert "threshold=half" in run_cli(capsys, "sensitivity", run)[2]
     code, _, err = run_cli(capsys, "sensitivity", run, "--refit", "--steps", 2)
-    assert code == 0 and "note: round1.split: agreement" in err
+    assert code == 0 and "note: prior 0.25: round1.split: agreement" in err
     assert "SplitPUWarning" not in err and "threshold=half" not in err
 
 

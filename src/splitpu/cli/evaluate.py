@@ -5,7 +5,7 @@ from dataclasses import replace
 from splitpu.cli.display import print_facts, print_figures, print_json, print_note, print_table
 from splitpu.cli.options import DataOptions
 from splitpu.cli.progress import choose_display
-from splitpu.config.schema import EngineConfig, Scenario
+from splitpu.config.schema import Scenario
 from splitpu.data.sources import EvaluationRows, SourceWords, parse_source, read_rows_with_truth
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import DataGone, InputError
@@ -30,7 +30,7 @@ def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = No
         rows = rows_to_judge_by(folder, model, asked, watch, scenario=scenario)
     print_note(*rows.warnings)
     show = _show_estimates if rows.labelled is not None else _show_figures
-    facts, notes = show(folder, model, rows, Hardware.choose(device, EngineConfig()), json=json)
+    facts, notes = show(folder, model, rows, Hardware.choose(device), json=json)
     if json:
         return
     if model.network_name == LEARNER:

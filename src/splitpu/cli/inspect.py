@@ -35,7 +35,6 @@ def run_info(run: str | None, *, json: bool) -> None:
         _show_run(RunFolder.find_one(run), json=json)
         return
     from splitpu.config.presets import preset_names
-    from splitpu.config.schema import EngineConfig
     from splitpu.engine.hardware import Hardware
     from splitpu.networks.build import network_names
     from splitpu.runs.folder import source_commit, versions
@@ -43,7 +42,7 @@ def run_info(run: str | None, *, json: bool) -> None:
     facts: dict[str, Any] = {
         **versions(),
         "commit": source_commit(),
-        "device": Hardware.choose("auto", EngineConfig()).describe(),
+        "device": Hardware.choose("auto").describe(),
         "networks": list(network_names()),
         "presets": preset_names(),
         "cache": str(cache_folder()),

@@ -14,7 +14,6 @@ from splitpu.cli.options import ClusterWords, DataWords, PredictWords
 from splitpu.cli.progress import choose_display
 from splitpu.cli.several_runs import run_grid
 from splitpu.cli.train import size_for_encoder
-from splitpu.config.schema import EngineConfig
 from splitpu.data.array_files import read_features, read_names
 from splitpu.data.features import canonical_features
 from splitpu.data.images.folders import parse_size, read_images, reader_for
@@ -60,7 +59,7 @@ def run_predict(run: str, path: Path, *, asked: PredictWords, cluster: ClusterWo
     with choose_display(quiet=json).watching() as watch:
         rows = read_new_rows(path, model, strict=asked.strict, watch=watch)
     model.preprocessing.check(rows.features, str(path))
-    decision = model.decision(rows.features, Hardware.choose(device, EngineConfig()))
+    decision = model.decision(rows.features, Hardware.choose(device))
     probabilities = sigmoid(decision)
     names = rows.names or [""] * len(decision)
     shares = [float(f"{share:.6g}") for share in probabilities.tolist()]

@@ -14,7 +14,7 @@ from splitpu.cli.options import ClusterWords, DataOptions, PriorsTried, as_optio
 from splitpu.cli.progress import choose_display
 from splitpu.cli.several_runs import StageLines, run_grid
 from splitpu.cli.train import estimating
-from splitpu.config.schema import EngineConfig, Scenario
+from splitpu.config.schema import Scenario
 from splitpu.data.public.download import cache_folder
 from splitpu.data.pudata import PUData
 from splitpu.data.sources import LoadedData, parse_source
@@ -57,7 +57,7 @@ def run_sensitivity(run: str, *, tried: PriorsTried, cluster: ClusterWords, devi
     executor = cluster.executor(folder.path, device, config.engine.threads)
     if executor is not None and not tried.refit:
         raise InputError("--ray goes with --refit: to move a threshold takes no time.")
-    hardware = Hardware.choose(device, EngineConfig())
+    hardware = Hardware.choose(device)
     own = _decisions(model, loaded, hardware)
     plain = own if model.calibration is None else _decisions(replace(model, calibration=None), loaded, hardware)
     found = folder.read_out_of_fold(len(loaded.data))
@@ -120,7 +120,7 @@ class _Refit:
             runtime = Runtime(device=self.device, observer=observer, warm_start=self.warm.get("start"))
             training = train(self.loaded.data, self.spec, runtime)
         self.warm["start"] = training.warm_start
-        scores = _decisions(training.model, self.loaded, Hardware.choose(self.device, EngineConfig()))
+        scores = _decisions(training.model, self.loaded, Hardware.choose(self.device))
         return scores if training.out_of_fold is None else {**scores, "training": training.out_of_fold[0]}
 
 

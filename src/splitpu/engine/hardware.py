@@ -46,6 +46,7 @@ _LIMITING = threading.Lock()
 _LIMITS: list[int] = []  # numbers of CPU threads: the one before all, then that of every block that is open
 _MOST_THREADS = 16
 _LOOKS, _BETWEEN_LOOKS = 7, 0.002  # seconds; how often to look at what other programs do, when a number is chosen
+USUAL = EngineConfig()
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Hardware:
 
     @classmethod
     def choose(
-        cls, device: str, config: EngineConfig, *, trains_images: bool = False, whatever_else_runs: bool = False
+        cls, device: str, config: EngineConfig = USUAL, *, trains_images: bool = False, whatever_else_runs: bool = False
     ) -> "Hardware":
         """Take the fastest correct choice this machine offers, unless the configuration forbids it.
 

@@ -104,12 +104,9 @@ def two_classes(labels: Array, pos_label: Any) -> tuple[Array, Any]:
     if (positive := usual_positive(first, second)) is not None:
         return classes, positive
     if {first, second} not in CONVENTIONS:
-        warnings.warn(
-            f"y holds the values {first!r} and {second!r}: {second!r}, the later in sorted order, is taken as "
-            f"labelled positive; pass pos_label={second!r} to say that this is right, or pos_label={first!r}",
-            SplitPUWarning,
-            stacklevel=3,
-        )
+        taken = f"{second!r}, the later in sorted order, is taken as labelled positive"
+        advice = f"pass pos_label={second!r} to say that this is right, or pos_label={first!r}"
+        warnings.warn(f"y holds {first!r} and {second!r}: {taken}; {advice}", SplitPUWarning, stacklevel=3)
     return classes, second
 
 
@@ -309,11 +306,10 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
         else:
             seed = int(check_random_state(self.random_state).randint(LARGEST_SEED))
         backbone = self._backbone_for(data)
-        named = {"method": self.method, "warmup.name": self.warmup}
-        if isinstance(self.learner, str):
-            named["learner"] = self.learner
-        named = {name: value for name, value in named.items() if value is not None}
-        config = config_from_dict(named, self._whole_config(data))
+        learner, own_learner = (self.learner, None) if isinstance(self.learner, str) else (None, self.learner)
+        named = {"method": self.method, "warmup.name": self.warmup, "learner": learner}
+        given = {name: value for name, value in named.items() if value is not None}
+        config = config_from_dict(given, self._whole_config(data))
         check_method(config, data)
         prior = prior_for(self.method, self.prior, data, seed=seed, device=self.device, backbone=backbone)
         spec = TrainSpec(
@@ -322,7 +318,7 @@ class PUEstimator(ClassifierMixin, BaseEstimator):
             prior_interval=prior.interval,
             backbone=backbone,
             layers=self.layers,
-            learner=None if isinstance(self.learner, str) else self.learner,
+            learner=own_learner,
             seed=seed,
             classes=(negative, positive),
         )

@@ -11,7 +11,6 @@ from statistics import fmean
 from typing import Any
 
 from splitpu.config.parse import config_hash
-from splitpu.config.schema import EngineConfig
 from splitpu.data.sources import LoadedData
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError
@@ -280,7 +279,7 @@ def line_of(folder: RunFolder, loaded: LoadedData) -> Line:
         "seconds": result["seconds_total"],
     }
     if loaded.held_out is None:
-        hardware = Hardware.choose(request.device, EngineConfig())
+        hardware = Hardware.choose(request.device)
         judged = estimates_of(folder, Model.load(folder.path), loaded.data, hardware)
         assert judged.found is not None  # as they are estimates
         line |= {"estimates": judged.found.to_dict(), "estimates_note": judged.note}

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from splitpu.config.schema import EngineConfig
 from splitpu.data.images.decode import SUFFIXES as IMAGES
 from splitpu.data.images.decode import BadImage, ImageSpec, require_reader_of
 from splitpu.data.images.folders import row_spec
@@ -126,7 +125,7 @@ class Part:
         probabilities, decisions = np.full(len(self), np.nan), [""] * len(self)
         if scored:
             model.preprocessing.check(features, str(self.table or "the images"))
-            decision = model.decision(features, Hardware.choose(self.device, EngineConfig()))
+            decision = model.decision(features, Hardware.choose(self.device))
             probabilities[scored] = sigmoid(decision)
             for row, positive in zip(scored, decision > 0, strict=True):
                 decisions[row] = str(model.classes[int(positive)])

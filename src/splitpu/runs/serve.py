@@ -13,7 +13,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
-from splitpu.config.schema import EngineConfig
 from splitpu.data.sources import read_new_rows
 from splitpu.engine.hardware import Hardware
 from splitpu.errors import InputError, SplitPUError
@@ -114,7 +113,7 @@ class ScoringServer(LocalServer):
     """Serves the final model of a run until it is closed; `POST /score` with an image or a CSV gives JSON."""
 
     def __init__(self, run: RunFolder, *, host: str = "127.0.0.1", port: int = 8000, device: str = "auto") -> None:
-        self.model, self.hardware = Model.load(run.path), Hardware.choose(device, EngineConfig())
+        self.model, self.hardware = Model.load(run.path), Hardware.choose(device)
         self.facts = {
             "run": run.path.name,
             "kind": (self.model.inputs or {}).get("kind", self.model.preprocessing.kind),
