@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from splitpu.augmentation import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
+from splitpu.views import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
 from splitpu.config.schema import BaseConfig, Config, OptimiserConfig
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import proportional_count

@@ -8,9 +8,8 @@ import pytest
 import torch
 from view_tools import CALM, image_preprocessing, random_images, seeded, unnormalised, vector_preprocessing
 
-from splitpu.augmentation import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
 from splitpu.config.schema import ViewsConfig
-from splitpu.views import Views
+from splitpu.views import Views, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
 
 # --- strong images ---
 

@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 from view_tools import CALM, image_preprocessing, random_images, seeded, unnormalised, vector_preprocessing
 
-from splitpu.augmentation import adjust_brightness, blurred, cropping, moved, one_after_the_other, turning
 from splitpu.config.schema import ViewsConfig, WarmupConfig
 from splitpu.data.preprocessing import Preprocessing
-from splitpu.views import Views, slices_there
+from splitpu.views import Views, adjust_brightness, blurred, cropping, moved, one_after_the_other, slices_there, turning
 
 SHAPES = [(8, 8, 1), (12, 10, 3), (9, 16, 2), (32, 32, 3), (1, 1, 3)]
 

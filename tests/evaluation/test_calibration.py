@@ -21,6 +21,7 @@ from selection_tools import WILD, pu_data, trained
 
 from splitpu import DistPUClassifier, InputError, SplitPUClassifier, VPUClassifier
 from splitpu.cli import main
+from splitpu.cli.inspect import HardSample, hard_samples
 from splitpu.config.parse import config_from_dict
 from splitpu.config.schema import Config
 from splitpu.engine.hardware import Hardware
@@ -32,7 +33,6 @@ from splitpu.methods import split_pu as student
 from splitpu.model import Model
 from splitpu.onnx_export import CalibrationMap
 from splitpu.runs.folder import RunFolder
-from splitpu.runs.hard_samples import HardSample, hard_samples
 from splitpu.training import with_calibration
 
 

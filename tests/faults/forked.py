@@ -57,7 +57,6 @@ def warm_up() -> None:
     import splitpu.cli.evaluate
     import splitpu.cli.inspect
     import splitpu.cli.predict
-    import splitpu.cli.sensitivity
     import splitpu.cli.several_runs
     import splitpu.cli.train
     import splitpu.data.sources

@@ -23,7 +23,7 @@ from stopping import StopAt
 import splitpu.prior.network_scores as networks
 from splitpu import SplitPUClassifier, SplitPUWarning
 from splitpu.cli import main
-from splitpu.cli.sensitivity import _checkpoints_of
+from splitpu.cli.evaluate import _checkpoints_of
 from splitpu.data.pudata import PUData
 from splitpu.engine.checkpoint import CheckpointStore
 from splitpu.errors import DiskError, InputError, Interrupted

@@ -17,13 +17,13 @@ import pytest
 from cli_tools import TINY, must_refuse, run_cli, tiny_arrays, write_npz
 from fault_tools import forge
 
+from splitpu.cli.inspect import _why
 from splitpu.config.schema import WarmupConfig
 from splitpu.data.array_files import NpzSource
 from splitpu.data.pudata import PUData
 from splitpu.evaluation.metrics import most_doubtful
 from splitpu.runs.folder import RunFolder
 from splitpu.runs.grid_folders import in_words, seeds_in_words, warnings_in_words
-from splitpu.runs.hard_samples import _why
 from splitpu.runs.report_data import _warmup_in_words, middle_slice, surest
 from splitpu.runs.results import expected_positive_share
 

@@ -82,13 +82,13 @@ def prior(
         scores: What scores the rows: classical (quick learners), network (slower), or auto (whichever suits the data).
         seed: The seed of all random draws.
     """
-    from splitpu.cli.sensitivity import run_prior
+    from splitpu.cli.evaluate import run_prior
 
     asked = DataOptions(data=data, **where.__dict__)
     run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
 
 
-@run_by("sensitivity")
+@run_by("evaluate")
 def sensitivity(
     run: FinishedRun,
     /,
