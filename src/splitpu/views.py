@@ -2,8 +2,8 @@
 
 A fixed sequence of device operations, without a loop over samples, a shape that depends on the data or anything read
 back: so views can be captured in a CUDA graph, and on the CPU one state of a generator gives bitwise the same views.
-What they do to images are pure functions of unit images (B, H, W, C), all of it elementwise or sampling: nothing here is
-a matrix product, which mixed precision would round.
+What they do to images are pure functions of unit images (B, H, W, C), elementwise or sampling: nothing here is a matrix
+product, which mixed precision would round.
 """
 
 import math
