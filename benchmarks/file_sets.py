@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "helpers"))
 
 from image_tools import break_in_place, write_pictures  # every way of breaking a file is known there
 

@@ -10,18 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
-from splitpu.data.pudata import check_prior_of_sample
 from splitpu.errors import InputError, MissingExtraError
-from splitpu.evaluation.calibration import Reliability, ScoreCells, Spread, reliability, sigmoid
-from splitpu.evaluation.metrics import among_unlabelled
+from splitpu.evaluation.calibration import Reliability, reliability, sigmoid
+from splitpu.evaluation.judgement import estimated_curves
 from splitpu.evaluation.scikit_learn import decisions
 from splitpu.prior.estimate import PriorEstimate
 from splitpu.types import Floats
 from splitpu.utils.arrays import checked_scores
-
-_GRID = np.linspace(0.0, 1.0, 201)
-_DRAWS = 200
-_BAND = (2.5, 97.5)  # percent
 
 
 def _axes(ax: Any) -> Any:
@@ -63,6 +58,7 @@ class _PUCurve(_Display):
     name: str = ""
 
     _words: ClassVar[tuple[str, str, str]]  # of the axes, and of the value
+    _kind: ClassVar[str]  # among the curves
 
     @classmethod
     def from_predictions(
@@ -80,18 +76,10 @@ class _PUCurve(_Display):
         known, scores = np.asarray(labelled) == 1, np.asarray(decision, dtype=np.float64)
         if known.shape != scores.shape or known.ndim != 1:
             raise InputError(f"labelled has shape {known.shape} and decision {scores.shape}: give one value a row")
-        positive, unlabelled = checked_scores(scores[known], "positives"), checked_scores(scores[~known], "unlabelled")
-        prior = check_prior_of_sample(prior, len(positive), len(unlabelled), scenario)
-        share = float(np.clip(among_unlabelled(prior, len(positive), len(unlabelled), scenario), 1e-6, 1 - 1e-6))
-        weights = ScoreCells.of(positive, unlabelled).weights(_DRAWS, np.random.default_rng(seed))
-        spreads = [_counted(of_p, of_u, share) for of_p, of_u in zip(*weights, strict=True)]
-        curves = np.array([cls._curve(spread, prior) for spread in spreads])
-        low, high = np.percentile(curves[1:], _BAND, axis=0)
-        best = curves[0]
-        shown = cls(
-            _GRID, best, np.minimum(low, best), np.maximum(high, best), cls._area(spreads[0], prior), prior, name
-        )
-        return shown.plot(ax)
+        for rows, kind in ((scores[known], "positives"), (scores[~known], "unlabelled")):
+            checked_scores(rows, kind)
+        curves = estimated_curves(scores, known, prior, scenario=scenario, seed=seed)
+        return cls(*curves[cls._kind], prior, name).plot(ax)
 
     @classmethod
     def from_estimator(
@@ -104,14 +92,6 @@ class _PUCurve(_Display):
         how = {"name": type(estimator).__name__, **how}
         return cls.from_predictions(labelled, decisions(estimator, X), prior=prior, ax=ax, **how)
 
-    @staticmethod
-    def _curve(spread: Spread, prior: float) -> Floats:
-        raise NotImplementedError
-
-    @staticmethod
-    def _area(spread: Spread, prior: float) -> float:
-        raise NotImplementedError
-
     def _draw(self, ax: Any, style: dict[str, Any]) -> None:
         across, up, value = self._words
         label = f"{self.name} ({value} {self.value:.2f})".strip()
@@ -121,22 +101,6 @@ class _PUCurve(_Display):
         ax.legend(loc="lower left")
 
 
-def _counted(positive: Floats, unlabelled: Floats, share: float) -> Spread:
-    """What of each cell is positive and what negative, by the count of U less its share of positives, made to rise."""
-    from sklearn.isotonic import isotonic_regression
-
-    of_positive, of_unlabelled = positive / positive.sum(), unlabelled / unlabelled.sum()
-    recall, called = (np.cumsum(shares[::-1]) for shares in (of_positive, of_unlabelled))
-    alarm = isotonic_regression((called - share * recall) / (1 - share), y_min=0.0, y_max=1.0)
-    return Spread(of_positive, np.diff(alarm, prepend=0.0)[::-1])
-
-
-def _called(spread: Spread) -> tuple[Floats, Floats]:
-    """The shares of positives and of negatives called positive, from a threshold above all scores to one below."""
-    recall, alarm = (np.concatenate([[0.0], np.cumsum(shares[::-1])]).clip(0, 1) for shares in spread)
-    return recall, alarm
-
-
 class PUPrecisionRecallDisplay(_PUCurve):
     """Precision over recall, estimated from P, U and the prior.
 
@@ -144,32 +108,14 @@ class PUPrecisionRecallDisplay(_PUCurve):
     """
 
     _words = "recall", "precision (estimated)", "AP"
-
-    @staticmethod
-    def _curve(spread: Spread, prior: float) -> Floats:
-        recall, alarm = _called(spread)
-        hits = prior * recall[1:]
-        precision = hits / np.maximum(hits + (1 - prior) * alarm[1:], 1e-12)
-        return np.interp(_GRID, recall[1:], precision)
-
-    @staticmethod
-    def _area(spread: Spread, prior: float) -> float:
-        return spread.average_precision(prior)
+    _kind = "precision_recall"
 
 
 class PURocDisplay(_PUCurve):
     """True positive rate over false positive rate, estimated from P, U and the prior."""
 
     _words = "false positive rate (estimated)", "true positive rate", "AUC"
-
-    @staticmethod
-    def _curve(spread: Spread, prior: float) -> Floats:
-        recall, alarm = _called(spread)
-        return np.interp(_GRID, alarm, recall)
-
-    @staticmethod
-    def _area(spread: Spread, prior: float) -> float:
-        return spread.auc
+    _kind = "roc"
 
 
 @dataclass

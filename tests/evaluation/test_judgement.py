@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from sklearn.metrics import average_precision_score, f1_score, precision_recall_curve, roc_auc_score, roc_curve
 
-from splitpu.evaluation.judgement import counted, estimated, too_good
+from splitpu.evaluation.judgement import counted, counted_curves, estimated, estimated_curves, too_good
 from splitpu.evaluation.metrics import PUFigure
 
 
@@ -89,3 +89,36 @@ def test_counted_in_short() -> None:
         figures["lift@20"].value,
     ) == (1.0, 0.75, 1.0, 5.0)
     assert (figures["roc_auc"].low < 0.99, figures["accuracy"].always_negative) == (True, 0.8)
+
+
+def true_curves(truth: np.ndarray, scores: np.ndarray, grid: np.ndarray) -> dict[str, np.ndarray]:
+    alarm, recall, _ = roc_curve(truth, scores)
+    precision, recalled, _ = precision_recall_curve(truth, scores)
+    return {"roc": np.interp(grid, alarm, recall), "precision_recall": np.interp(grid, recalled[::-1], precision[::-1])}
+
+
+def test_counted_curves_are_those_of_scikit_learn() -> None:
+    truth, scores = drawn(2000, 0.3, 3)
+    found = counted_curves(truth, scores)
+    for name, true in true_curves(truth, scores, found["roc"].x).items():
+        curve = found[name]
+        assert np.abs(curve.y - true)[5:].max() < 0.02, name
+        assert (curve.low <= curve.y).all() and (curve.y <= curve.high).all() and (curve.high > curve.low).mean() > 0.8
+    assert found["roc"].area == pytest.approx(roc_auc_score(truth, scores))
+    assert found["precision_recall"].area == pytest.approx(average_precision_score(truth, scores))
+
+
+@pytest.mark.parametrize("scenario", ["single-training-set", "case-control"])
+def test_estimated_curves_hold_the_truth_and_know_less_with_a_doubtful_prior(scenario: str) -> None:
+    truth, scores = drawn(6000, 0.3, 4)
+    labelled = truth & (np.random.default_rng(5).random(6000) < 0.3)
+    if scenario == "case-control":
+        truth, scores = np.r_[truth, truth[labelled]], np.r_[scores, scores[labelled]]
+        labelled = np.arange(len(scores)) >= 6000
+    sure = estimated_curves(scores, labelled, 0.3, scenario=scenario)
+    unsure = estimated_curves(scores, labelled, 0.3, scenario=scenario, prior_interval=(0.2, 0.4))
+    for name, true in true_curves(truth[:6000], scores[:6000], sure["roc"].x).items():
+        inside = (sure[name].low - 0.02 <= true) & (true <= sure[name].high + 0.02)
+        assert inside[20:190].mean() > 0.9, name
+        width = [float((one[name].high - one[name].low).mean()) for one in (sure, unsure)]
+        assert width[1] > 1.2 * width[0], name

@@ -25,6 +25,7 @@ from PIL import Image
 
 import splitpu
 from splitpu.errors import InputError
+from splitpu.evaluation.judgement import Curve, counted_curves
 from splitpu.report.charts import (
     Labels,
     Mark,
@@ -51,7 +52,7 @@ from splitpu.report.contents import (
     shorten,
     writable,
 )
-from splitpu.report.render import _words_for, called_positive, render, render_page, render_seeds, write_report
+from splitpu.report.render import _words_for, advice, called_positive, render, render_page, render_seeds, write_report
 from splitpu.reproduce.summary import Block, Charts, Grid, Heading, Paragraph, Part, Pictures
 
 HOSTILE = (
@@ -216,6 +217,8 @@ def poisoned(value: Any) -> Any:
         return HOSTILE
     if isinstance(value, dict):
         return {key if key in OWN_KEYS else HOSTILE: poisoned(part) for key, part in value.items()}
+    if isinstance(value, Curve):  # numbers
+        return value
     if isinstance(value, tuple | list):
         return type(value)(map(poisoned, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -264,6 +267,9 @@ FULL = fake_report(
     prior_table=[{"name": "km2", "value": 0.3, "low": 0.2, "high": 0.4}],
     reliability=[{"share": 1.0, "promised": 0.2, "estimated": 0.3}],
     reliability_rows="Rows.",
+    curves=counted_curves(np.arange(300) % 3 == 0, np.sin(np.arange(300)) + (np.arange(300) % 3 == 0)),
+    importance=(("age", 0.4), ("ward = north", -0.1)),
+    importance_note="Weights.",
 )
 TEXTS = [
     field.name
@@ -273,7 +279,7 @@ TEXTS = [
 
 
 # Of what was judged the names are ours and the rest numbers.
-@pytest.mark.parametrize("field", [name for name in TEXTS if name not in ("final", "judged")])
+@pytest.mark.parametrize("field", [name for name in TEXTS if name not in ("final", "judged", "curves")])
 def test_no_field_can_bring_markup_into_the_page(field: str) -> None:
     changes = {field: poisoned(getattr(FULL, field))}
     if field == "method":  # which the page names only where there are no rounds
@@ -374,6 +380,83 @@ def test_figures_stand_beside_what_simpler_models_get() -> None:
     page = one_line(section_of(fake_report(judged=JUDGED, judged_notes=["Out of fold."]), "outcome"))
     assert "ROC AUC 0.900 0.800 to 1.000 0.500" in page and "Lift in the top 1,000 7.000" in page
     assert "Out of fold." in page and "Naive: the best single learner" not in page
+
+
+def figure(value: float, low: float, high: float, always_negative: float) -> dict[str, float | None]:
+    return {"value": value, "low": low, "high": high, "always_negative": always_negative, "naive": None}
+
+
+GOOD = {"roc_auc": figure(0.9, 0.8, 0.95, 0.5), "accuracy": figure(0.9, 0.85, 0.95, 0.6)}
+NOT_TAKEN = (RoundReport(1, 0.9, (0.95,), 14, True, 9, 1, taken=False),)
+WORSE = [{"model": "base", "accuracy": 0.93}, {"model": "round 1 student", "accuracy": 0.9}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        (
+            {"judged": GOOD | {"roc_auc": figure(0.2, 0.1, 0.3, 0.5)}, "figures": []},
+            ["Ask whether the labels are swapped"],
+        ),
+        (
+            {"judged": GOOD | {"roc_auc": figure(0.4, 0.3, 0.49, 0.5)}},
+            ["Do not trust this model yet"],
+        ),  # may be bad luck
+        ({"judged": GOOD | {"roc_auc": figure(0.55, 0.45, 0.65, 0.5)}}, ["Do not trust this model yet"]),
+        ({"judged": GOOD | {"accuracy": figure(0.6, 0.5, 0.7, 0.62)}}, ["Do not go by the decisions"]),
+        ({"figures": WORSE}, ["Use the base"]),
+        ({"rounds": NOT_TAKEN, "figures": []}, ["Use the base"]),
+        ({"judged": {}}, []),
+    ],
+)
+def test_advice_follows_from_the_result(changes: dict[str, Any], said: list[str]) -> None:
+    report = fake_report(**{"judged": GOOD, **changes})
+    assert [what for what, _ in advice(report)] == said
+    page = one_line(next_steps(report))
+    assert all(what in page for what in said) and ("Use the base" in page) == ("Use the base" in said)
+
+
+def test_advice_gives_its_reason_and_the_way_out() -> None:
+    below = GOOD | {"accuracy": figure(0.5, 0.45, 0.55, 0.62)}
+    ((_, reason),) = advice(fake_report(judged=below))
+    assert plain(reason).startswith("accuracy 50.0 % is below the 62.0 % of calling everything negative")
+    swapped = {"judged": {"roc_auc": figure(0.2, 0.1, 0.3, 0.5)}}
+    assert "in those of --test 1 means positive" in advice(fake_report(**swapped))[0][1]
+    assert "--positive-label" in advice(fake_report(**swapped, figures=[]))[0][1]
+    ((_, reason),) = advice(fake_report(judged=GOOD, figures=WORSE))
+    assert "fell from 93.0 % (base) to 90.0 %" in plain(reason) and "--rounds 0" in reason
+
+
+def test_curves_are_drawn_with_their_bands() -> None:
+    truth = np.arange(600) % 3 == 0
+    curves = counted_curves(truth, np.random.default_rng(0).normal(size=600) + 2 * truth)
+    outcome = section_of(fake_report(curves=curves, judged=JUDGED), "outcome")
+    assert outcome.count('class="band s0"') == 2 and "counted on the test rows" in outcome
+    assert "ROC curve" in outcome and "Precision over recall" in outcome and "other priors" not in outcome
+    band = re.findall(r'class="band s0" d="M([^"]+)Z"', outcome)[0]
+    heights = [float(point.split()[1]) for point in band.split("L")]
+    half = len(heights) // 2
+    assert len(heights) == 202 and all(
+        low >= high for low, high in zip(heights[:half], heights[: half - 1 : -1], strict=True)
+    )
+    estimated = section_of(fake_report(curves=curves, figures=[]), "outcome")
+    assert "estimated from labelled rows, unlabelled rows and the prior" in estimated and "other priors" in estimated
+    assert 'class="band' not in section_of(fake_report(), "outcome")
+
+
+def test_what_a_model_goes_by_is_shown_as_bars() -> None:
+    report = fake_report(importance=(("age", 0.4), ("ward = north", -0.1)), importance_note="Weights.")
+    section = section_of(report, "importance")
+    assert "age 0.4" in one_line(section) and "ward = north \N{MINUS SIGN}0.1" in one_line(section)
+    assert 'bar s0" style="width: 100.0%"' in section and 'bar s1" style="width: 25.0%"' in section
+    assert 'id="importance"' not in render(fake_report())
+
+
+def test_records_are_shown_as_they_were_written() -> None:
+    sample = Sample("patient-7", 0.5, 0.6, values=(("ward", "north"), ("note", "long " * 50), ("age", 41.5)))
+    section = section_of(fake_report(hardest=(sample,)), "samples")
+    assert "ward north" in one_line(section) and "age 41.5" in one_line(section) and "…" in section
 
 
 def test_learners_are_listed_and_no_empty_chart_is_left() -> None:

@@ -2,15 +2,18 @@
 
 Beside each stands what calling every row negative would get, and the naive model, for which U is negative."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from splitpu.config.schema import Scenario
 from splitpu.evaluation import ranking
+from splitpu.evaluation.calibration import ScoreCells, Spread
 from splitpu.evaluation.metrics import PUEvaluation, PUFigure, evaluate_pu
-from splitpu.prior.from_scores import FEWEST_POSITIVES, FEWEST_UNLABELLED
+from splitpu.prior.from_scores import FEWEST_POSITIVES, FEWEST_UNLABELLED, in_population
 from splitpu.types import Flags, Floats
 
 _MOST_GROUPS = 2000  # of equal scores that are drawn again; of more, neighbours are drawn together
@@ -78,6 +81,77 @@ def counted(truth: npt.ArrayLike, decision: Floats, naive: Floats | None = None)
     if naive is not None and np.isfinite(naive).all():
         simple = _of_groups(*_groups(actual, naive), lengths, rows)
     return _beside(figures, simple, share, rows)
+
+
+class Curve(NamedTuple):
+    """A curve over a grid from 0 to 1, and the band that 95 % of random weightings of the rows lie in."""
+
+    x: Floats
+    y: Floats
+    low: Floats
+    high: Floats
+    area: float  # that the curve is usually told by
+
+
+GRID = np.linspace(0.0, 1.0, 201)
+_BAND = (2.5, 97.5)  # percent
+
+
+def estimated_curves(
+    decision: Floats,
+    labelled: Flags,
+    prior: float,
+    *,
+    scenario: Scenario,
+    prior_interval: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> dict[str, Curve]:
+    """`roc` (true over false positive rate) and `precision_recall` as P, U and the prior imply them.
+
+    What of a cell of scores is negative is the count of U less its share of positives, made to rise: splitting cells by
+    rising odds, as single figures do, draws precision too high where classes overlap (docs/LOG.md).
+    """
+    sample, rng = (int(labelled.sum()), int((~labelled).sum()), scenario), np.random.default_rng(seed)
+    shares = ranking.shares_of_unlabelled(prior, prior_interval, sample, rng)[1]
+    weights = ScoreCells.of(decision[labelled], decision[~labelled]).weights(ranking.DRAWS, rng)
+    spreads = [_less_positives(of_p, of_u, share) for of_p, of_u, share in zip(*weights, shares, strict=True)]
+    return _curves(spreads, [in_population(share, *sample) for share in shares.tolist()])
+
+
+def counted_curves(truth: npt.ArrayLike, decision: Floats) -> dict[str, Curve]:
+    """The same curves where the truth is known, from rows of both classes."""
+    positive, negative, _ = _coarser(*_groups(np.asarray(truth) == 1, decision))
+    rng, thought = np.random.default_rng(0), (positive + negative) / (positive + negative).sum()
+    drawn = [[rng.standard_gamma(kind + thought) for kind in (positive, negative)] for _ in range(ranking.DRAWS)]
+    both = [(positive, negative), *drawn]
+    spreads = [Spread(*(kind[::-1] / kind.sum() for kind in one)) for one in both]
+    return _curves(spreads, [float(one[0].sum() / (one[0].sum() + one[1].sum())) for one in both])
+
+
+def _less_positives(positive: Floats, unlabelled: Floats, share: float) -> Spread:
+    from sklearn.isotonic import isotonic_regression
+
+    of_positive, of_unlabelled = positive / positive.sum(), unlabelled / unlabelled.sum()
+    recall, called = (np.cumsum(shares[::-1]) for shares in (of_positive, of_unlabelled))
+    alarm = isotonic_regression((called - share * recall) / (1 - share), y_min=0.0, y_max=1.0)
+    return Spread(of_positive, np.diff(alarm, prepend=0.0)[::-1])
+
+
+def _curves(spreads: Sequence[Spread], priors: Sequence[float]) -> dict[str, Curve]:
+    """Both curves of the first spread, with the band of all others."""
+    drawn: dict[str, list[Floats]] = {"roc": [], "precision_recall": []}
+    for spread, prior in zip(spreads, priors, strict=True):
+        recall, alarm = (np.concatenate([[0.0], np.cumsum(shares[::-1])]).clip(0, 1) for shares in spread)
+        hits = prior * recall[1:]
+        drawn["roc"].append(np.interp(GRID, alarm, recall))
+        precision = hits / np.maximum(hits + (1 - prior) * alarm[1:], 1e-12)
+        drawn["precision_recall"].append(np.interp(GRID, recall[1:], precision))
+    areas = {"roc": spreads[0].auc, "precision_recall": spreads[0].average_precision(priors[0])}
+    bands = {name: np.percentile(lines[1:], _BAND, axis=0) for name, lines in drawn.items()}
+    return {
+        name: Curve(GRID, line, np.minimum(bands[name][0], line), np.maximum(bands[name][1], line), areas[name])
+        for name, (line, *_) in drawn.items()
+    }
 
 
 def too_good(figures: dict[str, PUFigure], positives: int) -> str | None:

@@ -73,7 +73,7 @@ def ranking_figures(
     positives, others = int(known.sum()), int((~known).sum())
     rows = positives + others if scenario == "single-training-set" else others
     rng = np.random.default_rng(checked_seed(seed))
-    value, shares = _shares(prior, prior_interval, (positives, others, scenario), rng)
+    value, shares = shares_of_unlabelled(prior, prior_interval, (positives, others, scenario), rng)
     lengths = lengths_of_lists(at, rows, value)
     cells = _cells(values, known)
     leans = np.concatenate([[0.5], rng.random(DRAWS)])
@@ -162,7 +162,7 @@ def corrected_auc(against_unlabelled: float, share: float) -> float:
     return (against_unlabelled - share / 2) / (1 - share)
 
 
-def _shares(
+def shares_of_unlabelled(
     prior: "ScoredPrior | float",
     interval: tuple[float, float] | None,
     sample: tuple[int, int, Scenario],

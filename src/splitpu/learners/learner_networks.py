@@ -72,6 +72,10 @@ class LearnerNetwork(nn.Module):
                 logits[some] = self(torch.from_numpy(rows.dense(some)).to(device)).cpu().numpy()
         return logits
 
+    def linear_weights(self) -> Floats | None:
+        """By how much the logit rises with every column, where it does so everywhere alike."""
+        return None
+
     def to_spec(self) -> Spec:
         """Kind and sizes as plain JSON values: all that `from_spec` needs to build an empty one."""
         return {"kind": self.kind, **self.sizes()}
@@ -104,6 +108,9 @@ class LinearNetwork(LearnerNetwork):
         gone = torch.isnan(values)
         filled = torch.where(gone, self.centre, values)
         return (filled * self.weight).sum(1) + torch.where(gone, self.missing, 0.0).sum(1) + self.bias
+
+    def linear_weights(self) -> Floats | None:
+        return np.asarray(self.weight.cpu().numpy(), dtype=np.float64)
 
     def sparse_logits(self, rows: SparseRows) -> Floats:
         """At the cost of the numbers that are there."""
@@ -265,6 +272,12 @@ class AverageNetwork(LearnerNetwork):
     def forward(self, rows: Tensor) -> Tensor:
         logits = torch.stack([member(rows) for member in self.members], dim=1)
         return ((logits * self.slope + self.offset) * self.share).sum(1)
+
+    def linear_weights(self) -> Floats | None:
+        """Where all members are linear, the mean of theirs."""
+        found = [weights for member in self._each() if (weights := member.linear_weights()) is not None]
+        counts = (self.slope * self.share).cpu().numpy()
+        return np.asarray(counts @ np.stack(found)) if len(found) == len(counts) else None
 
     def sparse_logits(self, rows: SparseRows) -> Floats:
         """Of each member in its own way."""

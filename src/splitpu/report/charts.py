@@ -110,11 +110,13 @@ _BREAKS = re.compile(r">\n+<")
 
 @dataclass(frozen=True)
 class Series:
-    """One line: its name and its points; a y that is None or not finite leaves a gap."""
+    """One line: its name and its points; a y that is None or not finite leaves a gap. A band may lie around it."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float | None]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def line_chart(
 ) -> Markup:
     """Draw lines over numbers, `whole` as epochs are, with a level to be reached and a moment of stopping if given."""
     xs = [x for line in series for x in line.x] + ([stop.at] if stop else [])
-    ys = [y for line in series for y in line.y] + ([level.at] if level else [])
+    ys = [y for line in series for y in (*line.y, *line.low, *line.high)] + ([level.at] if level else [])
     x_axis, y_axis = round_axis(*span_of(xs), whole=whole, widen=False), round_axis(*span_of(ys))
     names, rows = _legend([line.name for line in series], width) if len(series) > 1 else ([], 0)
     frame = _Frame(x_axis, y_axis, width, height, rows=rows + bool(stop))
@@ -274,6 +276,7 @@ def _legend(names: Sequence[str], width: float, top: float = 28) -> tuple[list[t
 def _line(series: Series, frame: _Frame) -> dict[str, Any]:
     """One series as it is drawn; a gap where a value is missing, a dot where a point has no neighbour."""
     runs: list[list[str]] = [[]]
+    around = [*zip(series.x, series.low, strict=False), *reversed([*zip(series.x, series.high, strict=False)])]
     for x, y in zip(series.x, series.y, strict=True):
         if y is None or not finite([y]) or not finite([x]):
             runs.append([])
@@ -283,6 +286,7 @@ def _line(series: Series, frame: _Frame) -> dict[str, Any]:
         "name": series.name,
         "path": " ".join("M" + "L".join(run) for run in runs if len(run) > 1),
         "dots": [run[0].split() for run in runs if len(run) == 1],
+        "band": "L".join(f"{frame.across(x):.1f} {frame.up(y):.1f}" for x, y in around),
         "x": " ".join(f"{x:g}" for x in series.x),
         "y": " ".join("nan" if y is None else f"{y:.5g}" for y in series.y),
     }

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 if TYPE_CHECKING:
+    from splitpu.evaluation.judgement import Curve
     from splitpu.methods.split import Round
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -27,7 +28,7 @@ class Sample:
     teacher_probability: float
     student_probability: float
     pixels: npt.NDArray[np.uint8] | None = None  # (H, W, C)
-    values: tuple[tuple[str, float], ...] | None = None  # (feature name, value)
+    values: tuple[tuple[str, float | str], ...] | None = None  # (column, value), as its owner wrote it if that is known
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ class ReportData:
     judged_notes: Sequence[str] = ()  # what they rest on, or why there are none
     changes: Sequence[Mapping[str, str]] = ()  # by the answers of a review: figure, before, after, change, an answer
     learners: Sequence[Mapping[str, Any]] = ()  # of a table: how each ranks P against U out of fold, the best first
+    curves: "Mapping[str, Curve]" = field(default_factory=dict)  # `roc` and `precision_recall` of the final model
+    importance: Sequence[tuple[str, float]] = ()  # columns and what the order of rows owes to each, the most first
+    importance_note: str = ""  # what these numbers are
     calibrated: bool = False  # all probabilities, the teacher's too, by the map of the final model
 
 

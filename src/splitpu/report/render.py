@@ -59,6 +59,12 @@ _TERMS = {
     "prediction": "prediction consistency",
     "feature": "feature consistency",
 }
+_CURVES = (
+    ("roc", "ROC curve", "false positive rate", "true positive rate"),
+    ("precision_recall", "Precision over recall", "recall", "precision"),
+)
+_JUDGED = ("value", "low", "high", "always_negative")
+_FAR = 0.15  # below one half: an AUC that no bad luck explains
 _PANEL_WIDTH = 300
 _SAME_PLACE = 0.005  # two lines closer than this cannot be told apart in the histogram
 _SMALL_SIDE = 96  # pixels; smaller images are enlarged with sharp edges
@@ -77,6 +83,8 @@ def render(report: ReportData) -> str:
         table=figure_table(report.figures),
         splits=[split(one) for one in report.rounds],
         spread=spread(report),
+        advice=advice(report),
+        judged_curves=judged_curves(report),
         reliable=reliability(report.reliability),
         kinds=curves(report.history),
         picture=picture,
@@ -138,6 +146,58 @@ def change(report: ReportData) -> dict[str, str] | None:
         verb = "stayed at"
     what = f"{figure_label(column)} on the test set"
     return {"what": what, "verb": verb, "old": old, "new": new, "first": str(first.get("model", "base"))}
+
+
+def advice(report: ReportData) -> list[tuple[str, str]]:
+    """What to do about a model that does not do what it should, each with the reason; nothing of one that does."""
+    (auc, least, most, _), (accuracy, _, at_most, of_none) = (
+        [math.nan if (value := report.judged.get(name, {}).get(key)) is None else value for key in _JUDGED]
+        for name in ("roc_auc", "accuracy")
+    )
+    found, moved = [], change(report)
+    if most < 0.5 and auc < 0.5 - _FAR:
+        tested = any(_is_number(row.get("accuracy")) for row in report.figures)
+        fix = "in those of --test 1 means positive, and of two folders that of the positives comes first"
+        fix = fix if tested else "--positive-label says which label means positive"
+        reason = f"positives rank below the others (ROC AUC {decimal(auc)}, 0.5 is chance); {fix}."
+        return [("Ask whether the labels are swapped", reason)]  # no other figure means anything then
+    if least <= 0.5:
+        reason = f"its order may be chance (ROC AUC {decimal(least)} to {decimal(most)}): label more rows."
+        found.append(("Do not trust this model yet", reason))
+    if accuracy <= of_none:
+        reason = (
+            f"accuracy {percent(accuracy)} is {'below' if at_most < of_none else 'no better than'} the "
+            f"{percent(of_none)} of calling everything negative. The order of the rows may be of use all the same: "
+            "its figure is the ROC AUC."
+        )
+        found.append(("Do not go by the decisions", reason))
+    if moved is not None and moved["verb"] == "fell":
+        reason = (
+            f"{moved['what']} fell from {moved['old']} ({moved['first']}) to {moved['new']}. --rounds 0 trains the "
+            "base alone; its figure is then a little too good, as these rows have chosen it."
+        )
+        found.append(("Use the base", reason))
+    elif report.rounds and not any(one.taken for one in report.rounds):
+        reason = "no student was better, so it is the final model already; --rounds 0 saves the time of students."
+        found.append(("Use the base", reason))
+    return found
+
+
+def judged_curves(report: ReportData) -> list[tuple[str, Markup]]:
+    """ROC and precision over recall of the final model, with their bands, and what they are called."""
+    drawn = []
+    for kind, title, x, y in _CURVES:
+        if (curve := report.curves.get(kind)) is None:
+            continue
+        every_second = (part[::2].round(4).tolist() for part in curve[:4])
+        lines, level = [charts.Series("final model", *every_second)], None
+        if kind == "roc":
+            lines.append(charts.Series("chance", [0.0, 1.0], [0.0, 1.0]))
+        elif (at := report.judged.get("average_precision", {}).get("always_negative")) is not None:
+            level = charts.Mark(at, f"chance {decimal(at)}")
+        labels = charts.Labels(f"{title}; the area under the curve is {decimal(curve.area)}.", x, y)
+        drawn.append((title, charts.line_chart(lines, labels, level=level, whole=False)))
+    return drawn
 
 
 def figure_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Nothing is ever read by a name or path that a browser sent: a sample is asked fo
 import threading
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from splitpu.data.images.folders import FolderSource, reader_for
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.tables.encode import TableSource
-from splitpu.data.tables.read import as_written, read_table
+from splitpu.data.tables.read import shown
 from splitpu.errors import InputError
 from splitpu.report.charts import encode_png
 from splitpu.review.order import SPREAD_AMONG, Opinions, Order, doubt, in_order
@@ -156,8 +155,7 @@ class Samples:
         """The records as they were written, by column; without the label."""
         source = self.request.source
         if isinstance(source, TableSource):
-            columns = read_table(Path(source.path)).columns
-            return {name: column for name, column in columns.items() if name != source.label}
+            return source.written()
         count = self.data.features.shape[1]
         names = self.loaded.feature_names or tuple(f"feature {number}" for number in range(count))
         return {name: [] for name in names}
@@ -252,8 +250,3 @@ def shrunk(image: Floats) -> Floats:
     flat = image.mean(0) if image.ndim == 4 else image
     tiles = [np.array_split(np.arange(side), min(SMALL, side)) for side in flat.shape[:2]]
     return np.array([flat[np.ix_(rows, columns)].mean() for rows in tiles[0] for columns in tiles[1]])
-
-
-def shown(value: Any) -> str:
-    """A cell as people read it."""
-    return f"{value:.6g}" if isinstance(value, float) else as_written(value)

@@ -17,10 +17,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
+from splitpu.data.tables.read import shown
 from splitpu.errors import InputError
 from splitpu.review.answers import SIGN, Entry, Journal, Said
 from splitpu.review.order import Order, audit
-from splitpu.review.samples import Samples, shown
+from splitpu.review.samples import Samples
 from splitpu.runs.serve import LocalHandler, LocalServer
 from splitpu.utils.reading import json_loads
 from splitpu.utils.text import listed

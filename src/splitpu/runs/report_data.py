@@ -1,7 +1,8 @@
 """From a finished training to what the report page shows."""
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ from splitpu.config.parse import config_to_toml
 from splitpu.config.schema import WarmupConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.sources import LoadedData
-from splitpu.data.tables.read import ListColumn
+from splitpu.data.sparse_rows import is_sparse
+from splitpu.data.tables.encode import TableRecipe, TableSource
+from splitpu.data.tables.read import Columns, ListColumn, shown
+from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import reliability
 from splitpu.evaluation.metrics import most_doubtful
+from splitpu.learners.learner_networks import LearnerBackbone
 from splitpu.methods.registry import find_method, sections_in_use
 from splitpu.prior.estimate import prior_in_words
 from splitpu.report.contents import ReportData, RoundReport, Sample
@@ -23,9 +28,19 @@ from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder
 from splitpu.runs.results import Judged, prior_source
 from splitpu.training import Training, row_probabilities
 from splitpu.types import Floats
+from splitpu.views import Views
 
 SHOWN = 24  # samples in a gallery
-VALUES_SHOWN = 8  # features of a sample
+VALUES_SHOWN = 8  # columns of a sample
+LARGEST_TABLE = 1 << 26  # bytes of a file that is read once more for its records
+ASKED_ROWS, ASKED_IN_ALL, ASKED_VALUES = 1_000, 10_000, 4_000_000  # at most, for the importance of columns
+MOST_COLUMNS, COLUMNS_SHOWN = 200, 15
+_MEANING = {  # by whether the model is linear
+    True: "The weights of the model, which is linear, each times the standard deviation of its column: above nought, "
+    "higher values speak for a positive; below, against it.",
+    False: "How far the order of the rows changes when the values of a column are dealt out anew among them: 0, not at "
+    "all; 1, it is another one. Columns that say the same share what they are worth.",
+}
 _COLUMNS = ("accuracy", "f1", "precision", "recall", "roc_auc", "average_precision", "positive_rate")
 
 
@@ -34,7 +49,8 @@ def report_data(
 ) -> ReportData:
     """Everything that the page shows of what came out, as `result.json` has it, and of how it came."""
     data, config, final = loaded.data, training.model.config, training.result.final
-    easiest, hardest = galleries(training, loaded)
+    easiest, hardest = galleries(training, loaded, written_records(request))
+    importance, importance_note = importances(training, loaded, request.seed)
     notes = () if judged is None else (*judged.notes, *(one.sentence for one in judged.wrong))
     expected = result["expected_positive_rate_unlabelled"]
     reviewed, changed = _reviewed(request, result)
@@ -74,24 +90,43 @@ def report_data(
         judged=result.get("figures", {}),
         judged_notes=(NOT_JUDGED,) if judged is None and request.prior is not None else notes,
         learners=result.get("learners", ()),
+        curves={} if judged is None else judged.curves,
+        importance=importance,
+        importance_note=importance_note,
     )
 
 
-def galleries(training: Training, loaded: LoadedData) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-    """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt."""
-    result = training.result
-    if not result.rounds:
-        return (), ()
-    last = result.rounds[-1]
-    split = last.split
-    teacher, student = (row_probabilities(training, model)[split.rows] for model in (last.teacher, result.final))
+def written_records(request: Request) -> Columns | None:
+    """The columns of a table as its owner wrote them; None of other data, of very large files and of lost ones."""
+    source = request.source
+    try:
+        if isinstance(source, TableSource) and Path(source.path).stat().st_size <= LARGEST_TABLE:
+            return source.written()
+    except (InputError, OSError):
+        pass  # moved away meanwhile: the numbers that the model was trained on are shown
+    return None
+
+
+def galleries(
+    training: Training, loaded: LoadedData, written: Columns | None = None
+) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
+    """The easy samples that the final model is surest of, and the hard ones that give most reason to doubt.
+
+    Where easy was not told from hard, the likeliest positives among the unlabelled, and none.
+    """
+    result, how = training.result, training.model.preprocessing
+    last = result.rounds[-1] if result.rounds else None
+    rows = loaded.data.unlabelled if last is None else last.split.rows
+    both = (result.final if last is None else last.teacher, result.final)
+    teacher, student = (row_probabilities(training, model)[rows] for model in both)
 
     def samples(positions: npt.NDArray[np.int64]) -> tuple[Sample, ...]:
-        how = training.model.preprocessing
-        return tuple(_sample(int(split.rows[i]), teacher[i], student[i], loaded, how) for i in positions)
+        return tuple(_sample(int(rows[i]), teacher[i], student[i], loaded, how, written) for i in positions)
 
-    hardest = most_doubtful(teacher, student, ~split.easy, SHOWN)
-    return samples(surest(student, split.easy, SHOWN)), samples(hardest)
+    if last is None:
+        return samples(np.argsort(-student, kind="stable")[: SHOWN // 2]), ()
+    hardest = most_doubtful(teacher, student, ~last.split.easy, SHOWN)
+    return samples(surest(student, last.split.easy, SHOWN)), samples(hardest)
 
 
 def surest(student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.int64]:
@@ -102,7 +137,9 @@ def surest(student: Floats, among: npt.NDArray[np.bool_], count: int) -> npt.NDA
     return np.concatenate([positive[:from_positive], negative[: count - from_positive]])
 
 
-def _sample(row: int, teacher: float, student: float, loaded: LoadedData, preprocessing: Preprocessing) -> Sample:
+def _sample(
+    row: int, teacher: float, student: float, loaded: LoadedData, preprocessing: Preprocessing, written: Columns | None
+) -> Sample:
     data = loaded.data
     name = data.names[row] if data.names else f"row {row}"
     raw = np.asarray(data.features[row])
@@ -110,7 +147,15 @@ def _sample(row: int, teacher: float, student: float, loaded: LoadedData, prepro
         raw = middle_slice(raw)
     if preprocessing.kind != "vectors":
         return Sample(name, float(teacher), float(student), pixels=preprocessing.pixels(raw))
-    return Sample(name, float(teacher), float(student), values=_telling_values(raw, loaded, preprocessing))
+    values = _telling_values(raw, loaded, preprocessing)
+    if written is not None and loaded.inputs is not None:  # by column, as several numbers may stand for one
+        of_feature = dict(
+            zip(loaded.feature_names or (), TableRecipe.from_dict(loaded.inputs).column_of_feature, strict=True)
+        )
+        columns = dict.fromkeys(of_feature[feature] for feature, _ in values)
+        cells = [(column, written[column][row]) for column in columns]
+        values = [(column, "(empty)" if cell is None else shown(cell)) for column, cell in cells]
+    return Sample(name, float(teacher), float(student), values=tuple(values[:VALUES_SHOWN]))
 
 
 def middle_slice(volume: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -122,7 +167,7 @@ def middle_slice(volume: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _telling_values(
     raw: npt.NDArray[Any], loaded: LoadedData, preprocessing: Preprocessing
-) -> tuple[tuple[str, float], ...]:
+) -> list[tuple[str, float | str]]:
     """The features that lie furthest from their mean, as the user knows them: not standardised."""
     distance = np.abs((raw - np.array(preprocessing.mean)) / np.array(preprocessing.std))
     furthest = np.argsort(-distance, kind="stable").tolist()
@@ -133,8 +178,52 @@ def _telling_values(
     meaningless = {name for column in lists for name in column.feature_names}  # a single number of an embedding
     readable = [i for i in furthest if names[i] not in meaningless] or furthest
     if preprocessing.sparse:  # what is not there says nothing
-        readable = [i for i in readable[:VALUES_SHOWN] if raw[i] != 0]
-    return tuple((names[i], float(raw[i]) + origins.get(names[i], 0.0)) for i in readable[:VALUES_SHOWN])
+        readable = [i for i in readable if raw[i] != 0]
+    return [(names[i], float(raw[i]) + origins.get(names[i], 0.0)) for i in readable]
+
+
+def importances(training: Training, loaded: LoadedData, seed: int) -> tuple[Sequence[tuple[str, float]], str]:
+    """Which columns the final model goes by, those first that count most, and what the numbers mean.
+
+    Scores are asked for, not labels: a model that knows its training rows by heart would seem to need every column.
+    """
+    data, network, began = loaded.data, training.result.final.network, time.perf_counter()
+    if data.kind != "vectors":
+        return (), ""
+    count, rng, features = data.features.shape[1], np.random.default_rng(seed), data.features
+    names: Sequence[str] = loaded.feature_names or [f"feature {i}" for i in range(count)]
+    rows = np.sort(rng.permutation(len(data))[: max(20, min(ASKED_ROWS, ASKED_VALUES // count))])
+    some = np.array(features.dense(rows) if is_sparse(features) else features[rows])
+    weights = network.learner.linear_weights() if isinstance(network, LearnerBackbone) else None
+    if weights is not None:
+        seen = 1.0 if training.model.preprocessing.sparse else np.array(training.model.preprocessing.std)  # as scaled
+        found = dict(zip(names, (weights * np.nan_to_num(np.nanstd(some, axis=0)) / seen).tolist(), strict=True))
+    else:
+        inputs = loaded.inputs or {}
+        columns = TableRecipe.from_dict(inputs).column_of_feature if inputs.get("kind") == "table" else names
+        some = some[: ASKED_IN_ALL // len(set(columns))]
+        found = _mixed_up(training, some, columns, rng) if len(set(columns)) <= MOST_COLUMNS else {}
+    ordered = sorted((one for one in found.items() if abs(one[1]) > 1e-9), key=lambda one: -abs(one[1]))
+    note = f"{_MEANING[weights is not None]} Found with {len(some):,} rows in {time.perf_counter() - began:.1f} s."
+    return ordered[:COLUMNS_SHOWN], note
+
+
+def _mixed_up(
+    training: Training, rows: npt.NDArray[Any], columns: Sequence[str], rng: np.random.Generator
+) -> dict[str, float]:
+    """How far the order of rows changes when the values of a column are dealt out anew among them."""
+    network, model, hardware = training.result.final.network, training.model, training.hardware
+    views = Views(model.preprocessing, model.config.views, hardware.device)
+
+    def ranks(features: npt.NDArray[Any]) -> Floats:
+        return predict_logits(network, features, views, hardware).argsort().argsort().astype(np.float64)
+
+    own, found = ranks(rows), dict[str, float]()
+    for column in dict.fromkeys(columns):
+        mixed, places = rows.copy(), [place for place, name in enumerate(columns) if name == column]
+        mixed[:, places] = rows[rng.permutation(len(rows))][:, places]
+        found[column] = 1 - float(np.corrcoef(own, ranks(mixed))[0, 1])
+    return found
 
 
 def _reliability(training: Training, loaded: LoadedData, request: Request) -> tuple[dict[str, float], ...]:

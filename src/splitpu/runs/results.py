@@ -18,7 +18,7 @@ from splitpu.engine.inference import predict_logits
 from splitpu.errors import InputError
 from splitpu.evaluation.calibration import sigmoid
 from splitpu.evaluation.diagnostics import Degeneracy, find_degeneracies
-from splitpu.evaluation.judgement import counted, estimated, too_good
+from splitpu.evaluation.judgement import Curve, counted, counted_curves, estimated, estimated_curves, too_good
 from splitpu.evaluation.metrics import Figures, PUEvaluation, PUFigure, evaluate_scores, finite_or_none, written
 from splitpu.learners.learner_networks import LEARNER
 from splitpu.methods.context import RowsAside
@@ -234,6 +234,7 @@ class Judged:
     positives: int
     found: PUEvaluation | None = None  # of estimates
     wrong: list[Degeneracy] = field(default_factory=list)  # with the model, if something is
+    curves: dict[str, Curve] = field(default_factory=dict)
 
     @property
     def notes(self) -> list[str]:
@@ -271,7 +272,9 @@ def judged_in_training(
 def judged_by_truth(held_out: HeldOut, decision: Floats, naive: Floats | None) -> Judged | None:
     """The figures on rows whose truth is known; None where they are all of one class."""
     figures = counted(held_out.truth, decision, naive)
-    return Judged(figures, ON_TEST_ROWS, int(held_out.truth.sum())) if figures else None
+    if not figures:
+        return None
+    return Judged(figures, ON_TEST_ROWS, int(held_out.truth.sum()), curves=counted_curves(held_out.truth, decision))
 
 
 def naive_decision(model: Model, features: Any, hardware: Hardware) -> Floats | None:
@@ -314,7 +317,10 @@ def _estimated(
 ) -> Judged:
     """By decisions on rows that the models behind them had not seen; `naive` are the best single learner's logits."""
     assert request.prior is not None
-    how = {"scenario": scenario, "prior_interval": request.prior_interval, "naive": naive}
-    found = estimated(decision, labelled, request.prior, **how)  # type: ignore[arg-type]
-    wrong = find_degeneracies(decision[labelled], decision[~labelled], request.prior, scenario=scenario)
-    return Judged(found.figures, note, int(labelled.sum()), found, wrong)
+    rows, prior, interval = (decision, labelled), request.prior, request.prior_interval
+    found = estimated(*rows, prior, scenario=scenario, prior_interval=interval, naive=naive)
+    wrong = find_degeneracies(decision[labelled], decision[~labelled], prior, scenario=scenario)
+    curves = {}
+    if "roc_auc" in found.figures:  # else there are too few rows for any
+        curves = estimated_curves(*rows, prior, scenario=scenario, prior_interval=interval)
+    return Judged(found.figures, note, int(labelled.sum()), found, wrong, curves)

@@ -348,6 +348,11 @@ class TableSource(Source):
         notes = tuple(recipe.notes_on(table))
         return EvaluationRows(where=path, tested=tested, warnings=notes, groups=groups_of(table, self.group))
 
+    def written(self) -> read.Columns:
+        """The records as their owner wrote them, by column; without the label."""
+        columns = read.read_table(Path(self.path)).columns
+        return {name: column for name, column in columns.items() if name != self.label}
+
     @classmethod
     def read_new(cls, path: Path, model: RowForm, *, strict: bool, watch: Watch | None) -> NewRows | None:
         if not ends_in(path, *read.SUFFIXES):

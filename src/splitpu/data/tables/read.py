@@ -69,6 +69,11 @@ def as_written(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def shown(value: Any) -> str:
+    """A cell as people read it."""
+    return f"{value:.6g}" if isinstance(value, float) else as_written(value)
+
+
 def read_table(path: Path) -> Table:
     """The whole table; what a cell means is decided later, by column."""
     if not path.is_file():
