@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from splitpu.views import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
 from splitpu.config.schema import BaseConfig, Config, OptimiserConfig
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import proportional_count
@@ -24,6 +23,7 @@ from splitpu.losses import (
 )
 from splitpu.methods.student_loss import feature_predictor
 from splitpu.networks.build import build_network
+from splitpu.views import adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation
 
 View = Literal["plain", "weak", "both"]
 
