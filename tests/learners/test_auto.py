@@ -98,3 +98,36 @@ def test_choose_in_short() -> None:
     rows = rng.normal(size=(120, 2)) + 2 * (np.arange(120) < 60)[:, None]
     choice = choose(rows, np.arange(120) < 30, candidates=["logistic", "bagging"])
     assert (sorted(row["learner"] for row in choice.table()), choice.scores.shape) == (["bagging", "logistic"], (120,))
+
+
+def test_answers_alone_have_the_part_that_positives_have_in_u() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.arange(600) % 3 == 0
+    rows = rng.normal(size=(600, 4)) + truth[:, None]
+    labelled = truth & (rng.random(600) < 0.3)
+    choice = choose(rows, labelled, seed=0, candidates=["logistic", "forest"])
+    answers = np.zeros(600, dtype=np.int8)
+    few, enough = answers.copy(), answers.copy()
+    few[np.flatnonzero(~truth)[:9]], enough[np.flatnonzero(~truth)[:40]] = -1, -1
+    assert auto.taught_answers(choice, rows, labelled, few, share=0.25).name == choice.name
+    told = auto.taught_answers(choice, rows, labelled, enough, share=0.25)
+    assert told.name == f"{choice.name} + answers alone" and told.candidates[-1].chosen
+    assert told.fitted.share == pytest.approx([0.75, 0.25])
+    by_network = told.fitted.network()(torch.from_numpy(rows)).numpy()
+    assert np.allclose(by_network, told.fitted.scores(rows), atol=1e-6)
+    assert told.auc.value == pytest.approx(roc_auc_score(labelled, told.scores))
+
+
+def test_negatives_that_everybody_expected_change_little() -> None:
+    """Random rows among rare positives are negative anyway: with the weight of a surprise they would drown the rest."""
+    rng = np.random.default_rng(1)
+    truth = np.arange(1500) < 45
+    rows = rng.normal(size=(1500, 5)) + 2 * truth[:, None]
+    labelled = truth & (np.arange(1500) % 2 == 0)
+    choice = choose(rows, labelled, seed=0, candidates=["logistic", "bagging"])
+    answers = np.zeros(1500, dtype=np.int8)
+    answers[rng.choice(np.flatnonzero(~truth), 50, replace=False)] = -1
+    told = auto.taught_answers(choice, rows, labelled, answers, share=0.015)
+    new = rng.normal(size=(2000, 5)) + 2 * (np.arange(2000) < 200)[:, None]
+    before, after = (roc_auc_score(np.arange(2000) < 200, one.fitted.scores(new)) for one in (choice, told))
+    assert after > before - 0.01

@@ -312,6 +312,19 @@ def joined(choice: Choice, other: Candidate, labelled: Mask) -> Choice:
     return replace(choice, name=name, fitted=fitted, scores=scores, auc=aucs[name], candidates=candidates)
 
 
+def what_is_known(expected: Floats, labelled: Mask, answers: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    """How probably each row is positive after answers, and its weight: an answer counts the more, the less expected.
+
+    That one more row among rare positives is negative says no more than U does; what nobody expected says most.
+
+    >>> target, weight = what_is_known(np.array([1.0, 0.5, 0.0, 0.2]), np.arange(4) == 0, np.array([0, 1, -1, 0]))
+    >>> target.tolist(), weight.tolist()
+    ([1.0, 1.0, 0.0, 0.2], [15.0, 8.0, 1.0, 1.0])
+    """
+    target = np.where(answers == 0, expected, answers > 0)
+    return target, np.where(labelled, CERTAIN, 1 + (CERTAIN - 1) * np.abs(target - expected))
+
+
 def taught_answers(
     choice: Choice,
     rows: Rows,
@@ -327,12 +340,14 @@ def taught_answers(
 
     Against a target of "labelled" a known negative says nothing: it was unlabelled before. So the chosen learners are
     taught again what is known of every row: P and answers for certain, all other rows as probable as the choice found
-    them out of fold. Where both kinds are known, a learner of these rows alone joins in, if it ranks no worse. Answered
-    rows may have been picked in any way: what judges the learners is P against all of U, as before.
+    them out of fold. A mean of learners of the known rows alone has as large a part in what is shipped as positives
+    have in U, for so much U lacks to be known negatives itself. Answered rows may have been picked in any way: what
+    judges the learners is P against all of U, as before.
     """
-    certain = labelled | (answers != 0)
-    target = np.where(answers == 0, posteriors(choice.scores, labelled, share), answers > 0)
-    weight = np.where(certain, CERTAIN, 1.0) * (1.0 if sample_weight is None else sample_weight)
+    expected = posteriors(choice.scores, labelled, share)
+    target, weight = what_is_known(expected, labelled, answers)
+    given = np.ones(len(labelled)) if sample_weight is None else sample_weight
+    weight = weight * given
     task = _Task(rows, labelled, weight, None if groups is None else np.asarray(groups), seed)
     folds = task.folds(3)
 
@@ -352,15 +367,20 @@ def taught_answers(
     found = {one.name: again(one, weight) for one in choice.candidates if one.chosen or one.name == choice.base.name}
     fitted, scores = _mean_of([found[one.name] for one in choice.candidates if one.chosen], labelled)
     base_fitted, base_scores = _mean_of([found[choice.base.name]], labelled)
-    choice = replace(choice, fitted=fitted, scores=scores, auc=auc_of(scores, labelled))
     choice = replace(choice, base_fitted=base_fitted, base_scores=base_scores)
-    if min((answers < 0).sum(), labelled.sum()) < FEWEST_KNOWN:
-        return choice
-    started = time.perf_counter()
-    fitted_known, scores = again(choice.base, weight * certain)
-    name = f"{choice.base.learner.name}, answers alone"
-    auc, spent = auc_of(scores, labelled), time.perf_counter() - started
-    return joined(choice, Candidate(name, choice.base.learner, auc, spent, scores, fitted=fitted_known), labelled)
+    candidates, name = choice.candidates, choice.name
+    if min((answers < 0).sum(), labelled.sum()) >= FEWEST_KNOWN:
+        started = time.perf_counter()
+        pupils = [one for one in candidates if one.name in (choice.base.name, "logistic")]
+        alone, told = _mean_of([again(one, given * (labelled | (answers != 0))) for one in pupils], labelled)
+        part = float(expected[~labelled].mean())
+        fitted = FittedAverage([fitted, alone], [1.0, 1.0], [0.0, 0.0], [1 - part, part])
+        scores = (1 - part) * scores + part * told
+        judged = Candidate("answers alone", choice.base.learner, auc_of(told, labelled), 0.0, told, chosen=True)
+        judged.seconds = time.perf_counter() - started
+        candidates, name = [*candidates, judged], f"{name} + {judged.name}"
+    auc = auc_of(scores, labelled)
+    return replace(choice, name=name, fitted=fitted, scores=scores, auc=auc, candidates=candidates)
 
 
 def _refitted(one: Candidate, part: _Task, task: _Task) -> tuple[Fitted, Floats]:

@@ -16,8 +16,9 @@ from splitpu.config.schema import ViewsConfig
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import HeldOut, PUData
 from splitpu.errors import InputError
-from splitpu.learners.auto import CERTAIN
+from splitpu.learners.auto import what_is_known
 from splitpu.learners.crossfit import auc_of, fold_numbers, platt
+from splitpu.learners.split_learner import posteriors
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
 from splitpu.methods.thresholds import matched_threshold
@@ -121,9 +122,16 @@ def fit_frozen(
     if len(rows) > MOST_IN_GRAPH:
         settings = replace(settings, student=False)
     _check(rows, mask, prior, settings)
-    known = mask.astype(np.int8) if answers is None else mask + np.asarray(answers, dtype=np.int8)
+    known: npt.NDArray[Any] = mask.astype(np.int8)
     base, student = _both_heads(rows, known, settings)
-    base_apart, student_apart = out_of_fold_scores(rows, mask, seed, settings, known)
+    base_apart, student_apart = out_of_fold_scores(rows, known, seed, settings)
+    if answers is not None and np.any(answers):
+        said = np.asarray(answers, dtype=np.int8)
+        ahead = student is not None and roc_auc_score(mask, student_apart) > roc_auc_score(mask, base_apart)
+        target, weight = what_is_known(posteriors(student_apart if ahead else base_apart, mask, prior), mask, said)
+        known, taught = known + said, np.column_stack([weight, 2 * target - 1])
+        base, student = _both_heads(rows, known, settings, taught)
+        base_apart, student_apart = out_of_fold_scores(rows, known, seed, settings, taught, mask)
     base_auc, student_auc = float(roc_auc_score(mask, base_apart)), float("nan")
     scores = base_scores = frozen_scores(base, rows)
     student_scores, better = None, False
@@ -170,16 +178,22 @@ def averaged_views(views: npt.ArrayLike) -> Floats:
 
 
 def out_of_fold_scores(
-    rows: Floats, labelled: Mask, seed: int, settings: FrozenSettings, known: npt.NDArray[Any] | None = None
+    rows: Floats,
+    known: npt.NDArray[Any],
+    seed: int,
+    settings: FrozenSettings,
+    taught: Floats | None = None,
+    labelled: Mask | None = None,
 ) -> tuple[Floats, Floats]:
     """Scores of base and student of rows that took no part in their fit; noughts for no student."""
+    labelled = known > 0 if labelled is None else labelled
     folds = min(settings.folds, int(labelled.sum()), int((~labelled).sum()))
     part = fold_numbers(labelled, folds, seed)
     base, student = np.zeros(len(rows)), np.zeros(len(rows))
-    known = labelled if known is None else known
     for number in range(folds):
         out = part == number
-        base_head, student_head = _both_heads(rows[~out], known[~out], settings)
+        kept = None if taught is None else taught[~out]
+        base_head, student_head = _both_heads(rows[~out], known[~out], settings, kept)
         # Of fold scores only the order within a fold compares, unless they are on one scale.
         base[out] = (frozen_scores(base_head, rows[out]) - base_head.base_mean) / base_head.base_std
         if student_head is not None:
@@ -187,19 +201,18 @@ def out_of_fold_scores(
     return base, student
 
 
-def balanced_head(rows: Floats, known: npt.NDArray[Any], penalty: float) -> tuple[Floats, float]:
-    """Weight and bias of least squares of P (+1) against U (-1), each side with half of the weight.
+def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats, float]:
+    """Weight and bias of least squares of P (+1) against U (-1), each side with half of the weight."""
+    weight = np.where(labelled, 0.5 / labelled.mean(), 0.5 / (1 - labelled.mean()))
+    return weighted_head(rows, weight, np.where(labelled, 1.0, -1.0), penalty)
 
-    Among U a known negative (-1 in `known`) counts as several rows of which nothing is known. Solved among the
-    rows where they are fewer than the features, else among the features: the same solution.
+
+def weighted_head(rows: Floats, weight: Floats, target: Floats, penalty: float) -> tuple[Floats, float]:
+    """Weight and bias of least squares.
+
+    Solved among the rows where they are fewer than the features, else among the features: the same solution.
     """
     count, width = rows.shape
-    labelled = known > 0
-    share = labelled.mean()
-    weight, target = np.where(labelled, 0.5 / share, 0.5 / (1 - share)), np.where(labelled, 1.0, -1.0)
-    if (known < 0).any():
-        counted = np.where(known < 0, CERTAIN, 1.0)
-        weight = weight * np.where(labelled, 1.0, counted / counted[~labelled].mean())
     size = width if count > 2 * width else count
     system = np.ones((size + 1, size + 1))
     if size == width:
@@ -241,12 +254,16 @@ def spread_labels(near: Floats, known: npt.NDArray[Any], neighbours: int, reach:
 
 
 def _both_heads(
-    rows: Floats, known: npt.NDArray[Any], settings: FrozenSettings
+    rows: Floats, known: npt.NDArray[Any], settings: FrozenSettings, taught: Floats | None = None
 ) -> tuple[FrozenHead, FrozenHead | None]:
+    """Base and student; `taught` are the weight and the target of every row, if the base learns more than P and U."""
     centre, scale = rows.mean(axis=0), rows.std(axis=0)
     scale = np.where(scale < _TINY * max(1.0, float(np.abs(rows).max())), 1.0, scale)
     standard = (rows - centre) / scale
-    weight, bias = balanced_head(standard, known, settings.penalty)
+    if taught is None:
+        weight, bias = balanced_head(standard, known > 0, settings.penalty)
+    else:
+        weight, bias = weighted_head(standard, taught[:, 0], taught[:, 1], settings.penalty)
     scores = standard @ weight + bias
     fixed: dict[str, Any] = {
         "centre": centre.astype(np.float32),
