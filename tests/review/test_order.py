@@ -37,8 +37,8 @@ def test_audits_hold_the_truth_as_often_as_they_say(rows: int, share: float) -> 
     for _ in range(200):
         drawn = rng.permutation(rows)[:100]
         found = audit(truth[drawn], decisions[drawn], rows, labelled)
-        assert found is not None and found.answered == 100
-        for place, (value, low, high) in enumerate((found.accuracy, found.prior)):
+        assert found is not None and found["answered"] == 100
+        for place, (value, low, high) in enumerate((found["accuracy"], found["prior"])):
             assert low <= value <= high
             held[place] += low <= exact[place] <= high
     assert (held >= 180).all() and (held <= 196).all()

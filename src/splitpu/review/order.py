@@ -34,17 +34,15 @@ def in_order(opinions: Opinions, order: Order, features: Floats | None = None, s
     >>> in_order(Opinions(np.array([4, 7, 9]), said), "likely").tolist()
     [4, 7, 9]
     """
-    rows, probability = opinions.rows, opinions.probability
     if order == "random":
-        found: Indices = np.random.default_rng(seed).permutation(rows)
-        return found
-    if order == "likely":
-        found = rows[np.argsort(-probability, kind="stable")]
-        return found
-    first = np.argsort(-doubt(opinions), kind="stable")
-    if features is not None:
-        first = spread(first, features, doubt(opinions))
-    found = rows[first]
+        first = np.random.default_rng(seed).permutation(len(opinions.rows))
+    elif order == "likely":
+        first = np.argsort(-opinions.probability, kind="stable")
+    else:
+        first = np.argsort(-doubt(opinions), kind="stable")
+        if features is not None:
+            first = spread(first, features, doubt(opinions))
+    found: Indices = opinions.rows[first]
     return found
 
 
@@ -77,25 +75,14 @@ def spread(first: Indices, features: Floats, doubt: Floats) -> Indices:
     return found
 
 
-@dataclass(frozen=True)
-class Audit:
-    """What answers to rows in random order say of all rows, with 95 % intervals."""
+def audit(truth: Mask, decisions: Mask, unlabelled: int, labelled: int) -> dict[str, Any] | None:
+    """Accuracy on unlabelled rows and prior from answers about a random draw of them: values with 95 % intervals.
 
-    answered: int
-    accuracy: tuple[float, float, float]  # of the model's decisions on unlabelled rows: value, lower and upper end
-    prior: tuple[float, float, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"answered": self.answered, "accuracy": list(self.accuracy), "prior": list(self.prior)}
-
-
-def audit(truth: Mask, decisions: Mask, unlabelled: int, labelled: int) -> Audit | None:
-    """Accuracy and prior from answers about a random draw of the unlabelled rows; None where nobody answered.
-
-    `labelled` is how many positives belong to the population besides: those that are labelled, or 0 in case-control.
+    None where nobody answered. `labelled` is how many positives belong to the population besides: those that are
+    labelled, or 0 in case-control.
 
     >>> found = audit(np.arange(100) < 30, np.arange(100) < 40, unlabelled=1000, labelled=100)
-    >>> round(found.accuracy[0], 2), round(found.prior[0], 3)
+    >>> round(found["accuracy"][0], 2), round(found["prior"][0], 3)
     (0.9, 0.364)
     """
     if not len(truth):
@@ -103,7 +90,7 @@ def audit(truth: Mask, decisions: Mask, unlabelled: int, labelled: int) -> Audit
     right = share_of(int((truth == decisions).sum()), len(truth), unlabelled)
     shares = share_of(int(truth.sum()), len(truth), unlabelled)
     value, low, high = ((one * unlabelled + labelled) / (unlabelled + labelled) for one in shares)
-    return Audit(len(truth), right, (value, low, high))
+    return {"answered": len(truth), "accuracy": right, "prior": (value, low, high)}
 
 
 def share_of(number: int, drawn: int, among: int) -> tuple[float, float, float]:

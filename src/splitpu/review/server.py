@@ -136,7 +136,7 @@ def audit_of(samples: Samples, journal: Journal, said: dict[int, Said] | None = 
     rows, truth = (np.array([one[part] for one in decided], dtype=kind) for part, kind in ((0, np.int64), (1, bool)))
     labelled = len(data.positives) if data.scenario == "single-training-set" else 0
     found = audit(truth, samples.decision[rows], len(data.unlabelled), labelled)
-    return None if found is None else found.to_dict() | {"undecided": len(drawn) - len(decided)}
+    return None if found is None else found | {"undecided": len(drawn) - len(decided)}
 
 
 class _Handler(LocalHandler):
