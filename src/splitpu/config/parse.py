@@ -158,10 +158,8 @@ def flattened(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
         key = f"{prefix}{name}"
         if key in SECTIONS:
             if not isinstance(value, Mapping):
-                raise InputError(
-                    f"'{key}' is a section, not a single value (got {value!r}); "
-                    f"set one of its keys instead, such as '{key}.{keys_of_section(key)[0]}'"
-                )
+                instead = f"set one of its keys instead, such as '{key}.{keys_of_section(key)[0]}'"
+                raise InputError(f"'{key}' is a section, not a single value (got {value!r}); {instead}")
             yield from flattened(value, f"{key}.")
         elif key not in VALUE_TYPES:
             raise unknown_key_error(key)

@@ -23,10 +23,8 @@ def refuse_columns_without_numbers(X: Any, name: str = "X") -> None:
 
     refused = [str(one) for one in column_names(X) if not can_be_numbers(X[one])]
     if refused:
-        raise InputError(
-            f"{name} holds columns that are not numbers ({listed(refused, repr)}): give the frame to a classifier, "
-            "which encodes them itself, or encode them first (a OneHotEncoder in a pipeline does)"
-        )
+        advice = "give the frame to a classifier, which encodes them itself, or encode them first (OneHotEncoder)"
+        raise InputError(f"{name} holds columns that are not numbers ({listed(refused, repr)}): {advice}")
 
 
 def frame_as_numbers(X: Any, name: str = "X") -> Any:
@@ -43,18 +41,16 @@ def frame_as_numbers(X: Any, name: str = "X") -> Any:
         return array.astype(np.float64)
     except (TypeError, ValueError):
         missing = [str(one) for one in columns if any(map(is_missing, np.asarray(X[one]).flat))]
-        raise InputError(
-            f"{name} holds missing values or values that are not numbers (columns {listed(missing or columns, repr)}): "
-            "drop or fill these rows, or encode these columns"
-        ) from None
+        where = f"columns {listed(missing or columns, repr)}"
+        advice = "drop or fill these rows, or encode these columns"
+        raise InputError(f"{name} holds missing values or such as are not numbers ({where}): {advice}") from None
 
 
 def is_missing(value: Any) -> bool:
     """Whether a value says that there is none."""
     # By its name, as pandas, whose sign for 'missing' refuses to be compared, need not be installed.
-    return (
-        value is None or (isinstance(value, float) and np.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
-    )
+    is_nan = isinstance(value, float) and np.isnan(value)
+    return value is None or bool(is_nan) or type(value).__name__ in ("NAType", "NaTType")
 
 
 def column_names(X: Any) -> list[Any]:
@@ -110,10 +106,8 @@ def canonical_features(
                 shift = np.maximum(shift, np.abs(exact - converted[rows]).max(axis=0))
     bad = np.concatenate(bad_rows)
     if len(bad):
-        raise InputError(
-            f"{name} holds NaN, infinite or too large (beyond float32) values in {rows_in_words(bad, len(arranged))}: "
-            "drop or fill these rows"
-        )
+        where = rows_in_words(bad, len(arranged))
+        raise InputError(f"{name} holds NaN, infinite or too large (beyond float32) values in {where}: drop or fill it")
     # A column that never varies has no differences to lose.
     if may_lose and (double or ((high > low) & (shift > LARGEST_SHIFT * (high - low))).any()):
         return _contiguous(arranged) if arranged.dtype == np.float64 else arranged.astype(np.float64)
@@ -140,10 +134,8 @@ def _plain_array(X: Any, name: str) -> Array:
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} has dtype {array.dtype}: give integers, floats or booleans")
     if array.ndim not in (2, 3, 4, 5):
-        raise InputError(
-            f"{name} has the shape {array.shape}: give vectors as (n, d), images as (n, H, W), (n, H, W, C) or "
-            "(n, C, H, W), or volumes as (n, S, H, W, C)"
-        )
+        wanted = "vectors as (n, d), images as (n, H, W), (n, H, W, C) or (n, C, H, W), or volumes as (n, S, H, W, C)"
+        raise InputError(f"{name} has the shape {array.shape}: give {wanted}")
     if len(array) == 0:
         raise InputError(f"{name} has no rows (shape={array.shape}): give at least one")
     if array.size == 0:
@@ -163,16 +155,12 @@ def _channels_last(array: Array, name: str, channels: Channels, trained_on: tupl
     first, last = row[0] in USUAL_CHANNEL_COUNTS, row[-1] in USUAL_CHANNEL_COUNTS
     if array.ndim == 5:
         if channels == "first" or (channels == "auto" and not last):
-            raise InputError(
-                f"{name} has the shape {array.shape}: give volumes as (n, S, H, W, C), slices one after the other, "
-                "with 1, 3 or 4 channels last"
-            )
+            wanted = "volumes as (n, S, H, W, C), slices one after the other, with 1, 3 or 4 channels last"
+            raise InputError(f"{name} has the shape {array.shape}: give {wanted}")
         return array
     if channels == "auto" and first == last:
-        raise InputError(
-            f"{name} has the shape {array.shape}, which does not say where the channels are: pass images as "
-            "(n, H, W, C) with 1, 3 or 4 channels, or say channels='last' or channels='first'"
-        )
+        wanted = "pass images as (n, H, W, C) with 1, 3 or 4 channels, or say channels='last' or channels='first'"
+        raise InputError(f"{name} has the shape {array.shape}, which does not say where the channels are: {wanted}")
     return array.transpose(0, 2, 3, 1) if channels == "first" or (channels == "auto" and first) else array
 
 

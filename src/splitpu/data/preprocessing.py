@@ -62,8 +62,7 @@ class Preprocessing:
             mean, std = _of_bytes(features)
             offset, scale = 0.0, 1.0 if kind == "vectors" else BYTE_SCALE
         else:
-            low, high, mean = _range_and_mean(features)
-            std = np.where(low == high, 0.0, _deviation(features, mean))
+            low, high, mean, std = _of_floats(features)
             offset, scale, lowest, highest = 0.0, 1.0, float(low.min()), float(high.max())
             if kind != "vectors" and not (lowest >= 0 and highest <= 1):
                 offset, scale = lowest, 1 / (highest - lowest) if highest > lowest else 1.0
@@ -81,19 +80,14 @@ class Preprocessing:
         """Refuse features that the fitted model cannot have been made for, before the network gives nonsense."""
         shape, kind = tuple(features.shape[1:]), kind_of(features)
         if kind != self.kind or shape[-3:] != self.shape[-3:]:  # a volume may have any number of slices
-            raise InputError(
-                f"{name} holds {kind} of shape {shape}, but the model was trained on {self.kind} of shape "
-                f"{self.shape}: give it features made in the same way"
-            )
+            trained_on = f"the model was trained on {self.kind} of shape {self.shape}"
+            raise InputError(f"{name} holds {kind} of shape {shape}, but {trained_on}: give features made alike")
         if self.kind != "vectors":
             self._check_value_range(features, name)
         if self.double and features.dtype == np.float32:
-            warnings.warn(
-                f"{name} comes as float32, but the model was trained on numbers that float32 cannot tell apart: give "
-                "the rows as float64, several different ones at a time",
-                SplitPUWarning,
-                stacklevel=3,
-            )
+            lost = f"{name} comes as float32, but the model was trained on numbers that float32 cannot tell apart"
+            advice = "give the rows as float64, several different ones at a time"
+            warnings.warn(f"{lost}: {advice}", SplitPUWarning, stacklevel=3)
 
     def _check_value_range(self, features: Array, name: str) -> None:
         """Images on another one of the usual scales would all look black (or white) to the network."""
@@ -108,16 +102,16 @@ class Preprocessing:
         highest = max(float(features[rows].max()) for rows in row_slices(features))
         wrong = 0 < highest <= 1
         if beyond_bytes:  # where whole numbers may be as small as they like
-            wrong = highest > 0 and (is_bytes or (wrong and _has_fractions(features)))
+            whole = not wrong or all((np.asarray(features[rows]) % 1 == 0).all() for rows in row_slices(features))
+            wrong = highest > 0 and (is_bytes or not whole)
         elif trained_on == "0 to 1":
             wrong = highest > 2  # rescaling may overshoot 1 a little
         if wrong:
             only_bytes = beyond_bytes and is_bytes
             otherwise = " (if they are on that scale already, give them as float32)" if only_bytes else ""
-            raise InputError(
-                f"{name} {'holds bytes' if only_bytes else f'has no value above {highest:g}'}, but the model was "
-                f"trained on images with values from {trained_on}: rescale the images{otherwise}"
-            )
+            held = "holds bytes" if only_bytes else f"has no value above {highest:g}"
+            model = f"the model was trained on images with values from {trained_on}"
+            raise InputError(f"{name} {held}, but {model}: rescale the images{otherwise}")
 
     def pixels(self, image: Array) -> npt.NDArray[np.uint8]:
         """An image, or a slice of a volume, as it is shown to people.
@@ -158,15 +152,12 @@ class Preprocessing:
                 floats=bool(stored.get("floats", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"the stored preprocessing cannot be read ({error!r}): train the model again"
-            ) from error
+            raise ModelFileError(f"the stored preprocessing cannot be read ({error!r}): train it again") from error
         shape, mean, std = made.shape, made.mean, made.std
-        axes = {"vectors": 1, "images": 3, "volumes": 4}
         wrong = ""
         if made.kind not in get_args(Kind):
             wrong = f"unknown kind {made.kind!r}"
-        elif len(shape) != axes[made.kind] or not all(type(side) is int and side > 0 for side in shape):
+        elif _KINDS.get(len(shape) + 1) != made.kind or not all(type(side) is int and side > 0 for side in shape):
             wrong = f"{made.kind} cannot have the shape {shape}"
         elif not len(mean) == len(std) == shape[-1]:
             wrong = f"{len(mean)} means and {len(std)} deviations for {shape[-1]} channels or features"
@@ -179,17 +170,24 @@ class Preprocessing:
         return made
 
 
-def _range_and_mean(features: Array) -> tuple[Floats, Floats, Floats]:
-    """Lowest, highest and mean value of each channel or feature."""
+def _of_floats(features: Array) -> tuple[Floats, Floats, Floats, Floats]:
+    """Lowest, highest and mean value and deviation of each channel or feature.
+
+    In two passes, because sums of squares lose digits.
+    """
     channels = features.shape[-1]
     low, high, total = np.full(channels, np.inf), np.full(channels, -np.inf), np.zeros(channels)
-    values = 0
+    squares, values = np.zeros(channels), 0
     for flat in _long_rows(features):
         low = np.minimum(low, flat.min(axis=0).reshape(-1, channels).min(axis=0))
         high = np.maximum(high, flat.max(axis=0).reshape(-1, channels).max(axis=0))
         total += flat.sum(axis=0, dtype=np.float64).reshape(-1, channels).sum(axis=0)
         values += flat.size // channels
-    return low, high, total / values
+    mean: Floats = total / values
+    for flat in _long_rows(features):
+        centred = flat - np.tile(mean, flat.shape[1] // channels)
+        squares += np.einsum("nk,nk->k", centred, centred).reshape(-1, channels).sum(axis=0)
+    return low, high, mean, np.where(low == high, 0.0, np.sqrt(squares / values))
 
 
 def _of_bytes(features: Array) -> tuple[Floats, Floats]:
@@ -228,23 +226,6 @@ def _long_rows(features: Array) -> Iterator[Array]:
             yield shown
     if not found:
         raise InputError("X holds volumes without a slice: every value is 0, which means that there is none")
-
-
-def _deviation(features: Array, mean: Floats) -> Floats:
-    """Standard deviation about a known mean: a second pass, because sums of squares lose digits."""
-    channels = features.shape[-1]
-    squares = np.zeros(channels)
-    values = 0
-    for flat in _long_rows(features):
-        centred = flat - np.tile(mean, flat.shape[1] // channels)
-        squares += np.einsum("nk,nk->k", centred, centred).reshape(-1, channels).sum(axis=0)
-        values += flat.size // channels
-    deviation: Floats = np.sqrt(squares / values)
-    return deviation
-
-
-def _has_fractions(features: Array) -> bool:
-    return any(bool((np.asarray(features[rows]) % 1).any()) for rows in row_slices(features))
 
 
 def is_scale_of_bytes(offset: float, scale: float) -> bool:

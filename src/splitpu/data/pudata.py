@@ -35,10 +35,8 @@ def labelled_mask(labels: npt.ArrayLike, *, name: str = "s", positive: object = 
         raise InputError(f"{name} has {len(values)} entries but X has {rows} rows: give one entry per row")
     mask = _mask(values, name, positive)
     if not mask.any():
-        raise InputError(
-            f"{name} marks no row as labelled positive (found {listed(_distinct(values), repr)}): label at least two "
-            "rows"
-        )
+        found = listed(_distinct(values), repr)
+        raise InputError(f"{name} marks no row as labelled positive (found {found}): label at least two rows")
     if mask.all():
         raise InputError(f"{name} marks all {len(mask)} rows as labelled positive: add the unlabelled rows, marked 0")
     return mask
@@ -75,13 +73,10 @@ def _mask(values: Values, name: str, positive: object) -> Mask:
     if positive is None:
         if is_convention(values):
             return np.asarray(values == 1, dtype=np.bool_)
-        raise InputError(
-            f"{held}, but labels must be {ACCEPTED}; for two other values say which one is positive with positive=..."
-        )
+        others = "for two other values say which one is positive with positive=..."
+        raise InputError(f"{held}, but labels must be {ACCEPTED}; {others}")
     if len(distinct) > 2:
-        raise InputError(
-            f"{held}, but with positive={positive!r} it may hold only two: merge the other values into one"
-        )
+        raise InputError(f"{held}, but with positive={positive!r} it may hold only two: merge the others into one")
     if positive not in distinct:
         raise InputError(f"{held}, none of which is positive={positive!r}")
     return np.array([value == positive for value in values.tolist()], dtype=np.bool_)
@@ -120,14 +115,10 @@ def check_interval(interval: Any, prior: float | None) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise InputError(f"prior_interval={interval!r} is not a range: give its two ends, such as (0.3, 0.5)") from None
     if not 0 <= low <= high <= 1:  # also refuses NaN
-        raise InputError(
-            f"prior_interval=({low:g}, {high:g}) is not a range of shares: give its lower end first, both from 0 to 1"
-        )
+        raise InputError(f"prior_interval=({low:g}, {high:g}) is not a range of shares: give two, the lower end first")
     if prior is not None and not low <= prior <= high:
-        raise InputError(
-            f"prior_interval=({low:g}, {high:g}) does not hold the prior, {prior:g}: give the range that the prior "
-            "itself was estimated with"
-        )
+        wanted = "give the range that the prior itself was estimated with"
+        raise InputError(f"prior_interval=({low:g}, {high:g}) does not hold the prior, {prior:g}: {wanted}")
     return low, high
 
 
@@ -143,20 +134,17 @@ def check_prior_of_sample(prior: object, positives: int, unlabelled: int, scenar
     value, rows = check_share(prior), positives + unlabelled
     most = value * rows + _DRAWN_SIGMAS * np.sqrt(rows * value * (1 - value))
     if scenario == "single-training-set" and positives > most:
-        raise InputError(
-            f"{positives} of the {rows} rows are labelled, more than a prior of {value:.3g} makes positive, so "
-            "the rows are not a sample of the population: give fewer labelled or more unlabelled rows, or use "
-            "scenario='case-control' if the labelled rows were collected apart"
-        )
+        wrong = f"more than a prior of {value:.3g} makes positive, so the rows are not a sample of the population"
+        apart = "use scenario='case-control' if the labelled rows were collected apart"
+        advice = f"give fewer labelled or more unlabelled rows, or {apart}"
+        raise InputError(f"{positives} of the {rows} rows are labelled, {wrong}: {advice}")
     return value
 
 
 def missing_prior(name: str) -> InputError:
     """The error for a method that is to be trained without the prior it needs."""
-    return InputError(
-        f"method '{name}' needs the prior, the share of positives in the population: give it, have it estimated "
-        "(prior='auto'), or choose a method that does without, such as 'vpu'"
-    )
+    ways = "give it, have it estimated (prior='auto'), or choose a method that does without, such as 'vpu'"
+    return InputError(f"method '{name}' needs the prior, the share of positives in the population: {ways}")
 
 
 FEWEST_POSITIVES = 2
@@ -198,19 +186,16 @@ class PUData:
         features = canonical_features(X, "X", channels=channels)
         labelled = labelled_mask(s, name="s", positive=positive, rows=len(features))
         if labelled.sum() < FEWEST_POSITIVES:
-            raise InputError(
-                f"s marks only {labelled.sum()} row as labelled positive, fewer positives than a batch can use: "
-                f"label at least {FEWEST_POSITIVES}"
-            )
+            few = f"s marks only {labelled.sum()} row as labelled positive, fewer positives than a batch can use"
+            raise InputError(f"{few}: label at least {FEWEST_POSITIVES}")
         known = None if truth is None else binary_truth(truth, "truth")
         if known is not None:
             _same_length("truth", known, "X", features)
             negative = int((labelled & ~known).sum())
             if 2 * negative > labelled.sum():  # a few wrong labels are the user's business
-                raise InputError(
-                    f"truth says that {negative} of the {labelled.sum()} rows labelled positive are negative: it may "
-                    "be the wrong way round, or belong to other rows; 1 has to mean positive in both"
-                )
+                wrong = f"truth says that {negative} of the {labelled.sum()} rows labelled positive are negative"
+                maybe = "it may be the wrong way round, or belong to other rows; 1 has to mean positive in both"
+                raise InputError(f"{wrong}: {maybe}")
         if names is not None:
             names = tuple(row_name(name) for name in names)
             _same_length("names", names, "X", features)
@@ -253,10 +238,8 @@ class PUData:
             _same_length(name, mask, "X", self.features)
             both = int((mask & (self.labelled | (known == -sign))).sum())
             if both:
-                raise InputError(
-                    f"{name} names {both} rows that are labelled positive or named on the other side already: leave "
-                    "their label 0 and name them once"
-                )
+                twice = f"{name} names {both} rows that are labelled positive or named on the other side already"
+                raise InputError(f"{twice}: leave their label 0 and name them once")
             known[mask] = sign
         if len(self.positives) and not (known[self.unlabelled] == 0).any():
             raise InputError("every unlabelled row has an answer, so nothing is left to find: train on all labels")
@@ -325,13 +308,10 @@ class PUData:
     @cached_property
     def _fingerprint(self) -> str:
         digest = _digest_of_rows(self.features, f"{self.scenario} ", self.aside)
-        digest.update(np.ascontiguousarray(self.labelled).data)
-        if self.sample_weight is not None:
-            digest.update(np.ascontiguousarray(self.sample_weight).data)
-        if self.groups is not None:
-            digest.update(repr(self.groups.tolist()).encode())
-        if self.answers is not None:
-            digest.update(np.ascontiguousarray(self.answers).data)
+        groups = None if self.groups is None else np.frombuffer(repr(self.groups.tolist()).encode(), np.uint8)
+        for part in (self.labelled, self.sample_weight, groups, self.answers):
+            if part is not None:
+                digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
 
 
@@ -374,9 +354,8 @@ def _digest_of_rows(features: Array, beginning: str, mask: Mask | None) -> "hash
 def check_pudata(data: object) -> None:
     """Refuse bare arrays, which classifiers take, where rows and labels have to come together."""
     if not isinstance(data, PUData):
-        raise InputError(
-            f"data is a {type(data).__name__}: give rows and labels together, as PUData.from_arrays(X, s) makes them"
-        )
+        kind = type(data).__name__
+        raise InputError(f"data is a {kind}: give rows and labels together, as PUData.from_arrays(X, s) makes them")
 
 
 def check_prior(prior: object, data: PUData) -> float:
@@ -387,11 +366,10 @@ def check_prior(prior: object, data: PUData) -> float:
     """
     value = check_share(prior)
     if data.scenario == "single-training-set" and value <= data.labelled_share:
-        raise InputError(
-            f"prior={value:g} expects {value * len(data):.4g} positives among the {len(data)} rows, but "
-            f"{len(data.positives)} are already labelled, which leaves none to find: raise the prior, or use "
-            "scenario='case-control' if the labelled rows were collected apart from the unlabelled ones"
-        )
+        expected = f"prior={value:g} expects {value * len(data):.4g} positives among the {len(data)} rows"
+        known = f"{len(data.positives)} are already labelled, which leaves none to find"
+        apart = "use scenario='case-control' if the labelled rows were collected apart from the unlabelled ones"
+        raise InputError(f"{expected}, but {known}: raise the prior, or {apart}")
     return value
 
 

@@ -34,10 +34,8 @@ class SparseRows:
         if 0 in X.shape:
             raise InputError(f"{name} has no rows or no columns (shape={X.shape}): give at least one of each")
         if X.shape[1] > MOST_COLUMNS:
-            raise InputError(
-                f"{name} is sparse and has {X.shape[1]:,} columns, more than {MOST_COLUMNS:,}: leave out those that "
-                "hardly any row has, or hash them into fewer"
-            )
+            too_many = f"{name} is sparse and has {X.shape[1]:,} columns, more than {MOST_COLUMNS:,}"
+            raise InputError(f"{too_many}: leave out those that hardly any row has, or hash them into fewer")
         if X.dtype.kind not in "biuf":
             raise InputError(f"{name} is a sparse matrix of dtype {X.dtype}: give integers, floats or booleans")
         import scipy.sparse
@@ -55,10 +53,8 @@ class SparseRows:
         if not np.isfinite(matrix.data).all():
             places = np.flatnonzero(~np.isfinite(matrix.data))
             bad = np.unique(np.searchsorted(matrix.indptr, places, side="right") - 1)
-            raise InputError(
-                f"{name} holds NaN, infinite or too large (beyond float32) values in {len(bad)} of {X.shape[0]} rows "
-                f"(the first is row {bad[0]}): drop or fill these rows"
-            )
+            where = f"in {len(bad)} of {X.shape[0]} rows (the first is row {bad[0]})"
+            raise InputError(f"{name} holds NaN, infinite or too large (beyond float32) values {where}: drop these")
         return cls(matrix)
 
     @property
@@ -88,10 +84,7 @@ class SparseRows:
         return SparseRows(self._matrix[rows])
 
     def __array__(self, *_: Any, **__: Any) -> Array:
-        raise InputError(
-            "sparse rows cannot be used here, where a whole array of them is needed: give X.toarray() if it fits into "
-            "the memory"
-        )
+        raise InputError("sparse rows cannot be used where a whole array is needed: give X.toarray() if that fits")
 
     def tocsr(self) -> Any:
         """The matrix itself, which nobody may change."""
@@ -167,7 +160,6 @@ def from_parts(parts: dict[str, Array], where: str) -> Any:
             matrix = make((parts["data"], parts["indices"], parts["indptr"]), shape=(rows, columns))
             matrix.check_format(full_check=True)
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InputError(
-            f"{where} holds a sparse matrix that is damaged ({error}): save it again with scipy.sparse.save_npz"
-        ) from error
+        advice = "save it again with scipy.sparse.save_npz"
+        raise InputError(f"{where} holds a sparse matrix that is damaged ({error}): {advice}") from error
     return matrix

@@ -94,12 +94,9 @@ def warn_of_probabilities(positive: Floats, unlabelled: Floats) -> None:
     """Scores from 0 to 1 are most probably those of predict_proba, all of which would count as called positive."""
     both = np.concatenate([positive, unlabelled])
     if both.min() > 0 and both.max() <= 1 and both.min() < both.max():
-        warnings.warn(
-            "all decisions lie between 0 and 1, so every row counts as called positive: if they are probabilities, "
-            "subtract 1/2 from them, or give what decision_function returns",
-            SplitPUWarning,
-            stacklevel=3,
-        )
+        wrong = "all decisions lie between 0 and 1, so every row counts as called positive"
+        advice = "if they are probabilities, subtract 1/2 from them, or give what decision_function returns"
+        warnings.warn(f"{wrong}: {advice}", SplitPUWarning, stacklevel=3)
 
 
 def checked_scores(

@@ -251,10 +251,8 @@ def check_free(folder: Path, option: str) -> None:
     is_here, is_disk = folder.samefile(Path.cwd()), os.path.ismount(folder.resolve())
     if is_here or is_disk:
         what = "the folder that this command is run in" if is_here else "where a disk begins"
-        raise InputError(
-            f"{folder} is {what}, which a new folder cannot take the place of; give {option} a name inside it, such as "
-            f"{folder.absolute() / 'new'}"
-        )
+        inside = f"give {option} a name inside it, such as {folder.absolute() / 'new'}"
+        raise InputError(f"{folder} is {what}, which a new folder cannot take the place of; {inside}")
 
 
 @contextmanager
@@ -292,7 +290,13 @@ def temporary_folder(parent: Path, name: str) -> Iterator[Path]:
     """
     _clear_away(parent)
     with ExitStack() as held:
-        made = _new_folder(parent, name, held)
+        while True:
+            made = parent / f".{name}.{_host()}{secrets.token_hex(4)}.tmp"
+            make_folder(parent)
+            made.mkdir()
+            # Who clears away may come between these two lines, and takes it for one that was left behind.
+            if held.enter_context(in_use(made)) is not False and made.exists():
+                break
         try:
             yield made
         finally:
@@ -309,16 +313,6 @@ def move_into_place(ready: Path, target: Path, is_whole: Callable[[], bool]) -> 
     if not target.exists():
         os.replace(ready, target)
         sync_folder(target.parent)
-
-
-def _new_folder(parent: Path, name: str, held: ExitStack) -> Path:
-    while True:
-        made = parent / f".{name}.{_host()}{secrets.token_hex(4)}.tmp"
-        make_folder(parent)
-        made.mkdir()
-        # Who clears away may come between these two lines, and takes it for one that was left behind.
-        if held.enter_context(in_use(made)) is not False and made.exists():
-            return made
 
 
 def _clear_away(parent: Path) -> None:

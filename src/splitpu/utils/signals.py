@@ -49,7 +49,5 @@ def started_together() -> int:
     try:
         return int(told)
     except ValueError:
-        raise InputError(
-            f"the environment variable WORLD_SIZE is {told!r}, which is not a number of processes: unset it, or start "
-            "several processes with torchrun."
-        ) from None
+        advice = "unset it, or start several processes with torchrun"
+        raise InputError(f"the environment variable WORLD_SIZE is {told!r}, which is no number: {advice}.") from None

@@ -36,30 +36,7 @@ def warn_where_called(sentence: str) -> None:
     warnings.warn(sentence, SplitPUWarning, stacklevel=level)
 
 
-class _Installation:
-    """Our way of showing warnings, in place as long as any block is open in any thread."""
-
-    def __init__(self) -> None:
-        self._open = 0
-        self._usual = warnings.catch_warnings()
-
-    def enter(self) -> None:
-        with _CHANGING:
-            if not self._open:
-                self._usual = warnings.catch_warnings()
-                self._usual.__enter__()
-                warnings.simplefilter("always", SplitPUWarning)
-                warnings.showwarning = _told_or(warnings.showwarning)
-            self._open += 1
-
-    def leave(self) -> None:
-        with _CHANGING:
-            self._open -= 1
-            if not self._open:
-                self._usual.__exit__(None, None, None)
-
-
-_installation = _Installation()
+_open_blocks: "list[warnings.catch_warnings[None]]" = []  # in any thread; as long as there are any, our way is in place
 
 
 @contextmanager
@@ -72,13 +49,22 @@ def collected_warnings(note: Note) -> Iterator[list[str]]:
         note(text)
 
     listeners = _listeners()
-    _installation.enter()
+    with _CHANGING:
+        usual = _open_blocks[0] if _open_blocks else warnings.catch_warnings()
+        if not _open_blocks:
+            usual.__enter__()
+            warnings.simplefilter("always", SplitPUWarning)
+            warnings.showwarning = _told_or(warnings.showwarning)
+        _open_blocks.append(usual)
     listeners.append(hear)
     try:
         yield given
     finally:
         listeners.remove(hear)
-        _installation.leave()
+        with _CHANGING:
+            _open_blocks.pop()
+            if not _open_blocks:
+                usual.__exit__(None, None, None)
 
 
 @contextmanager

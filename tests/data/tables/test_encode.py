@@ -352,7 +352,7 @@ def test_what_a_loaded_model_cannot_find_in_x_is_named(run_of_a_table: Path) -> 
     cells: dict[str, Any] = {"age": [41.0], "ward": ["north"], "seen": ["TRUE"]}
     with pytest.raises(InputError, match="X lacks columns that the model was trained on: add 'ward'"):
         loaded.predict(pyarrow.table({name: cells[name] for name in ("age", "seen")}))
-    with pytest.raises(InputError, match=r"'age' of X holds 'old', .*: write one, or leave the cell empty"):
+    with pytest.raises(InputError, match=r"'age' of X holds 'old', .*: replace it or leave the cell empty"):
         loaded.predict(pyarrow.table(cells | {"age": ["old"]}))
     words, values = (pyarrow.table(cells | {"seen": [seen]}) for seen in ("TRUE", True))
     assert loaded.decision_function(words) == loaded.decision_function(values)

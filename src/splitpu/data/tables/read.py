@@ -88,9 +88,7 @@ def read_table(path: Path) -> Table:
 
 def write_parquet(path: Path, columns: dict[str, list[Any]]) -> None:
     """Write columns as they are."""
-    pyarrow = _pyarrow()
-    import pyarrow.parquet as parquet
-
+    pyarrow, parquet = _pyarrow()
     parquet.write_table(pyarrow.table(columns), str(path))
 
 
@@ -123,10 +121,8 @@ def _read_csv(path: Path) -> Table:
                 if not line:
                     continue
                 if len(line) != len(heading):
-                    raise InputError(
-                        f"line {reader.line_num} of {path} has {len(line)} cells but the heading has {len(heading)}: "
-                        "repair that line."
-                    )
+                    cells = f"{len(line)} cells but the heading has {len(heading)}"
+                    raise InputError(f"line {reader.line_num} of {path} has {cells}: repair that line.")
                 for column, cell in zip(columns, line, strict=True):
                     column.append(plain_cell(cell))
                 is_empty = len(line) > 1 and not any(map(str.strip, line))  # a gap in a single column is a row
@@ -177,11 +173,10 @@ def _checked_heading(cells: list[str], path: Path) -> list[str]:
         raise InputError(f"{path} begins with a line {heading[0]!r} for Excel, not with its heading: delete that line.")
     if not heading or not all(heading):
         which = f" (column {heading.index('') + 1} of {len(heading)})" if heading else ""
-        raise InputError(
-            f"{path} has no heading, or one with an empty name{which}: the first line must name every column (pandas "
-            "writes row numbers under an empty name, which to_csv(..., index=False) leaves out; spreadsheets keep "
-            "columns that seem empty until they are deleted)."
-        )
+        pandas = "pandas writes row numbers under an empty name, which to_csv(..., index=False) leaves out"
+        why = f"{pandas}; spreadsheets keep columns that seem empty until they are deleted"
+        wrong = f"{path} has no heading, or one with an empty name{which}"
+        raise InputError(f"{wrong}: the first line must name every column ({why}).")
     twice = sorted(name for name, times in Counter(heading).items() if times > 1)
     if twice:
         raise InputError(f"{path} has more than one column {twice[0]!r}: give every column its own name.")
@@ -189,12 +184,9 @@ def _checked_heading(cells: list[str], path: Path) -> list[str]:
 
 
 def _read_parquet(path: Path) -> Table:
-    pyarrow = _pyarrow()
-    import pyarrow.parquet as parquet
-
+    pyarrow, parquet = _pyarrow()
     try:
         file = parquet.ParquetFile(str(path))
-        _refuse_too_many(file.metadata, path)
         table = pyarrow.Table.from_batches(_bounded(file, path), schema=file.schema_arrow)
         heading = _checked_heading(list(table.column_names), path)
         # Lists as arrays, as a Python object for every number of an embedding would take ten times the memory.
@@ -215,18 +207,17 @@ _COPIES = 3  # of every word, while a table is being read
 _TIMES_PACKED = 64  # a column that says little takes a byte a cell, or less
 
 
-def _refuse_too_many(metadata: Any, path: Path) -> None:
-    """A file that repeats one value a billion times is small until it is read."""
+def _bounded(file: Any, path: Path) -> Iterator[Any]:
+    """Some rows after the other: a file that repeats one value a billion times is small until it is read.
+
+    Of a long word that is repeated, nothing tells beforehand how often.
+    """
+    metadata, most, size = file.metadata, most_unpacked(path.stat().st_size, _TIMES_PACKED), 0
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     cells = sum(group.column(at).num_values for group in groups for at in range(metadata.num_columns))
     needed = _BYTES_A_CELL * max(cells, metadata.num_rows * metadata.num_columns)
-    if needed > most_unpacked(path.stat().st_size, _TIMES_PACKED):
+    if needed > most:
         raise InputError(f"{path} {too_much_unpacked(needed)}.")
-
-
-def _bounded(file: Any, path: Path) -> Iterator[Any]:
-    """Some rows after the other: of a long word that is repeated, nothing tells beforehand how often."""
-    size, most = 0, most_unpacked(path.stat().st_size, _TIMES_PACKED)
     for rows in file.iter_batches(batch_size=_ROWS_AT_ONCE):
         size += _COPIES * rows.nbytes
         if size > most:
@@ -238,10 +229,8 @@ def _plain_values(name: str, column: Any, path: Path) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError, ArithmeticError) as error:
-        raise InputError(
-            f"column {name!r} of {path} holds dates or times that cannot be taken ({error}): save it as numbers or "
-            "text, or leave the column out of the file."
-        ) from error
+        advice = "save it as numbers or text, or leave the column out of the file"
+        raise InputError(f"column {name!r} of {path} holds dates that cannot be taken ({error}): {advice}.") from error
     return values
 
 
@@ -260,12 +249,13 @@ def is_nested(cell: Any) -> bool:
     return isinstance(cell, list | tuple | dict | bytes | np.ndarray)
 
 
-def _pyarrow() -> Any:
+def _pyarrow() -> tuple[Any, Any]:
     try:
         import pyarrow
+        import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("Parquet files are read with pyarrow: pip install 'splitpu[tables]'.") from error
-    return pyarrow
+    return pyarrow, pyarrow.parquet
 
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -307,10 +297,8 @@ class Column:
     def encode(self, values: Sequence[Any], where: str) -> Array:
         """The numbers of this column, one line a row."""
         if any(map(is_nested, values)):
-            raise InputError(
-                f"column {self.name!r} of {where} holds lists or structures, but the model takes single values there: "
-                "give these."
-            )
+            held = "lists or structures, but the model takes single values there: give these"
+            raise InputError(f"column {self.name!r} of {where} holds {held}.")
         if self.categories is None:
             numbers = as_numbers(values)
             wrong = values if numbers is None else numbers[~np.isnan(numbers) & ~(np.abs(numbers) <= LARGEST)].tolist()
@@ -396,18 +384,15 @@ def origin(values: Array, middle: float) -> float:
 
 def number(value: Any, column: str, where: str) -> float:
     """A number that can be computed with, or a sentence."""
+    wrong = ""
     if not is_number(value):
-        raise InputError(
-            f"column {column!r} of {where} holds {text(value)!r}, but the model takes numbers there: write one, or "
-            "leave the cell empty."
-        )
-    if not math.isfinite(float(value)):
-        raise InputError(f"column {column!r} of {where} holds an infinite value: replace it or leave the cell empty.")
-    if abs(float(value)) > LARGEST:
-        raise InputError(
-            f"column {column!r} of {where} holds {float(value):g}, which is too large to compute with: replace it or "
-            "leave the cell empty."
-        )
+        wrong = f"{text(value)!r}, but the model takes numbers there"
+    elif not math.isfinite(float(value)):
+        wrong = "an infinite value"
+    elif abs(float(value)) > LARGEST:
+        wrong = f"{float(value):g}, which is too large to compute with"
+    if wrong:
+        raise InputError(f"column {column!r} of {where} holds {wrong}: replace it or leave the cell empty.")
     return float(value)
 
 
@@ -433,10 +418,8 @@ class ListColumn:
         try:
             rows = _rows(cells)
         except _Uneven as trouble:
-            raise InputError(
-                f"column {name!r} holds {trouble}: make them equally long (empty ones count as missing), or leave the "
-                f"column out with {ignoring(name)}."
-            ) from None
+            advice = "make them equally long (empty ones count as missing), or leave the column out with"
+            raise InputError(f"column {name!r} holds {trouble}: {advice} {ignoring(name)}.") from None
         except _NoRows as trouble:
             return None, f"column {name!r} holds {trouble}: it is not used."
         if rows.shape[1] == 0:
@@ -461,10 +444,8 @@ class ListColumn:
         try:
             rows = _rows(cells, width)
         except _NoRows as trouble:
-            raise InputError(
-                f"column {self.name!r} of {where} holds {trouble}, but the model was trained on lists of {width} "
-                "numbers there: make them as they were made for the training."
-            ) from None
+            wanted = f"the model was trained on lists of {width} numbers there: make them as for the training"
+            raise InputError(f"column {self.name!r} of {where} holds {trouble}, but {wanted}.") from None
         gaps = np.isnan(rows)
         for value in rows[~gaps & ~(np.abs(rows) <= LARGEST)][:1]:
             number(value, self.name, where)  # says what is wrong with it
