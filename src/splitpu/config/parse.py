@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import reduce
 from numbers import Integral, Real
 from operator import getitem
@@ -259,22 +260,16 @@ def apply_overrides(config: Config, overrides: Iterable[str]) -> Config:
         key, equals, text = (part.strip() for part in override.partition("="))
         if not (key and equals and text):
             raise InputError(f"setting '{override}' is not of the form key=value; write for example student.epochs=20")
-        config = config_from_dict({key: _parse_value(text)}, config)
+        # A TOML value, else a number that TOML is too strict for (`.5`), else a bare word.
+        value: Any = text
+        with suppress(ValueError):
+            value = float(text)
+        with suppress(ValueError, RecursionError):
+            parsed = toml_loads(f"value = {text}")
+            # A line break in the text could have smuggled in other keys.
+            value = parsed["value"] if list(parsed) == ["value"] else value
+        config = config_from_dict({key: value}, config)
     return config
-
-
-def _parse_value(text: str) -> Any:
-    """Read text as a TOML value, else as a number that TOML is too strict for (`.5`), else as a bare word."""
-    try:
-        parsed = toml_loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        parsed = {}
-    if list(parsed) == ["value"]:  # a line break in the text could have smuggled in other keys
-        return parsed["value"]
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def config_differences(a: Config, b: Config) -> dict[str, object]:

@@ -66,12 +66,10 @@ def preset(name: str, profile: DataProfile | None = None) -> Config:
     >>> preset("paper").base.optimiser.rate
     0.0001
     """
-    if isinstance(name, str) and name in _PRESETS:
-        config = _PRESETS[name](profile)
-        return (
-            config if name == "paper" or profile is None else methods_fitted_to(config, profile.rows, profile.labelled)
-        )
-    raise unknown_name("preset", str(name), _PRESETS)
+    if not isinstance(name, str) or name not in _PRESETS:
+        raise unknown_name("preset", str(name), _PRESETS)
+    config, fitted = _PRESETS[name](profile), name != "paper"
+    return methods_fitted_to(config, profile.rows, profile.labelled) if fitted and profile is not None else config
 
 
 def preset_names() -> list[str]:
@@ -81,75 +79,49 @@ def preset_names() -> list[str]:
 
 def _default(profile: DataProfile | None) -> Config:
     """The same method, trained as well as we know how; what was measured for each line is in docs/LOG.md."""
-    if profile is not None and profile.kind == "volumes":
-        return _default_for_volumes()
     if profile is None or (profile.kind == "images" and profile.rows >= SMALL):
-        return _default_for_many_images()
-    return _default_for_few_images() if profile.kind == "images" else _default_for_vectors()
-
-
-def _default_for_many_images() -> Config:
-    """Confirmed, and the epochs of the base chosen, by held-out positives and unlabelled images (docs/RESULTS.md)."""
-    optimiser = OptimiserConfig(name="adam", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.999)
-    return Config(
-        base=BaseConfig(epochs=100, positives_per_batch=64, optimiser=optimiser),
-        student=StudentConfig(epochs=50, positives_per_batch=64, optimiser=optimiser),
+        # Confirmed, and the epochs of the base chosen, by held-out positives and unlabelled images (docs/RESULTS.md).
+        optimiser = OptimiserConfig(name="adam", rate=1e-3, weight_decay=5e-3, schedule="cosine", average=0.999)
+        return Config(
+            base=BaseConfig(epochs=100, positives_per_batch=64, optimiser=optimiser),
+            student=StudentConfig(epochs=50, positives_per_batch=64, optimiser=optimiser),
+        )
+    # Small batches, so that an epoch has enough steps to move the temporary network at all.
+    slow = OptimiserConfig(name="sgd", rate=3e-3, weight_decay=5e-3, schedule="constant")
+    # The usual rate goes with the usual batch: a quarter of the one with a quarter of the other.
+    usual = WarmupConfig()
+    gentle = replace(usual.optimiser, rate=usual.optimiser.rate * 128 / 512)
+    for_few = Config(
+        split=SplitConfig(batch_size=64, optimiser=slow),
+        warmup=replace(usual, epochs=40, batch_size=128, optimiser=gentle),
     )
-
-
-def _default_for_few_images() -> Config:
-    """Turning and zooming stand in for the variety few images lack; no mirroring: it changes what a digit says."""
-    return Config(
-        base=BaseConfig(epochs=40, batch_size=128, positives_per_batch=32, optimiser=OptimiserConfig(rate=3e-4)),
-        split=_split_for_few_rows(),
-        student=StudentConfig(epochs=60, batch_size=128, positives_per_batch=32, label_views="strong"),
-        warmup=_warmup_for_few_rows(),
-        views=ViewsConfig(flip=False, rotation=15.0, zoom=0.1),
-    )
-
-
-def _default_for_volumes() -> Config:
-    """As for few images, with the strong view of the paper's medical sets: CutOut, no other colours. Not tuned.
-
-    Small batches, because sets of patients are small, and each patient is many images to keep in memory.
-    """
-    return Config(
-        base=BaseConfig(epochs=40, batch_size=32, positives_per_batch=16, optimiser=OptimiserConfig(rate=3e-4)),
-        split=_split_for_few_rows(),
-        # The usual rate is too much for attention over slices: two of three students ended in saying yes to everyone.
-        student=StudentConfig(epochs=60, batch_size=32, positives_per_batch=16, optimiser=OptimiserConfig(rate=3e-4)),
-        warmup=_warmup_for_few_rows(),
-        views=ViewsConfig(rotation=10.0, brightness=0.0, contrast=0.0, cutout=0.4),
-    )
-
-
-def _default_for_vectors() -> Config:
-    """Learners for tables, chosen and cut out of fold; the rest is for `learner="network"` and for the other methods.
-
-    Of those, few features overfit quickly: strong noise, and a base that sees as much of the data as it can in a step.
-    """
-    return Config(
+    lower = OptimiserConfig(rate=3e-4)
+    if profile.kind == "images":
+        return replace(
+            for_few,
+            base=BaseConfig(epochs=40, batch_size=128, positives_per_batch=32, optimiser=lower),
+            student=StudentConfig(epochs=60, batch_size=128, positives_per_batch=32, label_views="strong"),
+            # These stand in for the variety that few images lack; no mirroring: it changes what a digit says.
+            views=ViewsConfig(flip=False, rotation=15.0, zoom=0.1),
+        )
+    if profile.kind == "volumes":  # small batches: sets of patients are small, and each is many images in memory
+        return replace(
+            for_few,
+            base=BaseConfig(epochs=40, batch_size=32, positives_per_batch=16, optimiser=lower),
+            # The usual rate is too much for attention over slices: two of three students ended in saying always yes.
+            student=StudentConfig(epochs=60, batch_size=32, positives_per_batch=16, optimiser=lower),
+            # The strong view of the paper's medical sets: CutOut, no other colours. Not tuned.
+            views=ViewsConfig(rotation=10.0, brightness=0.0, contrast=0.0, cutout=0.4),
+        )
+    # Learners for tables, chosen and cut out of fold; the rest is for `learner="network"` and for the other methods. Of
+    # those, few features overfit quickly: strong noise, and a base that sees as much of the data as it can in a step.
+    return replace(
+        for_few,
         learner="auto",
         threshold="f1",
         base=BaseConfig(epochs=60, batch_size=512, positives_per_batch=32),
-        split=_split_for_few_rows(),
         student=StudentConfig(epochs=40, batch_size=128, positives_per_batch=32),
-        warmup=_warmup_for_few_rows(),
         views=ViewsConfig(noise=0.6, dropout=0.3),
-    )
-
-
-def _split_for_few_rows() -> SplitConfig:
-    """Small batches, so that an epoch has enough steps to move the temporary network at all."""
-    optimiser = OptimiserConfig(name="sgd", rate=3e-3, weight_decay=5e-3, schedule="constant")
-    return SplitConfig(batch_size=64, optimiser=optimiser)
-
-
-def _warmup_for_few_rows() -> WarmupConfig:
-    """The usual rate goes with the usual batch: a quarter of the one with a quarter of the other."""
-    usual = WarmupConfig()
-    return replace(
-        usual, epochs=40, batch_size=128, optimiser=replace(usual.optimiser, rate=usual.optimiser.rate * 128 / 512)
     )
 
 

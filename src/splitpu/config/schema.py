@@ -4,7 +4,7 @@ Settings of the methods beside Split-PU are the published ones but for what is s
 `naive` and `supervised` are trained as `base` says. The type of a number also says in which range it makes sense."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 
@@ -18,9 +18,8 @@ class Range:
     high_included: bool = True
 
     def __contains__(self, value: float) -> bool:
-        above = self.low <= value if self.low_included else self.low < value
-        below = value <= self.high if self.high_included else value < self.high
-        return above and below
+        at_end = (self.low_included and value == self.low) or (self.high_included and value == self.high)
+        return self.low < value < self.high or at_end
 
     def __str__(self) -> str:
         low = f"{'at least' if self.low_included else 'above'} {self.low:g}"
@@ -80,7 +79,7 @@ class PassesConfig:
     batch_size: TwoOrMore = 512  # population rows a step, at most as many as there are
     positives_per_batch: CountOrNone = 64  # labelled rows a step, at most as many as there are; 0 = in proportion
     augment: bool = True  # weak views instead of plain ones
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimiser: OptimiserConfig = OptimiserConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +94,7 @@ class VPUConfig(PassesConfig):
     held_out: HalfAtMost = 0.2
     mix_weight: Weight = 0.03
     mix_concentration: Positive = 0.3  # of the Beta distribution of mixing weights
-    optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(rate=3e-5, beta1=0.5, beta2=0.99, schedule="halving")
-    )
+    optimiser: OptimiserConfig = OptimiserConfig(rate=3e-5, beta1=0.5, beta2=0.99, schedule="halving")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +106,7 @@ class DANConfig(PassesConfig):
     anchor: Weight = 1.0  # weight of the cross-entropy on labelled positives, which fixes the scale of the predictions
     # The probability it asks of them: at 1 nothing but the game brings predictions down again.
     anchor_level: Annotated[float, Range(low=0.5, high=1, low_included=False)] = 1.0
-    optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(rate=1e-4, weight_decay=5e-3, beta1=0.5, average=0.999)
-    )
+    optimiser: OptimiserConfig = OptimiserConfig(rate=1e-4, weight_decay=5e-3, beta1=0.5, average=0.999)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +118,7 @@ class PUbNConfig(PassesConfig):
     batch_size: TwoOrMore = 500  # published: 100 beside 10 positives, of a fifth as many rows; this is the same ratio
     positives_per_batch: CountOrNone = 50
     certain_share: InnerShare = 0.9  # of the expected negatives (tau in the paper)
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3, average=0.999))
+    optimiser: OptimiserConfig = OptimiserConfig(weight_decay=5e-3, average=0.999)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +136,7 @@ class SelfPUConfig(PassesConfig):
     teacher_weight: Weight = 0.3
     teacher_ramp: Share = 0.25  # share of the epochs in which that weight rises from nearly nothing
     agreement_limit: Weight = 0.1  # the students are held together while that costs less than this share of the loss
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(rate=5e-4, weight_decay=5e-3))
+    optimiser: OptimiserConfig = OptimiserConfig(rate=5e-4, weight_decay=5e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +151,7 @@ class P3MixConfig(PassesConfig):
     teacher_average: Decay = 0.999  # decay, per step, of the averaged weights that look at the rows and are the model
     mix_concentration: Positive = 1.0
     entropy_weight: Weight = 0.1
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3))
+    optimiser: OptimiserConfig = OptimiserConfig(weight_decay=5e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +165,7 @@ class PUUPLConfig(PassesConfig):
     certain: Weight = 0.05  # mutual information (nats) below which a row may get a label
     doubtful: Weight = 0.35  # and above which it loses it
     risk_weight: Share = 0.9  # of the nnPU risk; the rest is that of the cross-entropy with its own labels
-    optimiser: OptimiserConfig = field(default_factory=lambda: OptimiserConfig(weight_decay=5e-3, average=0.999))
+    optimiser: OptimiserConfig = OptimiserConfig(weight_decay=5e-3, average=0.999)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,12 +181,8 @@ class DistPUConfig(PassesConfig):
     mix_weight: Weight = 5.0
     mix_entropy: Weight = 0.04  # weight of the entropy of predictions on mixed rows
     mix_concentration: Positive = 6.0
-    optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(rate=5e-5, weight_decay=1e-3, average=0.999)
-    )
-    warmup_optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(rate=5e-4, weight_decay=5e-3, average=0.999)
-    )
+    optimiser: OptimiserConfig = OptimiserConfig(rate=5e-5, weight_decay=1e-3, average=0.999)
+    warmup_optimiser: OptimiserConfig = OptimiserConfig(rate=5e-4, weight_decay=5e-3, average=0.999)
 
 
 Scenario = Literal["single-training-set", "case-control"]
@@ -212,7 +203,7 @@ class BaseConfig:
     views: Literal["weak", "strong"] = "weak"  # which, if so
     nn_beta: Weight = 0.0  # the nnPU tolerance: how far the negative risk may fall below zero
     nn_gamma: Weight = 1.0  # the nnPU correction: size of the step back
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimiser: OptimiserConfig = OptimiserConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,9 +221,7 @@ class SplitConfig:
     surest_positives: Share = 1.0
     surest_negatives: Share = 1.0
     tails: HalfAtMost = 0.0  # share of the most confident hard samples (each end) that also count as easy
-    optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(name="sgd", rate=1e-3, weight_decay=5e-3, schedule="constant")
-    )
+    optimiser: OptimiserConfig = OptimiserConfig(name="sgd", rate=1e-3, weight_decay=5e-3, schedule="constant")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,9 +236,8 @@ class StudentConfig:
     label_views: Literal["weak", "strong"] = "weak"  # in which the rows with labels, taught or known, are seen
     hard_loss: Literal["none", "nnpu", "self", "cross", "dual"] = "dual"
     consistency: Literal["hard", "all"] = "hard"  # which unlabelled samples the consistency terms see
-    rho: Annotated[float, Range(low=0.01, high=0.99)] = (
-        0.7  # of the label in the mixture; beyond, float32 has no digits left
-    )
+    # Of the label in the mixture; beyond, float32 has no digits left.
+    rho: Annotated[float, Range(low=0.01, high=0.99)] = 0.7
     alpha: Weight = 0.3  # weight of the prediction consistency
     beta: Weight = 0.1  # weight of the feature consistency
     low_weight: Weight = 0.3  # weight of the low-level cross-consistency
@@ -259,7 +247,7 @@ class StudentConfig:
     # them together, so that a positive weighs as much as an easy row.
     label_mean: Literal["apart", "pooled"] = "apart"
     confidence: Share = 0.0  # prediction consistency only where max(p, 1-p) of the weak view reaches this
-    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    optimiser: OptimiserConfig = OptimiserConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,14 +301,10 @@ class WarmupConfig:
     base: bool = True
     split: bool = True
     student: bool = True
-    views: ViewsConfig = field(  # an image is mirrored only if the views of the other stages mirror as well
-        default_factory=lambda: ViewsConfig(
-            crop_padding=0.0, resized_crop=0.2, jitter=0.8, grey=0.2, blur=0.5, noise=0.5, dropout=0.3
-        )
+    views: ViewsConfig = ViewsConfig(  # an image is mirrored only if the views of the other stages mirror as well
+        crop_padding=0.0, resized_crop=0.2, jitter=0.8, grey=0.2, blur=0.5, noise=0.5, dropout=0.3
     )
-    optimiser: OptimiserConfig = field(
-        default_factory=lambda: OptimiserConfig(name="sgd", rate=0.6, momentum=0.9, weight_decay=1e-4, warmup=0.1)
-    )
+    optimiser: OptimiserConfig = OptimiserConfig(name="sgd", rate=0.6, momentum=0.9, weight_decay=1e-4, warmup=0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,20 +340,20 @@ class Config:
     threshold: Literal["prior", "half", "f1"] = "prior"
     # What weights are drawn from: what each layer of torch says, or Kaiming normal with biases of 0, as released.
     initialisation: Literal["torch", "kaiming"] = "torch"
-    base: BaseConfig = field(default_factory=BaseConfig)
-    split: SplitConfig = field(default_factory=SplitConfig)
-    student: StudentConfig = field(default_factory=StudentConfig)
-    vpu: VPUConfig = field(default_factory=VPUConfig)
-    dan: DANConfig = field(default_factory=DANConfig)
-    pubn: PUbNConfig = field(default_factory=PUbNConfig)
-    self_pu: SelfPUConfig = field(default_factory=SelfPUConfig)
-    p3mix: P3MixConfig = field(default_factory=P3MixConfig)
-    puupl: PUUPLConfig = field(default_factory=PUUPLConfig)
-    dist_pu: DistPUConfig = field(default_factory=DistPUConfig)
-    warmup: WarmupConfig = field(default_factory=WarmupConfig)
-    views: ViewsConfig = field(default_factory=ViewsConfig)
-    selection: SelectionConfig = field(default_factory=SelectionConfig)
-    engine: EngineConfig = field(default_factory=EngineConfig)
+    base: BaseConfig = BaseConfig()
+    split: SplitConfig = SplitConfig()
+    student: StudentConfig = StudentConfig()
+    vpu: VPUConfig = VPUConfig()
+    dan: DANConfig = DANConfig()
+    pubn: PUbNConfig = PUbNConfig()
+    self_pu: SelfPUConfig = SelfPUConfig()
+    p3mix: P3MixConfig = P3MixConfig()
+    puupl: PUUPLConfig = PUUPLConfig()
+    dist_pu: DistPUConfig = DistPUConfig()
+    warmup: WarmupConfig = WarmupConfig()
+    views: ViewsConfig = ViewsConfig()
+    selection: SelectionConfig = SelectionConfig()
+    engine: EngineConfig = EngineConfig()
 
 
 # Keys that came when there were results already: while they stand at their default they are in no name of a result or
