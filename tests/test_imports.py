@@ -125,7 +125,7 @@ def mentioned_by(value: Any) -> set[str]:
         parts += [getattr(one, "fget", None) or getattr(one, "__func__", one) for one in inside]
     found = set[str]()
     for part in parts:
-        if getattr(part, "__module__", "").startswith("splitpu."):
+        if callable(part) and (getattr(part, "__module__", None) or "").startswith("splitpu."):
             for name, annotation in inspect.get_annotations(part).items():
                 found |= set() if name.startswith("_") else classes_in(annotation)
     return found

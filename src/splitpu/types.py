@@ -14,4 +14,5 @@ Flags = npt.NDArray[np.bool_]
 Mask = npt.NDArray[np.bool_]  # one entry a row: is it in the set or not
 Rows = npt.NDArray[np.int64]  # row numbers
 Indices = Rows
+Shape = tuple[int, ...]  # of one row: (d,), (H, W, C) or (S, H, W, C)
 Watch = Callable[[str, int, int], None]  # what is being done, how many are done, of how many

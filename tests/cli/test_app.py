@@ -327,7 +327,7 @@ def test_a_bound_that_is_no_share_is_called_by_its_option(run: Path, capsys: Cap
 
 
 def test_one_word_is_not_words(run: Path, capsys: Capture) -> None:
-    must_refuse(capsys, "evaluate", run, "--test", "a.npy", saying=r"but got 1 word\.")
+    must_refuse(capsys, "evaluate", run, "--test", "a.npy", saying=r"but got 1\.")
 
 
 def test_a_device_that_is_not_there_is_noticed_first(run: Path, capsys: Capture) -> None:

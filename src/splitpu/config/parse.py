@@ -43,10 +43,8 @@ VALUE_TYPES: dict[str, Any] = {
     if key not in SECTIONS
 }
 # Who says how networks are trained wants them trained.
-_OF_NETWORKS = (
-    *("members", "base", "student", "warmup", "views"),
-    *("split.max_epochs", "split.batch_size", "split.optimiser"),
-)
+_OF_SPLIT = ("split.max_epochs", "split.batch_size", "split.optimiser")
+_OF_NETWORKS = ("members", "base", "student", "warmup", "views", *_OF_SPLIT)
 Section = TypeVar("Section")
 
 

@@ -91,10 +91,8 @@ def _default(profile: DataProfile | None) -> Config:
     # The usual rate goes with the usual batch: a quarter of the one with a quarter of the other.
     usual = WarmupConfig()
     gentle = replace(usual.optimiser, rate=usual.optimiser.rate * 128 / 512)
-    for_few = Config(
-        split=SplitConfig(batch_size=64, optimiser=slow),
-        warmup=replace(usual, epochs=40, batch_size=128, optimiser=gentle),
-    )
+    warmup = replace(usual, epochs=40, batch_size=128, optimiser=gentle)
+    for_few = Config(split=SplitConfig(batch_size=64, optimiser=slow), warmup=warmup)
     lower = OptimiserConfig(rate=3e-4)
     if profile.kind == "images":
         return replace(
@@ -221,8 +219,4 @@ def _constant(name: Literal["adam", "sgd"], *, rate: float, weight_decay: float)
     )
 
 
-_PRESETS: dict[str, Callable[[DataProfile | None], Config]] = {
-    "default": _default,
-    "paper": _paper,
-    "record": _record,
-}
+_PRESETS: dict[str, Callable[[DataProfile | None], Config]] = {"default": _default, "paper": _paper, "record": _record}

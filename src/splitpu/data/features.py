@@ -7,7 +7,7 @@ import numpy as np
 from splitpu.data.sparse_rows import SparseRows, as_array, is_sparse, is_sparse_matrix
 from splitpu.data.tables.read import is_nested
 from splitpu.errors import InputError
-from splitpu.types import Array
+from splitpu.types import Array, Shape
 from splitpu.utils.arrays import readable_tensor, row_slices
 from splitpu.utils.text import listed
 
@@ -67,12 +67,7 @@ LARGEST_SHIFT = 2**-12  # how far float32 may move a value, as a share of all it
 
 
 def canonical_features(
-    X: Any,
-    name: str = "X",
-    *,
-    channels: Channels = "auto",
-    double: bool = False,
-    trained_on: tuple[int, ...] | None = None,
+    X: Any, name: str = "X", *, channels: Channels = "auto", double: bool = False, trained_on: Shape | None = None
 ) -> Array:
     """Features as (n, d) float32, or as (n, H, W, C) or (n, S, H, W, C) uint8 or float32; all values finite.
 
@@ -143,7 +138,7 @@ def _plain_array(X: Any, name: str) -> Array:
     return array
 
 
-def _channels_last(array: Array, name: str, channels: Channels, trained_on: tuple[int, ...] | None) -> Array:
+def _channels_last(array: Array, name: str, channels: Channels, trained_on: Shape | None) -> Array:
     if channels not in ("auto", "first", "last"):
         raise InputError(f"channels={channels!r} is unknown: choose 'auto', 'first' or 'last'")
     if array.ndim in (2, 3):

@@ -36,10 +36,8 @@ class TrainingFiles:
         if place in self._places:
             return True
         alike = self._by_size.get(os.path.getsize(place), []) if os.path.isfile(place) else []
-        return any(
-            self._beginning(other) == self._beginning(place) and filecmp.cmp(other, place, shallow=False)
-            for other in alike
-        )
+        begins_alike = (other for other in alike if self._beginning(other) == self._beginning(place))
+        return any(filecmp.cmp(other, place, shallow=False) for other in begins_alike)
 
     def _beginning(self, path: str) -> bytes:
         if path not in self._beginnings:
@@ -70,13 +68,9 @@ def rows_seen(training: Array, given: Array) -> Mask:
 
 def seen_in_words(counts: Sequence[tuple[int, int, str]]) -> list[str]:
     """A sentence about rows that are judged by and were trained on: how many, of how many, of what."""
-    found = [f"{seen:,} of the {rows:,} {what}" for seen, rows, what in counts if seen]
-    if not found:
-        return []
-    return [
-        f"{' and '.join(found)} are training rows of this model, which flatters it: give rows that it was not trained "
-        "on."
-    ]
+    found = " and ".join(f"{seen:,} of the {rows:,} {what}" for seen, rows, what in counts if seen)
+    flatters = "are training rows of this model, which flatters it: give rows that it was not trained on"
+    return [f"{found} {flatters}."] if found else []
 
 
 def _digests(features: Array) -> Iterator[bytes]:

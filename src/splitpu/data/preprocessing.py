@@ -204,10 +204,8 @@ def _of_bytes(features: Array) -> tuple[Floats, Floats]:
             squares += np.einsum("nk,nk->k", lines, lines)
         values += flat.size // channels
     totals, totals_of_squares = (one.reshape(-1, channels).sum(axis=0) for one in (columns, squares))
-    variances = [
-        (values * int(of_squares) - int(total) ** 2) / values**2
-        for total, of_squares in zip(totals, totals_of_squares, strict=True)
-    ]
+    pairs = zip(map(int, totals), map(int, totals_of_squares), strict=True)  # as Python's, which never overflow
+    variances = [(values * of_squares - total**2) / values**2 for total, of_squares in pairs]
     return totals / values, np.sqrt(variances)
 
 

@@ -141,12 +141,9 @@ class LoadedData:
         seen = 0 if tested is None else int(rows_seen(self.data.features, tested.features).sum())
         if tested is None or not seen:
             return self
-        shared = (
-            f"{seen:,} of the {len(tested):,} test rows are also training rows, so the test figures flatter the model"
-        )
-        return dataclasses.replace(
-            self, warnings=(*self.warnings, f"{shared}: test on rows that it is not trained on.")
-        )
+        shared = f"{seen:,} of the {len(tested):,} test rows are also training rows"
+        flatters = "so the test figures flatter the model: test on rows that it is not trained on"
+        return dataclasses.replace(self, warnings=(*self.warnings, f"{shared}, {flatters}."))
 
 
 class LoadOptions(TypedDict, total=False):
@@ -285,9 +282,8 @@ class Source(ABC):
         return cls(scenario=stored["scenario"], **own)
 
 
-_NOTHING: dict[str, Any] = dict.fromkeys(
-    ("npz", "named", "positives", "draw_seed", "scenario", "folders", "table", "arrays")
-) | {"draw_seed": 0}
+_ENTRIES = ("npz", "named", "positives", "draw_seed", "scenario", "folders", "table", "arrays")
+_NOTHING: dict[str, Any] = dict.fromkeys(_ENTRIES) | {"draw_seed": 0}
 
 
 def kinds() -> list[type[Source]]:
@@ -317,18 +313,14 @@ def parse_source(words: SourceWords, model: RowForm | None = None) -> Source:
         if (source := kind.parse(words, model)) is not None:
             return source
     if data is None:
-        kinds_of_data = (
-            "a .npz, .csv or .parquet file, a named set, or --positives and --unlabelled folders or .npy files"
-        )
-        raise InputError(f"the command needs DATA: {kinds_of_data}.")
+        files = "a .npz, .csv or .parquet file, the name of a set, or folders or .npy files"
+        raise InputError(f"the command needs DATA: {files} with --positives and --unlabelled.")
     words.refuse_all_but_data()
     for kind in kinds():
         if sentence := kind.advice(data):
             raise InputError(sentence)
-    raise InputError(  # it would be called a broken .npz
-        f"{data} is not of a kind that can be read: give a .npz, .csv or .parquet file, or folders with --positives "
-        "and --unlabelled. A table in a text file has to be called .csv."
-    )
+    known = "a .npz, .csv or .parquet file (a table in a text file has to be called .csv), or folders"
+    raise InputError(f"{data} is not of a kind that can be read: give {known} with --positives and --unlabelled.")
 
 
 def check_still_there(paths: Iterable[str]) -> None:
@@ -345,10 +337,8 @@ def read_new_rows(path: Path, model: RowForm, *, strict: bool = False, watch: Wa
             return rows
     if not path.exists():
         raise InputError(f"{path} does not exist: check the path")
-    raise InputError(
-        f"{path} is not of a kind that can be scored: give a folder of images or of patients, one image, a table "
-        "(.csv, .parquet) or arrays (.npy, .npz)."
-    )
+    known = "a folder of images or of patients, one image, a table (.csv, .parquet) or arrays (.npy, .npz)"
+    raise InputError(f"{path} is not of a kind that can be scored: give {known}.")
 
 
 def read_rows_with_truth(words: SourceWords, model: RowForm, watch: Watch | None = None) -> EvaluationRows | None:
@@ -358,6 +348,5 @@ def read_rows_with_truth(words: SourceWords, model: RowForm, watch: Watch | None
             return rows
     if words.test is None:
         return None
-    raise InputError(
-        f"--test takes one table, or two folders or .npy files (positives, negatives), not {len(words.test)}."
-    )
+    known = "one table, or two folders or .npy files (positives, negatives)"
+    raise InputError(f"--test takes {known}, but got {len(words.test)}.")

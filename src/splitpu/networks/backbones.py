@@ -107,11 +107,8 @@ class ConvolutionBlock(nn.Sequential):
 
     def __init__(self, inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1) -> None:
         """Build; without a bias, which the batch normalisation would take away again."""
-        super().__init__(
-            nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-        )
+        convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+        super().__init__(convolution, nn.BatchNorm2d(outputs), nn.ReLU())
 
     def forward(self, batch: Tensor) -> Tensor:
         convolution, norm, _ = self
@@ -212,9 +209,8 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.downsample: nn.Sequential | None = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+            convolution = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+            self.downsample = nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 
     def forward(self, batch: Tensor) -> Tensor:
         straight = batch

@@ -8,13 +8,12 @@ from torch import Tensor, nn
 
 from splitpu.errors import InputError
 from splitpu.networks.backbones import Backbone, Outputs, network_input_shape
+from splitpu.types import Shape
 
 DRY_RUN_ROWS = 2  # not 1: a logit of shape (1,) would not tell whether it is one per sample
 
 
-def as_backbone(
-    module: nn.Module, input_shape: tuple[int, ...], *, low: str | None = None, high: str | None = None
-) -> Backbone:
+def as_backbone(module: nn.Module, input_shape: Shape, *, low: str | None = None, high: str | None = None) -> Backbone:
     """Return the user's network as one that gives `Outputs`, checked by one dry run in eval mode.
 
     Either the module returns a tuple (low, high, logit) itself, or it returns the logit alone and `low` and `high` name

@@ -137,10 +137,8 @@ class EfficientNetLite(nn.Module):
         for layer, convolution, norm_name in layers:
             try:
                 kernel = tensors[f"{convolution}.weight"]
-                scale, shift, mean, variance = (
-                    tensors[f"{norm_name}.{name}"].double()
-                    for name in ("weight", "bias", "running_mean", "running_var")
-                )
+                parts = (tensors[f"{norm_name}.{name}"] for name in ("weight", "bias", "running_mean", "running_var"))
+                scale, shift, mean, variance = (one.double() for one in parts)
             except KeyError as missing:
                 raise InputError(f"the weights are not those of an EfficientNet-Lite: no {missing}.") from None
             if kernel.shape != layer.weight.shape:

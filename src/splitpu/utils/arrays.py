@@ -99,12 +99,10 @@ def warn_of_probabilities(positive: Floats, unlabelled: Floats) -> None:
         warnings.warn(f"{wrong}: {advice}", SplitPUWarning, stacklevel=3)
 
 
-def checked_scores(
-    given: npt.ArrayLike, name: str, what: Literal["decisions", "probabilities"] = "decisions"
-) -> Floats:
+def checked_scores(raw: npt.ArrayLike, name: str, what: Literal["decisions", "probabilities"] = "decisions") -> Floats:
     """Decisions as one flat array of finite numbers; `name` says in messages whose they are."""
     try:
-        scores = np.asarray(given, dtype=np.float64)
+        scores = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(f"the {what} on {name} are not numbers: give {_WHAT_GIVES[what]}") from None
     if scores.ndim != 1 or len(scores) == 0:

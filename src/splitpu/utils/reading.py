@@ -318,10 +318,8 @@ def most_unpacked(packed: int, times: int = TIMES_PACKED) -> int:
 
 def too_much_unpacked(size: int) -> str:
     """What is wrong with a file that would grow so much."""
-    return (
-        f"unpacks to {size / 2**30:.1f} GB, far more than such a file usually does: if it is meant to, set the "
-        f"environment variable {LIMIT}={math.ceil(size / 2**30)}"
-    )
+    advice = f"if it is meant to, set the environment variable {LIMIT}={math.ceil(size / 2**30)}"
+    return f"unpacks to {size / 2**30:.1f} GB, far more than such a file usually does: {advice}"
 
 
 @contextmanager

@@ -50,4 +50,4 @@ def started_together() -> int:
         return int(told)
     except ValueError:
         advice = "unset it, or start several processes with torchrun"
-        raise InputError(f"the environment variable WORLD_SIZE is {told!r}, which is no number: {advice}.") from None
+        raise InputError(f"the environment variable WORLD_SIZE is {told!r}, which is not a number: {advice}.") from None

@@ -38,12 +38,7 @@ def parse_words(text: str, option: str, example: str) -> tuple[str, ...]:
     return words
 
 
-MOST_SHOWN = 5
-
-
-def listed(
-    things: Sequence[Any], written: Callable[[Any], str] = str, separator: str = ", ", most: int = MOST_SHOWN
-) -> str:
+def listed(things: Sequence[Any], written: Callable[[Any], str] = str, separator: str = ", ", most: int = 5) -> str:
     """The first few of them, each `written` as a message shows it."""
     shown = separator.join(written(thing) for thing in things[:most])
     return f"{shown}{separator}..." if len(things) > most else shown
@@ -83,7 +78,7 @@ def cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     shown = printable(value)
-    return f"'{shown}" if _FORMULA.match(shown) and not _is_number(shown) else shown
+    return f"'{shown}" if _FORMULA.match(shown) and not is_number(shown) else shown
 
 
 def from_cell(text: str) -> str:
@@ -91,10 +86,13 @@ def from_cell(text: str) -> str:
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
-def _is_number(text: str) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a cell can be read as a number; Python would take the code 1_2 for twelve."""
+    if isinstance(value, str) and "_" in value:
+        return False
     try:
-        float(text)
-    except ValueError:
+        float(value)
+    except (TypeError, ValueError):
         return False
     return True
 

@@ -100,7 +100,11 @@ class StageDraws:
         if self._lending:
             yield
             return
-        with TORCH_STATE_LOCK, self._lent_on_gpu():
+        with TORCH_STATE_LOCK, ExitStack() as after:
+            if self._on_gpu is not None:
+                everybodys = torch.cuda.default_generators[self._gpu]
+                after.callback(everybodys.graphsafe_set_state, everybodys.graphsafe_get_state())
+                everybodys.graphsafe_set_state(self._on_gpu)
             self._lending = True
             before = torch.get_rng_state()
             torch.set_rng_state(self._on_host)
@@ -110,16 +114,3 @@ class StageDraws:
                 self._on_host = torch.get_rng_state()
                 torch.set_rng_state(before)
                 self._lending = False
-
-    @contextmanager
-    def _lent_on_gpu(self) -> Iterator[None]:
-        if self._on_gpu is None:
-            yield
-            return
-        everybodys = torch.cuda.default_generators[self._gpu]
-        before = everybodys.graphsafe_get_state()
-        everybodys.graphsafe_set_state(self._on_gpu)
-        try:
-            yield
-        finally:
-            everybodys.graphsafe_set_state(before)

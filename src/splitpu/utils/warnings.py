@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any
 
 from splitpu.errors import SplitPUWarning
 
@@ -83,18 +83,11 @@ def _listeners() -> list[Note]:
 
 
 def _told_or(show_others: Callable[..., None]) -> Callable[..., None]:
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
         listeners = _listeners()
         if listeners and issubclass(category, SplitPUWarning):
             listeners[-1](str(message))
         else:
-            show_others(message, category, filename, lineno, file, line)
+            show_others(message, category, *place, **named)
 
     return show

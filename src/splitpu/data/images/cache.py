@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from splitpu.data.images.decode import BadImage, Headers, ImageSpec, Remark
+from splitpu.data.images.decode import BadImage, Headers, ImageSpec, Remark, Remarks, Size
 from splitpu.data.images.scan import ImageReader, RowFile
 from splitpu.data.public.download import cache_errors_in_words, cache_folder, working_folder
 from splitpu.data.volumes.reader import VolumeReader
@@ -147,13 +147,7 @@ class DecodedImages:
 
 
 def decoded_images(
-    reader: Reader,
-    files: Sequence[RowFile],
-    *,
-    spec: RowSpec | None,
-    size: tuple[int, int] | None,
-    strict: bool,
-    watch: Watch | None,
+    reader: Reader, files: Sequence[RowFile], spec: RowSpec | None, size: Size | None, strict: bool, watch: Watch | None
 ) -> DecodedImages:
     """All images in one form, from the cache where it has them. Without `spec` the form is chosen from the images."""
     store = cache_folder() / reader.store
@@ -268,9 +262,7 @@ def _keep_rows(path: Path, kept: Array, row_bytes: int) -> None:
         os.fsync(file.fileno())
 
 
-def _refuse(
-    reader: Reader, files: Sequence[RowFile], remarks: dict[int, tuple[Remark, ...]], reasons: dict[int, str]
-) -> NoReturn:
+def _refuse(reader: Reader, files: Sequence[RowFile], remarks: Remarks, reasons: dict[int, str]) -> NoReturn:
     first = min(reasons)
     name = reader.account(files, remarks, reasons).files[first].name
     raise InputError(f"{name} {reasons[first]}; remove or repair it, or leave out --strict to skip such files.")

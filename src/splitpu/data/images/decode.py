@@ -6,7 +6,7 @@ import math
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -36,6 +36,9 @@ _TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTA
 _SIDEWAYS = (5, 6, 7, 8)  # its values for which height and width change places
 
 
+Size = tuple[int, int]  # height and width
+
+
 @dataclass(frozen=True)
 class ImageSpec:
     """The one form that all images of a set are brought into."""
@@ -61,6 +64,9 @@ class Remark(NamedTuple):
     kind: str
     part: int  # which of the files that make up the row; -1 = all of them together
     text: str
+
+
+Remarks = Mapping[int, Sequence[Remark]]  # by the position of the row
 
 
 class Header(NamedTuple):
@@ -263,7 +269,7 @@ class Headers:
         return np.stack([self.of_good("height"), self.of_good("width")], axis=1)
 
 
-def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageSpec:
+def choose_spec(headers: Headers, size: Size | None = None) -> ImageSpec:
     """The form for a set: its own size where all images share one that is not too large, else a smaller or common one.
 
     Too large is more than 224 pixels, and more than 128 where there are fewer than 5,000 images. Larger ones keep their
@@ -275,7 +281,7 @@ def choose_spec(headers: Headers, size: tuple[int, int] | None = None) -> ImageS
     return ImageSpec(height, width, 1 if len(grey) and grey.all() else 3, int(headers.of_good("depth").max(initial=8)))
 
 
-def usual_size(sides: Array) -> tuple[int, int]:
+def usual_size(sides: Array) -> Size:
     """Height and width for images of these sizes, as `choose_spec` says."""
     largest = _LARGEST_OF_FEW if len(sides) < SMALL else _LARGEST
     if len(sides) and (sides == sides[0]).all():

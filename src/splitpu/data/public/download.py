@@ -7,7 +7,7 @@ import subprocess
 import tarfile
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -63,9 +63,7 @@ def data_folders(cache: Path) -> list[Path]:
     return [cache, *([Path(own).expanduser()] if own else [])]
 
 
-def obtain(
-    pinned: PinnedSet, cache: Path, ways: Sequence[Way], *, advice: str, progress: Progress | None = None
-) -> Arrays:
+def obtain(pinned: PinnedSet, cache: Path, ways: list[Way], advice: str, progress: Progress | None = None) -> Arrays:
     """The arrays of a set: from the cache, else by the first way that works, checked and then cached.
 
     Images come memory-mapped. A way that fails or is interrupted leaves nothing behind in the cache. `advice` tells the

@@ -8,7 +8,7 @@ from typing import Any
 
 from splitpu.data.sparse_rows import is_sparse
 from splitpu.types import Array, Mask
-from splitpu.utils.text import listed
+from splitpu.utils.text import is_number, listed
 
 MOST_CATEGORIES = 100  # of one column; rarer ones are treated like unknown ones
 FEWEST_ROWS_FOR_NUMBERS = 20  # in fewer rows, whole numbers that all differ may be a coincidence
@@ -33,12 +33,11 @@ def if_they_give_labels_away(features: Array, labelled: Mask, columns: Sequence[
         return []
     known, others = features[labelled], features[~labelled]
     parts = (_ends(known)[0] > _ends(others)[1]) | (_ends(known)[1] < _ends(others)[0])
-    return [
-        f"column {column!r} alone tells every labelled row from every unlabelled one, which no property "
-        "of the positives themselves could do: if it was filled in because of the label, leave it out "
-        f"({ignoring(column)}) and train again, or the model will find only what is already labelled."
-        for column in dict.fromkeys(column for column, gives_away in zip(columns, parts, strict=True) if gives_away)
-    ]
+    tells = "alone tells every labelled row from every unlabelled one, which no property of the positives could do"
+    if_so = "if it was filled in because of the label, leave it out"
+    or_else = "and train again, or the model will find only what is already labelled"
+    giving = dict.fromkeys(column for column, gives_away in zip(columns, parts, strict=True) if gives_away)
+    return [f"column {column!r} {tells}: {if_so} ({ignoring(column)}) {or_else}." for column in giving]
 
 
 def _ends(rows: Array) -> tuple[Array, Array]:
@@ -67,10 +66,8 @@ def if_categories_are_odd(name: str, counted: Counter[str], numbers: int) -> lis
     notes = if_numbers_are_dressed_up(name, counted)
     if 2 * numbers > counted.total():
         words = listed(sorted(value for value in counted if not is_number(value)), repr)
-        notes.append(
-            f"column {name!r} holds numbers but also {words}, so all of it is treated as categories: correct or "
-            "empty these cells if it should be numbers."
-        )
+        advice = "so all of it is treated as categories: correct or empty these cells if it should be numbers"
+        notes.append(f"column {name!r} holds numbers but also {words}, {advice}.")
     if len(counted) > MOST_CATEGORIES:
         notes.append(f"column {name!r} has {len(counted):,} categories: the rarest count as unknown.")
     return notes
@@ -111,14 +108,3 @@ def if_thousands_are_parted(name: str, known: Sequence[Any]) -> list[str]:
 def ignoring(column: str) -> str:
     """The option that leaves a column out, as it may be copied."""
     return f"--ignore {shlex.quote(column)}"
-
-
-def is_number(value: Any) -> bool:
-    """Whether a cell can be read as a number; Python would take the code 1_2 for twelve."""
-    if isinstance(value, str) and "_" in value:
-        return False
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -20,7 +20,7 @@ from splitpu.data.tables.text_columns import TextColumn, is_free_text
 from splitpu.errors import InputError, ModelFileError, SplitPUWarning
 from splitpu.types import Array, Mask, Watch
 from splitpu.utils.files import ends_in
-from splitpu.utils.text import composed, listed
+from splitpu.utils.text import composed, is_number, listed
 
 _OFTEN_POSITIVE = ("yes", "y", "positive", "pos", "p", "true", "t", "+", "case", "ill", "confirmed", "labelled")
 
@@ -37,9 +37,7 @@ class LabelColumn:
         labels, of_table = self._labels(table)
         if all(label is None for label in labels):
             means = self.positive or "1"
-            raise InputError(
-                f"{of_table} is empty in every row, so none is labelled: write {means} into known positives."
-            )
+            raise InputError(f"{of_table} is empty in every row, so none is labelled: write {means} into positives.")
         if self.positive is None:
             return labelled_mask(self._numbers(labels, of_table), name=self.name), (0, 1)
         mask, others = self._positive_rows(labels, of_table)
@@ -69,10 +67,8 @@ class LabelColumn:
         negatives would give figures that look like figures.
         """
         as_numbers = self.positive in ("0", "1")  # True and False, which only Parquet holds as such, also go by these
-        words = [
-            None if label is None else read.text(int(label) if as_numbers and isinstance(label, bool) else label)
-            for label in labels
-        ]
+        plain = (int(label) if as_numbers and isinstance(label, bool) else label for label in labels)
+        words = [None if label is None else read.text(label) for label in plain]
         held = {word for word in words if word is not None}
         if self.positive not in held:
             never = f"holds {listed(sorted(held), repr)} but never {self.positive!r}"
@@ -81,10 +77,10 @@ class LabelColumn:
 
     def _numbers(self, labels: list[Any], of_table: str) -> Array:
         said = [None if label is None else read.TRUTH_WORDS.get(read.text(label).lower(), label) for label in labels]
-        nothing = -1 if any(one is not None and checks.is_number(one) and float(one) == -1 for one in said) else 0
+        nothing = -1 if any(one is not None and is_number(one) and float(one) == -1 for one in said) else 0
         plain = [nothing if label is None else label for label in said]
-        others = sorted({read.text(label) for label in plain if not checks.is_number(label)})
-        numbers = {float(label) for label in plain if checks.is_number(label)}
+        others = sorted({read.text(label) for label in plain if not is_number(label)})
+        numbers = {float(label) for label in plain if is_number(label)}
         if not others and not (numbers <= {0, 1} or numbers <= {1, -1}):
             others = [f"{one:g}" for one in sorted(numbers)]
         if others:
@@ -144,7 +140,7 @@ class TableRecipe:
                 columns += [texts] if texts else []
                 notes.append(about)
             else:
-                said = sum(map(checks.is_number, known))
+                said = sum(map(is_number, known))
                 counted = Counter(map(read.text, known))
                 if kind is None and 2 * said <= len(known) and FEWEST_ROWS_FOR_NAMES <= len(cells) == len(counted):
                     notes.append(f"column {name!r} has another text in every row: taken as names, not as a feature.")
@@ -205,11 +201,10 @@ class TableRecipe:
             unknown = column.unknown(values)
             known = len(values) - values.count(None)
             if 2 * len(unknown) > known:
-                notes.append(
-                    f"{len(unknown):,} of the {known:,} values in column {column.name!r} of {table.where} are "
-                    f"categories that the model does not know ({listed(sorted(set(unknown)), repr)}) and count as "
-                    f"none; it knows {listed(column.categories or (), repr)}: check how they are written."
-                )
+                some = f"{len(unknown):,} of the {known:,} values in column {column.name!r} of {table.where}"
+                strange = f"are categories that the model does not know ({listed(sorted(set(unknown)), repr)})"
+                knows = f"and count as none; it knows {listed(column.categories or (), repr)}"
+                notes.append(f"{some} {strange} {knows}: check how they are written.")
         return notes
 
     def names_of(self, table: read.Table) -> tuple[str, ...] | None:
@@ -364,11 +359,10 @@ class TableSource(Source):
         """As for every kind; of other rows than those of the training it is said how they were read."""
         rows = super().evaluation_rows(loaded, trained_on=trained_on)
         known, others = len(loaded.data.positives), len(loaded.data.unlabelled)
-        sentence = (
-            f"{self.path} is read as labelled and unlabelled rows: by its column {self.label!r}, {known:,} are "
-            f"labelled positive and {others:,} may be either. If that column is the truth, give the table as --test."
-        )
-        return rows if trained_on else replace(rows, warnings=(sentence, *rows.warnings))
+        labelled = f"by its column {self.label!r}, {known:,} are labelled positive and {others:,} may be either"
+        sentence = f"{self.path} is read as labelled and unlabelled rows: {labelled}."
+        truth = "If that column is the truth, give the table as --test."
+        return rows if trained_on else replace(rows, warnings=(f"{sentence} {truth}", *rows.warnings))
 
     @classmethod
     def read_truth(cls, words: SourceWords, model: RowForm, watch: Watch | None) -> EvaluationRows | None:

@@ -16,12 +16,12 @@ from typing import Any, TextIO
 import numpy as np
 
 from splitpu.config.parse import nearest
-from splitpu.data.tables.checks import ignoring, is_number
+from splitpu.data.tables.checks import ignoring
 from splitpu.errors import InputError, MissingExtraError
 from splitpu.types import Array, Floats
 from splitpu.utils.files import ends_in, replacing
 from splitpu.utils.reading import Guarded, TooLong, as_text, most_unpacked, short_lines, too_much_unpacked
-from splitpu.utils.text import cell, composed, listed
+from splitpu.utils.text import cell, composed, is_number, listed
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
@@ -190,10 +190,14 @@ def _read_parquet(path: Path) -> Table:
         table = pyarrow.Table.from_batches(_bounded(file, path), schema=file.schema_arrow)
         heading = _checked_heading(list(table.column_names), path)
         # Lists as arrays, as a Python object for every number of an embedding would take ten times the memory.
-        columns = [
-            list(column.to_numpy()) if pyarrow.types.is_nested(column.type) else _plain_values(name, column, path)
-            for name, column in zip(heading, table.columns, strict=True)
-        ]
+        columns = []
+        for name, column in zip(heading, table.columns, strict=True):
+            try:
+                nested = pyarrow.types.is_nested(column.type)
+                columns.append(list(column.to_numpy()) if nested else column.to_pylist())
+            except (ValueError, OverflowError, ArithmeticError) as error:
+                wrong = f"column {name!r} of {path} holds dates that cannot be taken ({error})"
+                raise InputError(f"{wrong}: save it as numbers or text, or leave it out of the file.") from error
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as a Parquet table ({reason}): save it again.") from error
@@ -223,15 +227,6 @@ def _bounded(file: Any, path: Path) -> Iterator[Any]:
         if size > most:
             raise InputError(f"{path} {too_much_unpacked(size)}.")
         yield rows
-
-
-def _plain_values(name: str, column: Any, path: Path) -> list[Any]:
-    try:
-        values: list[Any] = column.to_pylist()
-    except (ValueError, OverflowError, ArithmeticError) as error:
-        advice = "save it as numbers or text, or leave the column out of the file"
-        raise InputError(f"column {name!r} of {path} holds dates that cannot be taken ({error}): {advice}.") from error
-    return values
 
 
 def plain_cell(value: Any) -> Any:

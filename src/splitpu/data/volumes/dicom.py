@@ -78,10 +78,8 @@ def decoded_here(path: str, frames: Sequence[int], *, without: str = "") -> dict
             library = next((one for one in able if one != without), "")
             if not library and without in able:
                 raise _NeedsAnother
-        return {
-            frame: _measured(pixel_array(stored, index=frame, decoding_plugin=library), stored, frame)
-            for frame in frames
-        }
+        pixels = ((frame, pixel_array(stored, index=frame, decoding_plugin=library)) for frame in frames)
+        return {frame: _measured(some, stored, frame) for frame, some in pixels}
 
 
 def _slices(stored: Any, part: int, checksum: str, file: BinaryIO) -> Iterator[Slice]:
@@ -164,10 +162,8 @@ def _measured(pixels: Any, stored: Any, frame: int) -> SliceValues:
         return np.asarray(pixels[..., :3].astype(np.float32).mean(axis=-1), dtype=np.float32)
     padding = _number(stored.get("PixelPaddingValue"))
     shown = np.ones(pixels.shape, np.bool_) if padding is None else pixels != padding
-    slope, intercept = (
-        _number(_tag(stored, frame, "PixelValueTransformationSequence", f"Rescale{which}"))
-        for which in ("Slope", "Intercept")
-    )
+    tags = ("RescaleSlope", "RescaleIntercept")
+    slope, intercept = (_number(_tag(stored, frame, "PixelValueTransformationSequence", one)) for one in tags)
     if slope is None and _number(stored.get("RescaleSlope")) != 0:
         values = np.asarray(apply_modality_lut(pixels, stored), dtype=np.float32)
     else:  # a slope of 0 is a mistake that would leave nothing of the picture

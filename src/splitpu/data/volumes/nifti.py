@@ -24,31 +24,31 @@ def read_nifti(path: str, part: int) -> tuple[list[Slice], bytes, set[str]]:
     with _nibabel_in_words(path):
         with open(path, "rb") as file:
             checksum = hashlib.file_digest(file, "sha256").digest()
-        image = _upright(path)
-        axis = _slice_axis(image)
-        height, width = (image.shape[other] for other in _in_plane(axis))
-        of_all = Slice(part, 0, int(height), int(width), series=path, description=os.path.basename(path))
-        return [replace(of_all, frame=frame) for frame in range(image.shape[axis])], checksum, set()
+        image, axes = _upright(path)
+        count, height, width = (int(image.shape[axis]) for axis in axes)
+        of_all = Slice(part, 0, height, width, series=path, description=os.path.basename(path))
+        return [replace(of_all, frame=frame) for frame in range(count)], checksum, set()
 
 
 def load_nifti(path: str, frames: Sequence[int]) -> dict[int, SliceValues]:
     """The values of some slices, upright and in the order in which a DICOM series of the same scan would have them."""
     with _nibabel_in_words(path):
-        image = _upright(path)
-        axis = _slice_axis(image)
-        row_axis, column_axis = _in_plane(axis)
+        image, axes = _upright(path)
         values = np.asanyarray(image.dataobj)
         if values.ndim > 3:  # several volumes, one after the other in time: the first
             values = values.reshape(*values.shape[:3], -1)[..., 0]
-        arranged = np.transpose(all_finite(values.astype(np.float32, copy=False)), (axis, row_axis, column_axis))
+        arranged = np.transpose(all_finite(values.astype(np.float32, copy=False)), axes)
         # These axes lead to the right, to the front and up; pictures run the other way along their rows and columns,
         # and slices seen from the front follow one another to the back.
-        seen = arranged[::-1, ::-1, ::-1] if axis == 1 else arranged[:, ::-1, ::-1]
+        seen = arranged[::-1, ::-1, ::-1] if axes[0] == 1 else arranged[:, ::-1, ::-1]
         return {frame: np.asarray(seen[frame]) for frame in frames}
 
 
-def _upright(path: str) -> Any:
-    """The image with its axes to the right, to the front and up, whatever order it was written in."""
+def _upright(path: str) -> tuple[Any, tuple[int, int, int]]:
+    """The image with its axes to the right, to the front and up, whatever order it was written in.
+
+    Also gives the axis of the slices, and those that become their rows and columns: 1 and 0 for slices along axis 2.
+    """
     import nibabel
 
     library: Any = nibabel
@@ -68,7 +68,13 @@ def _upright(path: str) -> Any:
         raise BadImage(too_much_unpacked(needed))
     if len(shape) > 3:
         image = image.slicer[(slice(None),) * 3 + (slice(0, 1),) * (len(shape) - 3)]
-    return library.as_closest_canonical(image)
+    upright = library.as_closest_canonical(image)
+    # The axis with the thickest voxels was sliced; the one along the body, if none stands out.
+    sizes = [float(size) for size in upright.header.get_zooms()[:3]]
+    thickest = int(np.argmax(sizes))
+    sliced = thickest if sizes[thickest] > _THICKER * max(sizes[:thickest] + sizes[thickest + 1 :]) else 2
+    column, row = (axis for axis in range(3) if axis != sliced)
+    return upright, (sliced, row, column)
 
 
 def _read_without_extensions(path: str) -> Any:
@@ -86,20 +92,6 @@ def _read_without_extensions(path: str) -> Any:
     own: Any = type("Image", (plain,), {"header_class": header})
     found = own.from_filename(path)
     return plain(found.dataobj, found.affine, found.header)  # nibabel does less for classes that it does not know
-
-
-def _slice_axis(image: Any) -> int:
-    """The axis with the thickest voxels; the one along the body if none stands out."""
-    sizes = [float(size) for size in image.header.get_zooms()[:3]]
-    thickest = int(np.argmax(sizes))
-    others = [size for axis, size in enumerate(sizes) if axis != thickest]
-    return thickest if sizes[thickest] > _THICKER * max(others) else 2
-
-
-def _in_plane(axis: int) -> tuple[int, int]:
-    """The axes that become rows and columns: 1 and 0 for slices along axis 2."""
-    column, row = (other for other in range(3) if other != axis)
-    return row, column
 
 
 @contextmanager

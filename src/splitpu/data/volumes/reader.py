@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from splitpu.data.images import scan
 from splitpu.data.images.decode import SUFFIXES as IMAGE_SUFFIXES
-from splitpu.data.images.decode import BadImage, Header, Headers, Remark, require_reader_of, usual_size
+from splitpu.data.images.decode import BadImage, Header, Headers, Remark, Remarks, require_reader_of, usual_size
 from splitpu.data.volumes import spec as volumes
 from splitpu.data.volumes.dicom import NotASlice, load_frames, read_dicom
 from splitpu.data.volumes.nifti import load_nifti, read_nifti
@@ -191,9 +191,7 @@ class VolumeReader:
             raise BadImage(f"is a patient without slices that can be decoded (the first one {remarks[0].text})")
         return volumes.as_bytes([found[one] for one in kept if one in found], spec), remarks
 
-    def account(
-        self, files: Sequence[scan.RowFile], remarks: Mapping[int, Sequence[Remark]], reasons: Mapping[int, str]
-    ) -> scan.Accounted:
+    def account(self, files: Sequence[scan.RowFile], remarks: Remarks, reasons: Mapping[int, str]) -> scan.Accounted:
         """Neutral numbers for patients whose folder names them, every file that is not used, and the warnings."""
         named = {position for position, why in reasons.items() if why.endswith(NAMED_AFTER)}
         named |= {at for at, some in remarks.items() if any(one.kind == IDENTIFYING and one.part < 0 for one in some)}
