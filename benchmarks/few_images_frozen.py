@@ -92,8 +92,10 @@ def _draw(name: str, seed: int, rows: dict[str, Any]) -> list[Result]:
     started = time.perf_counter()
     found.append(line(NNPU_HEAD, _nnpu(rows["vectors"], rows["test_vectors"], labelled, prior), started))
     started = time.perf_counter()
-    fit = fit_frozen(rows["random"], labelled, prior, seed)
-    found.append(line(RANDOM, frozen_scores(fit.head, rows["test_random"]) - fit.threshold, started, taken=fit.taken))
+    fit = fit_frozen(rows["random"], labelled, seed)
+    scores, new = (frozen_scores(fit.head, rows[part]) for part in ("random", "test_random"))
+    cut = matched_threshold(torch.from_numpy(scores), prior)
+    found.append(line(RANDOM, new - cut, started, taken=fit.taken))
     return found
 
 

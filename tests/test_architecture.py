@@ -183,7 +183,7 @@ def test_a_method_is_one_file_and_one_line(toy_rooms: Path, capsys: pytest.Captu
     from splitpu.cli import main
     from splitpu.config.parse import config_from_dict
     from splitpu.config.schema import METHOD_NAMES
-    from splitpu.methods.registry import METHODS, register
+    from splitpu.methods.registry import methods, register
 
     register(METHOD)
     try:
@@ -192,7 +192,7 @@ def test_a_method_is_one_file_and_one_line(toy_rooms: Path, capsys: pytest.Captu
         assert training.model.config.method == "toy"
         assert main(["methods"]) == 0 and "toy" in capsys.readouterr().out
     finally:
-        del METHODS["toy"]
+        del methods()["toy"]
         METHOD_NAMES.remove("toy")
 
 

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 from cli_tools import run_cli, tiny_arrays, write_npz
-from method_tools import SETTINGS, budget
+from method_tools import METHODS, SETTINGS, budget
 
 from splitpu import preset
 from splitpu.cli.progress import LineDisplay
 from splitpu.cli.train import LongRun
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord
-from splitpu.methods.registry import METHODS
 
 
 @pytest.mark.parametrize(("seconds", "restored", "said"), [(0.5, 0, 0), (90.0, 0, 1), (90.0, 7, 1)])

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from method_tools import METHODS
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -14,7 +15,6 @@ from splitpu.data.pudata import PUData
 from splitpu.errors import InputError, SplitPUWarning
 from splitpu.estimators import classifiers as estimators
 from splitpu.estimators.base import PUEstimator
-from splitpu.methods.registry import METHODS
 from splitpu.prior.estimate import PriorEstimate, estimate_prior
 
 SMALL = {"batch_size": 64, "positives_per_batch": 32, "augment": False, "optimiser.rate": 0.01}

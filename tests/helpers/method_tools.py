@@ -6,9 +6,10 @@ from splitpu.config.parse import apply_overrides
 from splitpu.config.presets import preset
 from splitpu.config.schema import Config
 from splitpu.data.pudata import PUData
-from splitpu.methods.registry import METHODS
+from splitpu.methods.registry import methods
 from splitpu.training import Training, profile_of
 
+METHODS = methods()
 LEARNERS = [name for name, method in METHODS.items() if method.sections == ("threshold",)]  # no networks to train
 RIVALS = [name for name in METHODS if name not in ("split-pu", "naive", "supervised", *LEARNERS)]
 SECTIONS = {method: method.replace("-", "_") for method in RIVALS if method not in ("nnpu", "upu")}

@@ -50,5 +50,5 @@ def with_tiny_encoder(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=tiny_network))
     monkeypatch.setenv("SPLITPU_CACHE", str(cache))
     frozen_features.usual_encoder.cache_clear()
-    frozen_features._Latest.key = ()
+    frozen_features._LATEST.clear()
     embeddings._remembered.clear()

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from splitpu.config.schema import DistPUConfig, P3MixConfig, PUbNConfig, PUUPLConfig, SelfPUConfig
 from splitpu.data.pudata import PUData
 from splitpu.engine.stage import EpochRecord, Stage
+from splitpu.methods.context import Context
 from splitpu.methods.dist_pu import train_dist_pu
 from splitpu.methods.p3mix import P3MixTask, train_p3mix
 from splitpu.methods.pubn import PUbNTask, train_pubn
@@ -66,6 +67,8 @@ class Made:
 
     def identity(self, *names: str, **upstream: Any) -> dict[str, Any]:
         return {}
+
+    stage = Context.stage
 
     def as_teacher(self, network: nn.Module, *_: Any) -> nn.Module:
         return network

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load, save
+from sklearn.metrics import roc_auc_score
 
 from splitpu.errors import InputError
+from splitpu.methods import frozen_features
 from splitpu.methods.frozen_features import (
+    FrozenFit,
     FrozenHead,
-    FrozenSettings,
     averaged_views,
     balanced_head,
     fit_frozen,
     frozen_scores,
     spread_labels,
 )
-
-SMALL = FrozenSettings(neighbours=10)
 
 
 def embeddings(seed: int = 0, *, rows: int = 240, apart: float = 0.6, views: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -34,27 +34,30 @@ def labels(truth: np.ndarray, count: int = 30, seed: int = 0) -> np.ndarray:
     return mask
 
 
-def right(scores: np.ndarray, threshold: float, truth: np.ndarray) -> float:
-    return float(((scores > threshold) == truth).mean())
+def right(scores: np.ndarray, truth: np.ndarray) -> float:
+    """The share of right answers with as many positives as there are."""
+    return float(((scores > np.quantile(scores, 1 - truth.mean())) == truth).mean())
+
+
+def aucs(fit: FrozenFit, labelled: np.ndarray) -> tuple[float, float]:
+    return roc_auc_score(labelled, fit.base_out_of_fold), roc_auc_score(labelled, fit.student_out_of_fold)
 
 
 def test_finds_two_clouds_and_knows_new_rows() -> None:
     views, truth = embeddings(apart=0.9)
-    fit = fit_frozen(views[:160], labels(truth[:160]), truth[:160].mean(), 0, SMALL)
-    assert right(fit.scores, fit.threshold, truth[:160]) > 0.9
-    assert right(frozen_scores(fit.head, views[160:]), fit.threshold, truth[160:]) > 0.9
-    share = float((fit.scores > fit.threshold).mean())
-    assert share == pytest.approx(truth[:160].mean(), abs=0.01)
+    fit = fit_frozen(views[:160], labels(truth[:160]), 0)
+    assert all(
+        right(frozen_scores(fit.head, views[part]), truth[part]) > 0.9 for part in (slice(160), slice(160, None))
+    )
 
 
 def test_more_views_are_better_than_one() -> None:
     one, several = [], []
     for seed in range(5):
         views, truth = embeddings(seed, apart=0.35, views=8)
-        mask, prior = labels(truth), float(truth.mean())
+        mask = labels(truth)
         for found, used in ((one, views[:, :1]), (several, views)):
-            fit = fit_frozen(used, mask, prior, 0, SMALL)
-            found.append(right(fit.scores, fit.threshold, truth))
+            found.append(right(frozen_scores(fit_frozen(used, mask, 0).head, used), truth))
     assert np.mean(several) > np.mean(one) + 0.02
 
 
@@ -66,41 +69,40 @@ def test_the_student_is_taken_where_neighbours_know_more() -> None:
     rows = draw.normal(size=(300, 12)) * 0.6
     rows[truth, :4] += 2.5 * side[truth]
     rows[~truth, 4:8] += 2.5 * side[~truth]
-    fit = fit_frozen(rows, labels(truth, 40), 0.4, 0)
-    assert fit.taken == "student" and fit.student_auc > fit.base_auc + 0.1
-    base_threshold = float(np.quantile(fit.base_scores, 0.6))
-    assert right(fit.scores, fit.threshold, truth) > right(fit.base_scores, base_threshold, truth) + 0.03
+    fit = fit_frozen(rows, labels(truth, 40), 0)
+    base_auc, student_auc = aucs(fit, labels(truth, 40))
+    assert fit.taken == "student" and student_auc > base_auc + 0.1
+    assert right(frozen_scores(fit.head, rows), truth) > right(frozen_scores(fit.base_head, rows), truth) + 0.03
 
 
-def test_the_base_is_taken_where_they_do_not() -> None:
+def test_the_base_is_taken_where_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     views, truth = embeddings(3)
-    alone = fit_frozen(views, labels(truth), 0.5, 0, FrozenSettings(student=False))
-    assert alone.taken == "base" and np.isnan(alone.student_auc) and alone.student_head is None
-    noisy = FrozenSettings(neighbours=1, reach=0.0, spread_weight=50.0)
-    fit = fit_frozen(views, labels(truth), 0.5, 0, noisy)
-    assert fit.taken == "base" and fit.base_auc > fit.student_auc
-    assert np.array_equal(fit.scores, alone.scores)
+    with monkeypatch.context() as many:
+        many.setattr(frozen_features, "MOST_IN_GRAPH", 100)
+        alone = fit_frozen(views, labels(truth), 0)
+    assert alone.taken == "base" and not alone.student_out_of_fold.any() and alone.student_head is None
+    for name, value in {"NEIGHBOURS": 1, "REACH": 0.0, "SPREAD_WEIGHT": 50.0}.items():
+        monkeypatch.setattr(frozen_features, name, value)
+    fit = fit_frozen(views, labels(truth), 0)
+    base_auc, student_auc = aucs(fit, labels(truth))
+    assert fit.taken == "base" and base_auc > student_auc
+    assert np.array_equal(frozen_scores(fit.head, views), frozen_scores(alone.head, views))
 
 
 def test_same_seed_same_fit() -> None:
     views, truth = embeddings()
-    first, again = (fit_frozen(views, labels(truth), 0.5, 7, SMALL) for _ in range(2))
-    assert np.array_equal(first.scores, again.scores) and first.student_auc == again.student_auc
+    first, again = (fit_frozen(views, labels(truth), 7) for _ in range(2))
+    assert np.array_equal(first.student_out_of_fold, again.student_out_of_fold)
+    assert np.array_equal(frozen_scores(first.head, views), frozen_scores(again.head, views))
 
 
 def test_the_head_is_plain_tensors() -> None:
     views, truth = embeddings()
-    fit = fit_frozen(views[:200], labels(truth[:200]), 0.5, 0, SMALL)
+    fit = fit_frozen(views[:200], labels(truth[:200]), 0)
     for head in (fit.base_head, fit.student_head):
         assert head is not None
         back = FrozenHead.from_tensors(load(save(head.tensors())))
         assert np.array_equal(frozen_scores(back, views[200:]), frozen_scores(head, views[200:]))
-
-
-def test_training_rows_of_the_base_score_the_same_when_asked_again() -> None:
-    views, truth = embeddings()
-    fit = fit_frozen(views, labels(truth), 0.5, 0, SMALL)
-    assert np.allclose(frozen_scores(fit.base_head, views), fit.base_scores)
 
 
 def test_balanced_head_solves_the_least_squares_it_says() -> None:
@@ -129,10 +131,9 @@ def test_constant_features_and_equal_rows_do_no_harm() -> None:
     views, truth = embeddings()
     views[..., 5] = 3.0
     views[1] = views[0]
-    fit = fit_frozen(views, labels(truth), 0.5, 0, SMALL)
-    assert np.isfinite(fit.scores).all()
-    blank = fit_frozen(np.zeros((30, 4)), np.arange(30) < 5, 0.5, 0, SMALL)
-    assert np.isfinite(blank.scores).all()
+    for rows, labelled in ((views, labels(truth)), (np.zeros((30, 4)), np.arange(30) < 5)):
+        fit = fit_frozen(rows, labelled, 0)
+        assert np.isfinite(frozen_scores(fit.head, rows)).all() and np.isfinite(fit.student_out_of_fold).all()
 
 
 @pytest.mark.parametrize(
@@ -140,15 +141,13 @@ def test_constant_features_and_equal_rows_do_no_harm() -> None:
     [
         ({"labelled": np.ones(3, bool)}, "one entry per row"),
         ({"labelled": np.arange(240) < 1}, "two of them"),
-        ({"prior": 1.5}, "between 0 and 1"),
         ({"views": np.full((240, 2, 3), np.nan)}, "not finite"),
         ({"views": np.zeros((240, 0, 3))}, "cannot be used"),
-        ({"settings": FrozenSettings(folds=1)}, "folds >= 2"),
     ],
 )
 def test_what_cannot_be_used_is_refused(change: dict[str, object], words: str) -> None:
     views, truth = embeddings()
-    given: dict[str, object] = {"views": views, "labelled": labels(truth), "prior": 0.5, "seed": 0, **change}
+    given: dict[str, object] = {"views": views, "labelled": labels(truth), "seed": 0, **change}
     with pytest.raises(InputError, match=words):
         fit_frozen(**given)  # type: ignore[arg-type]
 
@@ -160,11 +159,12 @@ def test_known_negatives_move_the_head_and_the_spread_labels_away() -> None:
     labelled = np.arange(200) < 30
     answers = np.zeros(200, dtype=np.int8)
     answers[100:140], answers[40:50] = -1, 1
-    plain, told = (fit_frozen(rows, labelled, 0.4, 0, answers=one) for one in (None, answers))
-    none = fit_frozen(rows, labelled, 0.4, 0, answers=np.zeros(200, dtype=np.int8))
-    assert np.array_equal(plain.base_scores, none.base_scores)
-    assert np.array_equal(plain.student_scores, none.student_scores)
-    for before, after in ((plain.base_scores, told.base_scores), (plain.student_scores, told.student_scores)):
+    plain, told, none = (
+        fit_frozen(rows, labelled, 0, answers=one) for one in (None, answers, np.zeros(200, dtype=np.int8))
+    )
+    for name in ("base_head", "student_head"):
+        before, after, same = (frozen_scores(getattr(one, name), rows) for one in (plain, told, none))
+        assert np.array_equal(before, same)
         standard = [(one - one.mean()) / one.std() for one in (before, after)]
         assert standard[1][100:140].mean() < standard[0][100:140].mean()
         assert standard[1][40:50].mean() > standard[0][40:50].mean()
@@ -174,5 +174,5 @@ def test_fit_frozen_in_short() -> None:
     draw = np.random.default_rng(0)
     truth = np.arange(200) < 80
     rows = draw.normal(size=(200, 3, 16)) + truth[:, None, None]
-    fit = fit_frozen(rows, np.arange(200) < 30, prior=0.4, seed=0)
-    assert bool(((fit.scores > fit.threshold) == truth).mean() > 0.95)
+    fit = fit_frozen(rows, np.arange(200) < 30, seed=0)
+    assert right(frozen_scores(fit.head, rows), truth) > 0.95

@@ -14,21 +14,21 @@ from typing import Any
 import pytest
 from cli_tools import run_cli
 from experiment_tools import NAMES, made_up, units_of
-from method_tools import LEARNERS
+from method_tools import LEARNERS, METHODS
 
 from splitpu.cli import main
 from splitpu.config.parse import apply_overrides, config_from_dict
 from splitpu.config.schema import Config
 from splitpu.errors import InputError
-from splitpu.methods.registry import METHODS, STUDENT, works_of
+from splitpu.methods.registry import STUDENT, works_of
 from splitpu.reproduce import runner
 from splitpu.reproduce.declared import chosen_experiments, experiments, recipes
 from splitpu.reproduce.pages import render
-from splitpu.reproduce.runner import Session
 from splitpu.reproduce.store import ResultStore, plan_lines
 from splitpu.reproduce.summary import candidates
 from splitpu.reproduce.unit_runs import Workplace
 from splitpu.reproduce.units import Unit, planned_units
+from splitpu.runs.grid import Grid
 
 # ------------------------------------------------------------------------------------------------------------- declared
 
@@ -155,11 +155,11 @@ def test_units_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_command_stops_politely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = dict[str, Any]()
 
-    def run_units(units: list[Unit], store: ResultStore, workplace: Workplace, *, stop: Any, **how: Any) -> Session:
+    def run_units(units: list[Unit], store: ResultStore, workplace: Workplace, *, stop: Any, **how: Any) -> Grid[Any]:
         asked.update(how, units=units, store=store, workplace=workplace)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop()
-        return Session()
+        return Grid([])
 
     monkeypatch.setattr(runner, "run_units", run_units)
     chosen = ["--seeds", "0,1", "--method", "vpu", "--minutes", "2.5", "--commit", "abc"]

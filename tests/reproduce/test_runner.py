@@ -18,15 +18,14 @@ from typing import Any
 
 import pytest
 from experiment_tools import NAMES, made_up, units_of
-from method_tools import LEARNERS
+from method_tools import LEARNERS, METHODS
 
 from splitpu.cli import main
 from splitpu.errors import Interrupted
-from splitpu.methods.registry import METHODS
 from splitpu.reproduce import runner as harness
 from splitpu.reproduce import unit_runs as running
 from splitpu.reproduce.declared import experiments
-from splitpu.reproduce.runner import Clock, SharedStages, claimed, run_units
+from splitpu.reproduce.runner import Clock, UnitRun, UnitSchedule, run_units
 from splitpu.reproduce.store import ResultStore
 from splitpu.reproduce.unit_runs import Workplace
 from splitpu.reproduce.units import Unit, shareable_stages, smoke_units
@@ -80,14 +79,14 @@ def test_units_of_another_process_are_left_to_it(
         return made_up(unit, 91.0)
 
     monkeypatch.setattr(running, "run_unit", run)
-    claim = claimed(theirs, workplace.cache)
+    claim = UnitSchedule([theirs], Clock(None)).claim(UnitRun(0, theirs, workplace))
     assert claim is not None
     with claim:
         session = run_units([theirs, ours, between], store, workplace, tell=told(said))
-    assert session.left == [theirs] and session.done == [ours] and session.skipped == [between]
+    assert session.left == [0] and list(session.done) == [1] and session.skipped == [2]
     assert any(f"another process is at it: {theirs}" in text for text in said)
     session = run_units([theirs], store, workplace, tell=told(said))  # once the other has gone, it is anybody's
-    assert session.done == [theirs] and not list((workplace.cache / "claims").iterdir())
+    assert list(session.done) == [0] and not list((workplace.cache / "claims").iterdir())
 
 
 def test_results_that_could_not_be_kept_are_told_before_the_training(tmp_path: Path, capsys: Capture) -> None:
@@ -124,9 +123,10 @@ def test_a_unit_that_would_not_fit_is_not_started(
     monkeypatch.setattr(running, "run_unit", run)
     monkeypatch.setattr(harness.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(harness, "Clock", lambda minutes, fill: Clock(minutes, lambda: now[0], fill=fill))
-    session = run_units(units, ResultStore(tmp_path), workplace, minutes=5, tell=told(QUIET))
-    assert [u.seed for u in session.done] == [0, 1] and [u.seed for u in session.left] == [2, 3, 4]
-    assert "goes on" in session.summary()
+    said: list[str] = []
+    session = run_units(units, ResultStore(tmp_path), workplace, minutes=5, tell=told(said))
+    assert list(session.done) == [0, 1] and session.left == [2, 3, 4]
+    assert said[-1].endswith("3 are left. The same command goes on from here.")
 
 
 def test_units_that_share_a_base_are_judged_by_their_like() -> None:
@@ -170,10 +170,10 @@ def test_an_interrupted_unit_goes_on_where_it_was(tmp_path: Path, workplace: Wor
     said: list[str] = []
     stops_in_the_student = lambda: any("round1.split" in text for text in said)  # noqa: E731
     session = run_units([unit], ResultStore(tmp_path), workplace, stop=stops_in_the_student, tell=told(said))
-    assert session.left == [unit] and not list(tmp_path.glob("*.jsonl"))
+    assert session.left == [0] and not list(tmp_path.glob("*.jsonl"))
     again: list[str] = []
     session = run_units([unit], ResultStore(tmp_path), workplace, tell=told(again))
-    assert session.done == [unit]
+    assert list(session.done) == [0]
     assert {"    base: from the cache", "    round1.split: from the cache"} <= set(again)
     found = ResultStore(tmp_path).find(unit)
     assert found is not None and found["metrics"] == smoked.line("main")["metrics"]
@@ -183,7 +183,7 @@ def test_what_was_stopped_is_not_told_as_out_of_time(tmp_path: Path, workplace: 
     said: list[str] = []
     units = units_of("main", recipe="paper", positives=[1000], seeds=[0])
     session = run_units(units, ResultStore(tmp_path), workplace, stop=lambda: True, tell=told(said))
-    assert session.left == units and said[0].startswith("stopped before the next unit: main / paper")
+    assert len(session.left) == len(units) and said[0].startswith("stopped before the next unit: main / paper")
 
 
 def test_interruption_is_no_failure(tmp_path: Path, workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_interruption_is_no_failure(tmp_path: Path, workplace: Workplace, monkey
     monkeypatch.setattr(running, "run_unit", run)
     units = units_of("main", recipe="paper", positives=[1000], seeds=[0, 1])
     session = run_units(units, ResultStore(tmp_path), workplace, tell=told(QUIET))
-    assert session.left == units and not session.failed
+    assert len(session.left) == len(units) and not session.failed
 
 
 # ---------------------------------------------------------------------------------------------------------------- smoke
@@ -353,29 +353,34 @@ def test_a_watched_student_is_nobody_elses() -> None:
     assert stages(figure)[2] != stages(table)[2]
 
 
+def scheduled(units: list[Unit]) -> tuple[UnitSchedule, list[UnitRun]]:
+    runs = [UnitRun(number, unit, Workplace(Path("stages"))) for number, unit in enumerate(units)]
+    return UnitSchedule(units, Clock(None)), runs
+
+
 def test_whoever_shares_waits_until_the_stage_is_made() -> None:
-    shared = SharedStages([*drawn("rho")[:2], *drawn("main", seed=1)])
-    shared.begin(0)
-    assert shared.would_wait(1)
-    assert not shared.would_wait(2)
+    schedule, (first, second, third) = scheduled([*drawn("rho")[:2], *drawn("main", seed=1)])
+    schedule.started(first)
+    assert not schedule.is_ready(second)
+    assert schedule.is_ready(third)
     for stage in ("base", "round1.split", "round1.split.again1"):
-        shared.reached(0, stage)
-        assert shared.would_wait(1)
-    shared.reached(0, "round1.student")
-    assert not shared.would_wait(1)
-    shared.begin(1)
-    shared.end(0)
-    shared.end(1)
-    assert not any(map(shared.would_wait, range(3)))
+        schedule.reached(first, stage)
+        assert not schedule.is_ready(second)
+    schedule.reached(first, "round1.student")
+    assert schedule.is_ready(second)
+    schedule.started(second)
+    schedule.ended(first, None)
+    schedule.ended(second, None)
+    assert all(map(schedule.is_ready, (first, second, third)))
 
 
 def test_more_rounds_wait_for_the_student_of_the_first() -> None:
-    shared = SharedStages([*drawn("rounds"), *drawn("main")])
-    shared.begin(0)
-    shared.reached(0, "round1.student")
-    assert shared.would_wait(1)
-    shared.reached(0, "round2.split")
-    assert not shared.would_wait(1)
+    schedule, (first, second, *_) = scheduled([*drawn("rounds"), *drawn("main")])
+    schedule.started(first)
+    schedule.reached(first, "round1.student")
+    assert not schedule.is_ready(second)
+    schedule.reached(first, "round2.split")
+    assert schedule.is_ready(second)
 
 
 @dataclass

@@ -19,9 +19,10 @@ from splitpu.networks.build import build_network
 from splitpu.reproduce.declared import Recipe, experiments, recipes
 from splitpu.reproduce.figures import coherence, first_convolution_gradients, penalised_regression_suspicion
 from splitpu.reproduce.pages import _mean_over_seeds, render, sweep_charts
-from splitpu.reproduce.runner import Session
+from splitpu.reproduce.runner import run_units
 from splitpu.reproduce.store import ResultStore, device_seconds
 from splitpu.reproduce.summary import _after_round, cells, estimate, signed, with_deviation
+from splitpu.reproduce.unit_runs import Workplace
 from splitpu.reproduce.units import Unit, rows_for
 
 # ---------------------------------------------------------------------------------------------------------------- store
@@ -405,8 +406,10 @@ def test_signed_in_short() -> None:
     assert (signed(0.5, None), signed(-0.5, 0.25)) == ("+0.50", "-0.50 ± 0.25")
 
 
-def test_summary_in_short() -> None:
-    assert Session().summary() == "0 units run, 0 were done before, 0 failed, 0 are left."
+def test_a_session_in_short(tmp_path: Path) -> None:
+    said: list[str] = []
+    run_units([], ResultStore(tmp_path), Workplace(tmp_path), tell=said.append)
+    assert said == ["0 units run, 0 were done before, 0 failed, 0 are left."]
 
 
 def test_mean_over_seeds_in_short() -> None:

@@ -25,7 +25,7 @@ from splitpu.data.tables.read import write_rows
 from splitpu.data.volumes.reader import VolumeReader
 from splitpu.errors import InputError
 from splitpu.evaluation.metrics import most_doubtful
-from splitpu.methods.registry import METHODS
+from splitpu.methods.registry import methods as all_methods
 from splitpu.runs.folder import RunFolder
 from splitpu.utils.files import check_free, disk_errors_in_words, drafted, ends_in
 from splitpu.utils.reading import Guarded
@@ -295,11 +295,11 @@ def run_methods(*, json: bool) -> None:
             "settings": [section for section in method.sections if section not in ("rounds", "threshold")],
             "citation": method.citation,
         }
-        for method in METHODS.values()
+        for method in all_methods().values()
     ]
     if json:
         return print_json({"methods": listed_methods})
-    width = max(len(name) for name in METHODS)
+    width = max(len(name) for name in all_methods())
     for facts in listed_methods:
         print(f"{facts['name']:<{width}}  {facts['when']}")
         for what in ("assumes", "needs", "settings", "citation"):

@@ -119,12 +119,6 @@ class Hardware:
                 if len(_LIMITS) == 1:
                     _LIMITS.clear()
 
-    @contextmanager
-    def for_training(self) -> Iterator[None]:
-        """The chosen number of threads, the chosen GPU, and on a CPU memory that is kept from step to step."""
-        with self.thread_limit(), self.current_gpu() if self.device.type == "cuda" else blocks_kept():
-            yield
-
     def current_gpu(self) -> AbstractContextManager[object]:
         """Inside the block the chosen GPU is the thread's own: Triton runs kernels there, wherever the rows lie."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()

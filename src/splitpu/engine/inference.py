@@ -58,7 +58,11 @@ def predict_logits(
     sparse = features if is_sparse(features) else None
     if sparse is not None and views.keeps_rows and isinstance(network, LearnerBackbone):
         return network.learner.sparse_logits(sparse)
-    exact = _runs_in_double(network, hardware)
+    # A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
+    # does not visibly depend on the rows it is asked with. Cheap on a CPU, and safe for our own vector networks.
+    networks = network.members if isinstance(network, Ensemble) else [network]
+    in_full = hardware.device.type == "cpu" and not hardware.bf16
+    exact = in_full and all(isinstance(one, MLP) for one in networks)
     if exact:
         network = copy.deepcopy(network).double()
     elif hardware.device.type == "cpu":  # on a GPU adding a bias takes longer than normalising
@@ -75,14 +79,6 @@ def predict_logits(
         scores[start:stop] = logit.double().cpu().numpy()
         let_go(features)
     return scores
-
-
-def _runs_in_double(network: nn.Module, hardware: Hardware) -> bool:
-    """Whether double precision is cheap and safe: our own vector network, or several, on the CPU."""
-    # A float32 matrix product may round differently for batches of different sizes; in double precision a row's score
-    # does not visibly depend on the rows it is asked with. A network of the user's may not be made for it.
-    networks = network.members if isinstance(network, Ensemble) else [network]
-    return all(isinstance(one, MLP) for one in networks) and hardware.device.type == "cpu" and not hardware.bf16
 
 
 def _chunk_size(rows: int, row_values: int, device: torch.device) -> int:

@@ -13,7 +13,7 @@ from splitpu.engine import stage as stages
 from splitpu.engine.checkpoint import CheckpointStore, StageState, copied, restore_in_place, under
 from splitpu.engine.data_parallel import shared_work
 from splitpu.engine.distributed import World
-from splitpu.engine.hardware import Hardware
+from splitpu.engine.hardware import Hardware, blocks_kept
 from splitpu.engine.optimiser import average_weight_at, batch_norms, rate_at
 from splitpu.engine.rows import RowStore, all_stream, read_batches
 from splitpu.engine.stage import EpochRecord, Observer, Stage, StageOutcome
@@ -95,7 +95,8 @@ class Engine:
             outcome = StageOutcome(saved.history, self._on_device(saved.section("memory")))
         else:
             try:
-                with self.hardware.for_training(), shared_work(stage.task.module, self.hardware.world):
+                memory = self.hardware.current_gpu() if self.hardware.device.type == "cuda" else blocks_kept()
+                with self.hardware.thread_limit(), memory, shared_work(stage.task.module, self.hardware.world):
                     outcome = self._train(stage, saved)
             except (RuntimeError, MemoryError) as error:
                 if not about_memory(error):

@@ -5,12 +5,13 @@ In torch's own operations they are two hundred kernels, each shorter than the pa
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from splitpu.kernels.dispatch import family, kernels_allowed, layout_of, lie_alike, runs_on, triton_kernels
+from splitpu.losses import PURisk
 
 _LONGEST_VECTOR = 8192  # that one program holds
 _KINDS = (torch.bfloat16, torch.float16, torch.float32)
@@ -123,16 +124,6 @@ def _attempt(device: torch.device) -> bool:
 _MOST_LOGITS = 4096  # that one program holds
 
 
-class FusedRisk(NamedTuple):
-    """A PU risk: only the objective can be minimised, the rest is reported."""
-
-    objective: Tensor
-    value: Tensor
-    positive: Tensor
-    negative: Tensor
-    recall: Tensor  # share of the labelled positives that are called positive
-
-
 def fused_terms_apply(module: nn.Module, logit: Tensor) -> bool:
     """Whether the terms of this network's logits may come from the kernels."""
     return (
@@ -160,10 +151,15 @@ def label_terms(
     return dict(zip(("easy", "positive", "agreement", "prediction"), terms, strict=True))
 
 
-def pu_risk(logit: Tensor, positives: int, prior: float, *, beta: float | None, gamma: float = 1.0) -> FusedRisk:
-    """The nnPU risk, or without a beta the uPU risk, of logits whose first `positives` belong to labelled positives."""
+def pu_risk(logit: Tensor, positives: int, prior: float, *, beta: float | None, gamma: float) -> tuple[PURisk, Tensor]:
+    """The nnPU risk, or without a beta the uPU risk, of logits whose first `positives` belong to labelled positives.
+
+    Only its objective can be minimised, the rest is reported. And the share of these positives that are called so.
+    """
     computed = partial(_kernels().pu_risk, positives=positives, prior=prior, beta=beta, gamma=gamma)
-    return FusedRisk(*_WithSlopes.apply(logit.contiguous(), computed))  # type: ignore[no-untyped-call]
+    numbers = _WithSlopes.apply(logit.contiguous(), computed)  # type: ignore[no-untyped-call]
+    objective, value, positive, negative, recall = numbers
+    return PURisk(value, objective, positive, negative), recall
 
 
 class _LabelTerms(torch.autograd.Function):

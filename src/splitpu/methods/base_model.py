@@ -5,14 +5,14 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from splitpu.config.schema import BaseConfig
-from splitpu.engine.stage import Batch, Pool, Stage, Task, proportional_count
+from splitpu.engine.stage import Batch, Pool, Task, proportional_count
 from splitpu.errors import InputError
 from splitpu.kernels.loss_terms import fused_terms_apply, pu_risk
 from splitpu.losses import Surrogate, nnpu_risk, pnu_risk, sigmoid_loss, soft_cross_entropy, upu_risk
@@ -53,8 +53,7 @@ class BaseTask:
         config = self.config
         if self.surrogate is sigmoid_loss and fused_terms_apply(self.module, logit):  # the same, in one kernel
             beta = None if config.risk == "upu" else config.nn_beta
-            risk: Any = pu_risk(logit, positives, self.prior, beta=beta, gamma=config.nn_gamma)
-            recall = risk.recall
+            risk, recall = pu_risk(logit, positives, self.prior, beta=beta, gamma=config.nn_gamma)
         else:
             logit = logit.float()
             known, population = logit[:positives], logit[positives:]
@@ -109,19 +108,11 @@ def _train_members(
     context: Context, name: str, task: Callable[[Backbone], Task], pools: dict[str, Pool], **upstream: str
 ) -> Teacher:
     """As many networks as are asked for, each on the same pools as `base` says."""
-    config = context.config.base
+    leading = "population" if "population" in pools else "rows"
 
     def train_one(name: str) -> common.Trained:
         network = context.fresh_network(name)
-        stage = Stage(
-            name=name,
-            task=task(network),
-            pools=pools,
-            leading="population" if "population" in pools else "rows",
-            epochs=config.epochs,
-            optimiser=config.optimiser,
-            identity=context.identity(name, "base", "views", **upstream),
-        )
+        stage = context.stage(name, task(network), pools, leading, context.config.base, "base", **upstream)
         return network, context.train(stage, network)
 
     return common.as_one(context, [train_one(place) for place in common.member_names(context, name)])

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -69,16 +70,10 @@ def two_pool_stage(
     `section` is the part of the configuration that the method reads, and `upstream` is whatever else the outcome
     depends on; both become part of the stage's identity. `population` replaces the usual population sample.
     """
-    return Stage(
-        name=name,
-        task=task,
-        pools=two_pools(context, settings, population),
-        leading="population",
-        epochs=settings.epochs,
-        optimiser=settings.optimiser,
-        identity=context.identity(name, section, "views", **upstream),
-        after_epoch=after_epoch,
+    stage = context.stage(
+        name, task, two_pools(context, settings, population), "population", settings, section, **upstream
     )
+    return replace(stage, after_epoch=after_epoch)
 
 
 def positives_first(batch: Mapping[str, Batch]) -> tuple[Batch, int]:

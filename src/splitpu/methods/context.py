@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from splitpu.config.parse import settings_in_names
-from splitpu.config.schema import Config, Criterion, SelectionConfig
+from splitpu.config.schema import Config
 from splitpu.data.preprocessing import Preprocessing
 from splitpu.data.pudata import PUData, missing_prior
 from splitpu.engine.inference import training_logits
 from splitpu.engine.loop import Engine
-from splitpu.engine.stage import EpochRecord, Stage, StageOutcome, kind_of
+from splitpu.engine.stage import EpochRecord, Pool, Stage, StageOutcome, Task, kind_of
 from splitpu.evaluation.held_out import nnpu_value, pu_criterion, set_aside, variational_value
 from splitpu.methods import thresholds
 from splitpu.networks.backbones import Backbone, draw_kaiming_weights
@@ -161,6 +161,13 @@ class Context:
     own_share: float | None = None  # of the population: what a model that cuts at 1/2 calls positive by itself
     learner: Any = None  # a classifier of the user's, in place of the learners that the configuration names
 
+    def stage(
+        self, name: str, task: Task, pools: dict[str, Pool], leading: str, settings: Any, *sections: str, **more: Any
+    ) -> Stage:
+        """A stage with the `epochs` and the `optimiser` of some settings; `sections` and `more` are in its name."""
+        identity = self.identity(name, *sections, "views", **more)
+        return Stage(name, task, pools, leading, settings.epochs, settings.optimiser, identity)
+
     def train(self, stage: Stage, network: nn.Module, own_threshold: OwnThreshold | None = None) -> str:
         """Run a stage that ends in a model, keep its best epoch if that is asked for, and give its key."""
         if self.aside is None or not self.chooses_epochs:
@@ -174,12 +181,6 @@ class Context:
     def chooses_epochs(self) -> bool:
         """Whether the configuration has every stage's epoch chosen by rows set aside."""
         return self.aside is not None and self.config.selection.criterion != "none"
-
-    def with_rows_of_its_own(self, share: float, criterion: Criterion) -> "Context":
-        """The same context for a single stage that sets rows aside by itself, to choose its epoch by them."""
-        data, aside = put_aside(self.data, share, self.engine.seed)
-        selection = SelectionConfig(held_out=share, criterion=criterion)
-        return replace(self, data=data, aside=aside, config=replace(self.config, selection=selection))
 
     def fresh_network(self, place: str) -> Backbone:
         """A new network. Its weights depend only on the seed, the place it is for, and the warm start of that place."""

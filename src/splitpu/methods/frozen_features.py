@@ -21,7 +21,6 @@ from splitpu.learners.crossfit import auc_of, fold_numbers, platt
 from splitpu.learners.split_learner import posteriors
 from splitpu.methods.context import Context, Student, Teacher
 from splitpu.methods.split import MethodResult, Round
-from splitpu.methods.thresholds import matched_threshold
 from splitpu.networks.backbones import Backbone, Outputs
 from splitpu.networks.efficientnet_lite import EfficientNetLite
 from splitpu.networks.embeddings import ViewPlan, embed, embed_chunk
@@ -34,19 +33,13 @@ _SMALL = 0.3  # of an encoder's side: pictures of no more are small
 _SLICES = 16  # of a volume, chosen evenly
 MOST_IN_GRAPH = 5_000  # rows: a graph of more takes gigabytes, and so many labels hardly need neighbours
 _NUMBERS = ("bias", "base_mean", "base_std", "neighbours", "spread_weight")  # of a head; the rest are arrays
+# Of the head and the graph. Tried: penalties 1 to 1000 (flat from 30), 10 to 20 neighbours.
+PENALTY = 30.0  # of the linear head, for features of spread 1 whose products are averaged
+NEIGHBOURS = 20  # nearest pictures that have a say about one
+REACH = 0.9  # how far labels spread: 0 = to the labelled ones only, towards 1 = everywhere
+SPREAD_WEIGHT = 0.5  # of the spread labels in the student's score; that of the base is 1
+FOLDS = 5  # by which base and student are compared
 ENCODER = "encoder"  # the part of a model's tensors that base and student share
-
-
-@dataclass(frozen=True)
-class FrozenSettings:
-    """What the head and the graph are made with. Tried: penalties 1 to 1000 (flat from 30), 10 to 20 neighbours."""
-
-    penalty: float = 30.0  # of the linear head, for features of spread 1 whose products are averaged
-    neighbours: int = 20  # nearest pictures that have a say about one
-    reach: float = 0.9  # how far labels spread: 0 = to the labelled ones only, towards 1 = everywhere
-    spread_weight: float = 0.5  # of the spread labels in the student's score; that of the base is 1
-    folds: int = 5  # by which base and student are compared
-    student: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,22 +73,13 @@ class FrozenHead:
 
 @dataclass(frozen=True, eq=False)
 class FrozenFit:
-    """The outcome: scores of the training rows, where they are cut, and how the choice was made."""
+    """Base and student, which of them is taken, and their scores of rows that took no part in their fit."""
 
     taken: Literal["base", "student"]
-    threshold: float
-    base_auc: float  # P against U, out of fold
-    student_auc: float  # the same; NaN where no student was made
-    base_scores: Floats
-    student_scores: Floats | None
     base_head: FrozenHead
     student_head: FrozenHead | None
     base_out_of_fold: Floats  # standardised, as those of the student
-    student_out_of_fold: Floats
-
-    @property
-    def scores(self) -> Floats:
-        return self.base_scores if self.taken == "base" or self.student_scores is None else self.student_scores
+    student_out_of_fold: Floats  # noughts for no student
 
     @property
     def head(self) -> FrozenHead:
@@ -103,57 +87,50 @@ class FrozenFit:
 
 
 def fit_frozen(
-    views: npt.ArrayLike,
-    labelled: npt.ArrayLike,
-    prior: float | None,
-    seed: int,
-    settings: FrozenSettings | None = None,
-    answers: npt.ArrayLike | None = None,
+    views: npt.ArrayLike, labelled: npt.ArrayLike, seed: int, answers: npt.ArrayLike | None = None
 ) -> FrozenFit:
     """Fit base and student on embeddings (n, views, d) or (n, d), and take the student if it is the better one.
 
-    `prior` is the share of positives among all rows; the threshold lets as many pass (without it there is none: NaN).
     `seed` draws the folds. `answers` are labels of unlabelled rows that somebody gave: 1 = positive, -1 = negative.
     """
     from sklearn.metrics import roc_auc_score
 
-    settings = settings or FrozenSettings()
     rows, mask = averaged_views(views), np.asarray(labelled, dtype=np.bool_)
-    if len(rows) > MOST_IN_GRAPH:
-        settings = replace(settings, student=False)
-    _check(rows, mask, prior, settings)
+    if mask.shape != (len(rows),):
+        raise InputError(f"labelled has the shape {mask.shape} for {len(rows)} rows: give one entry per row.")
+    if min(mask.sum(), (~mask).sum()) < FEWEST_LABELLED:
+        raise InputError(f"{mask.sum()} of {len(rows)} rows are labelled: two of them and two others are the least.")
+    if not np.isfinite(rows).all():
+        raise InputError("the embeddings hold numbers that are not finite: compute them anew.")
     known: npt.NDArray[Any] = mask.astype(np.int8)
-    base, student = _both_heads(rows, known, settings)
-    base_apart, student_apart = out_of_fold_scores(rows, known, seed, settings)
+    base, student = _both_heads(rows, known)
+    base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed)
     if answers is not None and np.any(answers):
         said = np.asarray(answers, dtype=np.int8)
         ahead = student is not None and roc_auc_score(mask, student_apart) > roc_auc_score(mask, base_apart)
-        target, weight = what_is_known(posteriors(student_apart if ahead else base_apart, mask, prior), mask, said)
+        target, weight = what_is_known(posteriors(student_apart if ahead else base_apart, mask, None), mask, said)
         known, taught = known + said, np.column_stack([weight, 2 * target - 1])
-        base, student = _both_heads(rows, known, settings, taught)
-        base_apart, student_apart = out_of_fold_scores(rows, known, seed, settings, taught, mask)
-    base_auc, student_auc = float(roc_auc_score(mask, base_apart)), float("nan")
-    scores = base_scores = frozen_scores(base, rows)
-    student_scores, better = None, False
-    if student is not None:
-        student_auc = float(roc_auc_score(mask, student_apart))
-        # Training rows are in the graph themselves; to ask their neighbours would count them twice.
-        own = (base_scores - student.base_mean) / student.base_std
-        student_scores = np.asarray(own + student.spread_weight * student.spread.astype(np.float64), np.float64)
-        better = student_auc > base_auc
-        scores = student_scores if better else base_scores
-    return FrozenFit(
-        taken="student" if better else "base",
-        threshold=float("nan") if prior is None else matched_threshold(torch.from_numpy(scores), prior),
-        base_auc=base_auc,
-        student_auc=student_auc,
-        base_scores=base_scores,
-        student_scores=student_scores,
-        base_head=base,
-        student_head=student,
-        base_out_of_fold=base_apart,
-        student_out_of_fold=student_apart,
-    )
+        base, student = _both_heads(rows, known, taught)
+        base_apart, student_apart = out_of_fold_scores(rows, known, mask, seed, taught)
+    better = student is not None and roc_auc_score(mask, student_apart) > roc_auc_score(mask, base_apart)
+    return FrozenFit("student" if better else "base", base, student, base_apart, student_apart)
+
+
+def out_of_fold_scores(
+    rows: Floats, known: npt.NDArray[Any], labelled: Mask, seed: int, taught: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Scores of base and student of rows that took no part in their fit; noughts for no student."""
+    folds = min(FOLDS, int(labelled.sum()), int((~labelled).sum()))
+    part = fold_numbers(labelled, folds, seed)
+    base, student = np.zeros(len(rows)), np.zeros(len(rows))
+    for number in range(folds):
+        out = part == number
+        base_head, student_head = _both_heads(rows[~out], known[~out], None if taught is None else taught[~out])
+        # Of fold scores only the order within a fold compares, unless they are on one scale.
+        base[out] = (frozen_scores(base_head, rows[out]) - base_head.base_mean) / base_head.base_std
+        if student_head is not None:
+            student[out] = frozen_scores(student_head, rows[out])
+    return base, student
 
 
 def frozen_scores(head: FrozenHead, views: npt.ArrayLike) -> Floats:
@@ -177,30 +154,6 @@ def averaged_views(views: npt.ArrayLike) -> Floats:
     return rows if rows.ndim == 2 else rows.mean(axis=1)
 
 
-def out_of_fold_scores(
-    rows: Floats,
-    known: npt.NDArray[Any],
-    seed: int,
-    settings: FrozenSettings,
-    taught: Floats | None = None,
-    labelled: Mask | None = None,
-) -> tuple[Floats, Floats]:
-    """Scores of base and student of rows that took no part in their fit; noughts for no student."""
-    labelled = known > 0 if labelled is None else labelled
-    folds = min(settings.folds, int(labelled.sum()), int((~labelled).sum()))
-    part = fold_numbers(labelled, folds, seed)
-    base, student = np.zeros(len(rows)), np.zeros(len(rows))
-    for number in range(folds):
-        out = part == number
-        kept = None if taught is None else taught[~out]
-        base_head, student_head = _both_heads(rows[~out], known[~out], settings, kept)
-        # Of fold scores only the order within a fold compares, unless they are on one scale.
-        base[out] = (frozen_scores(base_head, rows[out]) - base_head.base_mean) / base_head.base_std
-        if student_head is not None:
-            student[out] = frozen_scores(student_head, rows[out])
-    return base, student
-
-
 def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats, float]:
     """Weight and bias of least squares of P (+1) against U (-1), each side with half of the weight."""
     weight = np.where(labelled, 0.5 / labelled.mean(), 0.5 / (1 - labelled.mean()))
@@ -208,26 +161,11 @@ def balanced_head(rows: Floats, labelled: Mask, penalty: float) -> tuple[Floats,
 
 
 def weighted_head(rows: Floats, weight: Floats, target: Floats, penalty: float) -> tuple[Floats, float]:
-    """Weight and bias of least squares.
+    """Weight and bias of least squares."""
+    from sklearn.linear_model import Ridge
 
-    Solved among the rows where they are fewer than the features, else among the features: the same solution.
-    """
-    count, width = rows.shape
-    size = width if count > 2 * width else count
-    system = np.ones((size + 1, size + 1))
-    if size == width:
-        weighed = rows * weight[:, None]
-        system[:size, :size] = weighed.T @ rows
-        system[np.arange(size), np.arange(size)] += penalty * width
-        system[:size, size] = system[size, :size] = weighed.sum(axis=0)
-        system[size, size] = weight.sum()
-        solved = np.linalg.solve(system, np.append(rows.T @ (weight * target), (weight * target).sum()))
-        return solved[:size], float(solved[size])
-    system[:size, :size] = rows @ rows.T / width
-    system[np.arange(size), np.arange(size)] += penalty / weight
-    system[size, size] = 0
-    solved = np.linalg.solve(system, np.append(target, 0.0))
-    return rows.T @ solved[:size] / width, float(solved[size])
+    head = Ridge(penalty * rows.shape[1]).fit(rows, target, weight)
+    return np.asarray(head.coef_, np.float64), float(head.intercept_)
 
 
 def spread_labels(near: Floats, known: npt.NDArray[Any], neighbours: int, reach: float) -> Floats:
@@ -254,16 +192,16 @@ def spread_labels(near: Floats, known: npt.NDArray[Any], neighbours: int, reach:
 
 
 def _both_heads(
-    rows: Floats, known: npt.NDArray[Any], settings: FrozenSettings, taught: Floats | None = None
+    rows: Floats, known: npt.NDArray[Any], taught: Floats | None = None
 ) -> tuple[FrozenHead, FrozenHead | None]:
     """Base and student; `taught` are the weight and the target of every row, if the base learns more than P and U."""
     centre, scale = rows.mean(axis=0), rows.std(axis=0)
     scale = np.where(scale < _TINY * max(1.0, float(np.abs(rows).max())), 1.0, scale)
     standard = (rows - centre) / scale
     if taught is None:
-        weight, bias = balanced_head(standard, known > 0, settings.penalty)
+        weight, bias = balanced_head(standard, known > 0, PENALTY)
     else:
-        weight, bias = weighted_head(standard, taught[:, 0], taught[:, 1], settings.penalty)
+        weight, bias = weighted_head(standard, taught[:, 0], taught[:, 1], PENALTY)
     scores = standard @ weight + bias
     fixed: dict[str, Any] = {
         "centre": centre.astype(np.float32),
@@ -272,35 +210,21 @@ def _both_heads(
         "bias": bias,
         "base_mean": float(scores.mean()),
         "base_std": float(scores.std()) or 1.0,
-        "neighbours": min(settings.neighbours, len(rows) - 1),
-        "spread_weight": settings.spread_weight,
+        "neighbours": min(NEIGHBOURS, len(rows) - 1),
+        "spread_weight": SPREAD_WEIGHT,
     }
     nobody, nothing = np.empty((0, rows.shape[1]), np.float32), np.empty(0, np.float32)
     base = FrozenHead(**fixed, reference=nobody, spread=nothing)
-    if not settings.student:
+    if len(rows) > MOST_IN_GRAPH:
         return base, None
     unit = _unit(standard)
-    spread = spread_labels(unit @ unit.T, known, fixed["neighbours"], settings.reach)
+    spread = spread_labels(unit @ unit.T, known, fixed["neighbours"], REACH)
     spread = (spread - spread.mean()) / (float(spread.std()) or 1.0)
     return base, FrozenHead(**fixed, reference=unit.astype(np.float32), spread=spread.astype(np.float32))
 
 
 def _unit(rows: Floats) -> Floats:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _TINY), np.float64)
-
-
-def _check(rows: Floats, labelled: Mask, prior: float | None, settings: FrozenSettings) -> None:
-    if labelled.shape != (len(rows),):
-        raise InputError(f"labelled has the shape {labelled.shape} for {len(rows)} rows: give one entry per row.")
-    known = int(labelled.sum())
-    if known < FEWEST_LABELLED or len(rows) - known < FEWEST_LABELLED:
-        raise InputError(f"{known} of {len(rows)} rows are labelled: two of them and two others are the least.")
-    if prior is not None and not 0 < prior < 1:
-        raise InputError(f"prior={prior} is not a share between 0 and 1.")
-    if not np.isfinite(rows).all():
-        raise InputError("the embeddings hold numbers that are not finite: compute them anew.")
-    if settings.folds < 2 or settings.neighbours < 1 or settings.penalty <= 0 or not 0 <= settings.reach < 1:
-        raise InputError("settings need folds >= 2, neighbours >= 1, penalty > 0 and 0 <= reach < 1.")
 
 
 class FrozenNetwork(Backbone):
@@ -379,25 +303,23 @@ class FrozenChoice:
         return self.fit.student_out_of_fold if self.fit.taken == "student" else self.fit.base_out_of_fold
 
 
-class _Latest:
-    """The last choice that was made: the prior is estimated from the very scores that the model is chosen by."""
-
-    key: tuple[Any, ...] = ()
-    found: FrozenChoice | None = None
+# The last choice that was made: the prior is estimated from the very scores that the model is chosen by.
+_LATEST: dict[tuple[Any, ...], FrozenChoice] = {}
 
 
 def frozen_choice(data: PUData, name: str, seed: int) -> FrozenChoice:
     """Base and student on embeddings of the data, computed or read; asked again, not made again."""
     key = (data.fingerprint(), name, seed)
-    found = _Latest.found  # held here: other threads may ask other questions meanwhile
-    if _Latest.key != key or found is None:
+    found = _LATEST.get(key)
+    if found is None:
         asked, plan = encoder_for(name, data.features.shape[1:])
         features = averaged_views(embed(pictures_of(data.features), asked, plan))[data.taught]
         labelled = data.labelled[data.taught]
         answers = None if data.answers is None else data.answers[data.taught]
-        fit = fit_frozen(features, labelled, None, seed, answers=answers)
+        fit = fit_frozen(features, labelled, seed, answers=answers)
         found = FrozenChoice(asked, plan, features, labelled, data.taught, fit)
-        _Latest.key, _Latest.found = key, found
+        _LATEST.clear()
+        _LATEST[key] = found
     return found
 
 

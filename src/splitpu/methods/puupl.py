@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from splitpu.config.schema import PUUPLConfig
-from splitpu.engine.stage import Batch, Stage
+from splitpu.engine.stage import Batch
 from splitpu.losses import nnpu_risk, soft_cross_entropy
 from splitpu.methods.common import positives_first, two_pools, viewed
 from splitpu.methods.context import Context, Teacher
@@ -61,16 +61,9 @@ def train_puupl(context: Context) -> Teacher:
         name = f"puupl.round{number}"
         members = [context.fresh_network(f"{name}.member{i}") for i in range(config.members)]
         task = PUUPLTask(members, labels, has_label, context.known_prior, config)
-        pools = two_pools(context, config)
-        stage = Stage(
-            name=name,
-            task=task,
-            pools={f"{pool}{i}": rows for i in range(config.members) for pool, rows in pools.items()},
-            leading="population0",
-            epochs=config.epochs,
-            optimiser=config.optimiser,
-            identity=context.identity(name, "puupl", "views", before=key),
-        )
+        own = two_pools(context, config)
+        pools = {f"{pool}{i}": rows for i in range(config.members) for pool, rows in own.items()}
+        stage = context.stage(name, task, pools, "population0", config, "puupl", before=key)
         context.engine.run(stage)
         key = stage.key
         if number < config.rounds:

@@ -1,8 +1,11 @@
 """Every method by name: what it is for, what it assumes, where its code lives, and how much work it is. No torch."""
 
 import importlib
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from splitpu.config.parse import unknown_name
@@ -28,192 +31,25 @@ class Method:
     needs_truth: bool = False  # the true labels of the training rows, which only an oracle may ask for
     needs_rows_aside: bool = False  # a share of P and U that it is not trained on, to choose its epoch by
 
-    def _function(self) -> Any:
-        """What is run: from a `Context` to a `Teacher` or a whole `MethodResult`."""
-        module, _, name = self.home.partition(":")
-        return getattr(importlib.import_module(module if "." in module else f"splitpu.methods.{module}"), name)
-
     def train(self, context: "Context") -> "Teacher":
         """Train the method's one model; not for Split-PU, which makes several."""
         return self.run(context).base
 
     def run(self, context: "Context") -> "MethodResult":
+        """What its home makes of a `Context`: a `Teacher`, or a whole `MethodResult`."""
         from splitpu.methods.split import MethodResult
 
-        found: Teacher | MethodResult = self._function()(context)
+        module, _, name = self.home.partition(":")
+        home: Any = importlib.import_module(module if "." in module else f"splitpu.methods.{module}")
+        found: Teacher | MethodResult = getattr(home, name)(context)
         return found if isinstance(found, MethodResult) else MethodResult(found, (), tuple(context.engine.history))
 
 
-_ALL = (
-    Method(
-        name="split-pu",
-        title="Split-PU",
-        summary="The default: where accuracy is worth several trainings, each of which corrects the one before.",
-        assumes="a known prior; labelled positives drawn at random from all positives",
-        citation="Xu et al., Split-PU: Hardness-aware Training Strategy for Positive-Unlabeled Learning, ACM MM 2022",
-        home="split_pu:run_split_pu",
-        sections=("rounds", "threshold", "base", "split", "student", "selection"),
-        needs_prior=True,
-    ),
-    Method(
-        name="nnpu",
-        title="nnPU",
-        summary="A sound first model in one short training; also Split-PU's usual base.",
-        assumes="a known prior; labelled positives drawn at random from all positives",
-        citation="Kiryo et al., Positive-Unlabeled Learning with Non-Negative Risk Estimator, NeurIPS 2017",
-        home="base_model:train_nnpu",
-        sections=("threshold", "base", "selection"),
-        needs_prior=True,
-    ),
-    Method(
-        name="upu",
-        title="uPU",
-        summary="For small networks or few epochs; a flexible network overfits it, take nnPU there.",
-        assumes="a known prior; labelled positives drawn at random from all positives; a network that cannot overfit",
-        citation="du Plessis et al., Convex Formulation for Learning from Positive and Unlabeled Data, ICML 2015",
-        home="base_model:train_upu",
-        sections=("threshold", "base", "selection"),
-        needs_prior=True,
-    ),
-    Method(
-        name="dist-pu",
-        title="Dist-PU",
-        summary="When the prior is known well: predictions are held to it, in one network's time.",
-        assumes="an accurate prior, since predictions are pulled to it; little overlap between the classes",
-        citation="Zhao et al., Dist-PU: Positive-Unlabeled Learning from a Label Distribution Perspective, CVPR 2022",
-        home="dist_pu:train_dist_pu",
-        sections=("threshold", "dist_pu"),
-        needs_prior=True,
-    ),
-    Method(
-        name="self-pu",
-        title="Self-PU",
-        summary="When nnPU's surest predictions are right: two networks learn from a growing set of them.",
-        assumes="a known prior; the most confident predictions early in training are mostly right",
-        citation="Chen et al., Self-PU: Self Boosted and Calibrated Positive-Unlabeled Training, ICML 2020",
-        home="self_pu:train_self_pu",
-        sections=("threshold", "self_pu"),
-        needs_prior=True,
-    ),
-    Method(
-        name="puupl",
-        title="PUUPL",
-        summary="When time allows several trainings of several networks; the model is an ensemble.",
-        assumes="a known prior; rows on which an ensemble agrees are mostly labelled right by it",
-        citation="Dorigatti et al., Positive-Unlabeled Learning with Uncertainty-aware Pseudo-label Selection, "
-        "arXiv 2201.13192, 2022",
-        home="puupl:train_puupl",
-        sections=("threshold", "puupl"),
-        needs_prior=True,
-    ),
-    Method(
-        name="pubn",
-        title="PUbN\\N",
-        summary="When probabilities matter more than the border: logistic losses throughout.",
-        assumes="a known prior; a first network whose probabilities can be trusted at the low end",
-        citation="Hsieh et al., Classification from Positive, Unlabeled and Biased Negative Data, ICML 2019",
-        home="pubn:train_pubn",
-        sections=("threshold", "pubn"),
-        needs_prior=True,
-    ),
-    Method(
-        name="vpu",
-        title="VPU",
-        summary="When the prior is unknown and time is short: one short training, well-founded without it.",
-        assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
-        citation="Chen et al., A Variational Approach for Learning from Positive and Unlabeled Data, NeurIPS 2020",
-        home="vpu:train_vpu",
-        sections=("threshold", "vpu", "selection"),
-        needs_rows_aside=True,
-    ),
-    Method(
-        name="dan",
-        title="DAN",
-        summary="When the prior is unknown: the best without it on photographs; adversarial, so look at the curves.",
-        assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
-        citation="Liu et al., Discriminative Adversarial Networks for Positive-Unlabeled Learning, arXiv 1906.00642, "
-        "2019",
-        home="dan:train_dan",
-        sections=("threshold", "dan"),
-    ),
-    Method(
-        name="p3mix",
-        title="P3MIX-C",
-        summary="When the prior is unknown and mixing rows makes sense, as it does for images.",
-        assumes="positives among the unlabelled come out with high scores early in training",
-        citation="Li et al., Who Is Your Right Mixup Partner in Positive and Unlabeled Learning, ICLR 2022",
-        home="p3mix:train_p3mix",
-        sections=("threshold", "p3mix"),
-    ),
-    Method(
-        name="naive",
-        title="naive",
-        summary="To know what PU learning is worth on your data: unlabelled rows are taken for negatives.",
-        assumes="that no unlabelled row is positive, which is wrong",
-        citation="the usual starting point; its ranking can be right: Elkan and Noto, Learning Classifiers from Only "
-        "Positive and Unlabeled Data, KDD 2008",
-        home="base_model:train_naive",
-        sections=("threshold", "base", "selection"),
-    ),
-    Method(
-        name="supervised",
-        title="supervised",
-        summary="An oracle for experiments: how good the same network gets when every label is known.",
-        assumes="the true label of every training row",
-        citation="ordinary cross-entropy",
-        home="base_model:train_supervised",
-        sections=("threshold", "base", "selection"),
-        needs_truth=True,
-    ),
-    *(
-        Method(
-            name=name,
-            title=title,
-            summary=summary,
-            assumes="labelled positives drawn at random from all positives: then P against U ranks as the classes do",
-            citation=citation,
-            home="table_learners:train_learner",
-            sections=("threshold",),
-        )
-        for name, title, summary, citation in (
-            (
-                "logistic",
-                "logistic",
-                "A table in a second: P against U by logistic regression, cut at the prior.",
-                "Elkan and Noto, Learning Classifiers from Only Positive and Unlabeled Data, KDD 2008",
-            ),
-            (
-                "forest",
-                "forest",
-                "A table whose columns act together: P against U by a balanced random forest, cut at the prior.",
-                "Breiman, Random Forests, Machine Learning 2001",
-            ),
-            (
-                "boosting",
-                "boosting",
-                "A large table: P against U by histogram gradient boosting, cut at the prior.",
-                "Friedman, Greedy Function Approximation: A Gradient Boosting Machine, Annals of Statistics 2001",
-            ),
-            (
-                "bagging",
-                "PU bagging",
-                "A table with few labels: many trees, each against another draw of the unlabelled rows.",
-                "Mordelet and Vert, A Bagging SVM to Learn from Positive and Unlabeled Examples, Pattern Recognition "
-                "Letters 2014",
-            ),
-        )
-    ),
-    Method(
-        name="elkan-noto",
-        title="Elkan-Noto",
-        summary="A table without a known prior: the probability of being labelled, divided by that of labelled rows.",
-        assumes="labelled positives drawn at random from all positives; some rows that are positive beyond doubt",
-        citation="Elkan and Noto, Learning Classifiers from Only Positive and Unlabeled Data, KDD 2008",
-        home="table_learners:train_elkan_noto",
-        sections=("threshold",),
-    ),
-)
-METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+@cache
+def methods() -> dict[str, Method]:
+    """Every method by its name, as `methods.toml` declares them, and those that were registered."""
+    told = tomllib.loads(Path(__file__).with_name("methods.toml").read_text(encoding="utf-8"))
+    return {name: Method(name=name, **(one | {"sections": tuple(one["sections"])})) for name, one in told.items()}
 
 
 def register(method: Method) -> None:
@@ -221,16 +57,16 @@ def register(method: Method) -> None:
 
     A method is one file: a function from a `Context` to a `Teacher`, and a `Method` that says what it is.
     """
-    METHODS[method.name] = method
+    methods()[method.name] = method
     if method.name not in METHOD_NAMES:
         METHOD_NAMES.append(method.name)
 
 
 def find_method(name: str) -> Method:
     """The method of that name."""
-    if name in METHODS:
-        return METHODS[name]
-    raise unknown_name("method", name, METHODS)
+    if name in methods():
+        return methods()[name]
+    raise unknown_name("method", name, methods())
 
 
 def uses_learners(config: Config) -> bool:

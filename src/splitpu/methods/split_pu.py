@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from splitpu.engine.stage import Pool, Stage, proportional_count
+from splitpu.engine.stage import Pool, proportional_count
 from splitpu.errors import SplitPUWarning
 from splitpu.learners.crossfit import compare_auc
 from splitpu.methods.base_model import train_base
@@ -35,24 +35,17 @@ def train_student(context: Context, teacher: Teacher, split: SplitResult, number
         parameter.requires_grad_(False)
     teacher.network.eval()
     pools = _pools(context, split)
-
+    leading = next(group for group in ("easy", "rest", "consistent", "positives") if group in pools)
     # Easy rows once had views of their own for their labels; named here, checkpoints from that time are not taken up.
     shared = {"easy_rows": "agree as well"} if easy_rows_agree(config) else {}
 
     def train_once(name: str, slower: float, **again: Any) -> Trained:
         network = context.fresh_network(name)
         predictor = context.fresh_head(lambda: feature_predictor(network.feature_dim), name)
-        stage = Stage(
-            name=name,
-            task=StudentTask(network, predictor, teacher, context.known_prior, config),
-            pools=pools,
-            leading=next(group for group in ("easy", "rest", "consistent", "positives") if group in pools),
-            epochs=config.epochs,
-            optimiser=replace(config.optimiser, rate=config.optimiser.rate / slower),
-            identity=context.identity(
-                name, "student", "views", "threshold", teacher=teacher.key, split=split.key, **shared, **again
-            ),
-        )
+        task = StudentTask(network, predictor, teacher, context.known_prior, config)
+        how = replace(config, optimiser=replace(config.optimiser, rate=config.optimiser.rate / slower))
+        upstream = {"teacher": teacher.key, "split": split.key, **shared, **again}
+        stage = context.stage(name, task, pools, leading, how, "student", "threshold", **upstream)
         return network, context.train(stage, network)
 
     def train_one(name: str) -> tuple[Trained, bool]:

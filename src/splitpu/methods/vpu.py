@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from splitpu.config.schema import VPUConfig
+from splitpu.config.schema import SelectionConfig, VPUConfig
 from splitpu.engine.stage import Batch
 from splitpu.methods.common import MixingWeights, half_of_largest, mixed, positives_first, two_pool_stage, viewed
-from splitpu.methods.context import Context, Teacher
+from splitpu.methods.context import Context, Teacher, put_aside
 from splitpu.networks.backbones import Backbone
 from splitpu.views import Views
 
@@ -64,7 +65,9 @@ def train_vpu(context: Context) -> Teacher:
     config = context.config.vpu
     # The epoch is the one with the lowest loss on rows that it has not seen.
     if config.held_out > 0 and not context.chooses_epochs:
-        context = context.with_rows_of_its_own(config.held_out, "variational")
+        data, aside = put_aside(context.data, config.held_out, context.engine.seed)
+        selection = SelectionConfig(held_out=config.held_out, criterion="variational")
+        context = replace(context, data=data, aside=aside, config=replace(context.config, selection=selection))
     network = context.fresh_network("vpu")
     mixing = MixingWeights(config.mix_concentration, context.engine.hardware.device)
     task = VPUTask(network, mixing, config)

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,6 @@ from splitpu.runs.grid import Executor, Fate, Grid, InTurn, Progress, Results, S
 from splitpu.utils.files import Taken, disk_errors_in_words, held_alone
 from splitpu.utils.text import say
 from splitpu.utils.warnings import Note
-
-
-def claimed(unit: Unit, cache_of_stages: Path) -> ExitStack | None:
-    """Hold the unit until the stack is closed, by a lock file beside the stages; None if another process has it."""
-    folder, claim = cache_of_stages / "claims", ExitStack()
-    try:
-        with disk_errors_in_words(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            claim.enter_context(held_alone(folder / hashlib.sha256(unit.work_key.encode()).hexdigest()[:32]))
-    except Taken:
-        return None
-    return claim
-
 
 RESERVE = 5.0  # seconds before the limit that belong to writing and leaving
 
@@ -78,75 +65,6 @@ def _base_of(unit: Unit) -> tuple[str, str, str, int, int]:
     return unit.work, unit.data, unit.recipe, unit.positives, unit.seed
 
 
-class SharedStages:
-    """What the units that run, known by their number, are still to make. Asked and told under the lock of the grid."""
-
-    def __init__(self, units: Sequence[Unit]) -> None:
-        self._stages = cache(lambda number: shareable_stages(units[number]))
-        self._ahead: dict[int, dict[int, str]] = {}
-
-    def begin(self, number: int) -> None:
-        """A unit is handed out: all its stages lie ahead of it."""
-        self._ahead[number] = self._stages(number)
-
-    def reached(self, number: int, stage: str) -> None:
-        """A unit has begun a stage, so the ones before it are made."""
-        here = place_of(stage)
-        self._ahead[number] = {place: name for place, name in self._ahead[number].items() if place >= here}
-
-    def end(self, number: int) -> None:
-        """A unit has ended, one way or another."""
-        del self._ahead[number]
-
-    def would_wait(self, number: int) -> bool:
-        """Whether the unit needs a stage that one of those that run has not made yet."""
-        ahead = {name for names in self._ahead.values() for name in names.values()}
-        return bool(ahead) and not ahead.isdisjoint(self._stages(number).values())
-
-
-@dataclass
-class Session:
-    """What came of running units."""
-
-    done: list[Unit] = field(default_factory=list)
-    skipped: list[Unit] = field(default_factory=list)
-    failed: list[tuple[Unit, str]] = field(default_factory=list)
-    left: list[Unit] = field(default_factory=list)
-
-    def summary(self) -> str:
-        """One sentence."""
-        text = (
-            f"{len(self.done)} units run, {len(self.skipped)} were done before, {len(self.failed)} failed, "
-            f"{len(self.left)} are left."
-        )
-        return f"{text} The same command goes on from here." if self.left else text
-
-
-def run_units(
-    units: Sequence[Unit],
-    store: ResultStore,
-    workplace: Workplace,
-    *,
-    minutes: float | None = None,
-    fill: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    tell: Note = say,
-    executor: Executor | None = None,
-) -> Session:
-    """Run what is not done yet until all is done or time is up. An interrupted unit goes on from its checkpoints."""
-    grid = Grid(
-        [UnitRun(number, unit, workplace) for number, unit in enumerate(units)],
-        _StoredResults(store),
-        schedule=_Schedule(units, Clock(minutes, fill=fill)),
-        progress=_Lines(len(units), executor is None, tell),
-    )
-    ended = grid.run(executor or InTurn(), stop)
-    done, skipped, left = ([units[number] for number in numbers] for numbers in (ended.done, ended.skipped, ended.left))
-    session = Session(done, skipped, [(units[number], str(error)) for number, error in ended.failed.items()], left)
-    tell(session.summary())
-    return session
-
-
 @dataclass(frozen=True)
 class UnitRun:
     """A unit of the plan at the place where it is run."""
@@ -161,6 +79,31 @@ class UnitRun:
 
     def run(self, observer: Observer, note: Note) -> Line:
         return unit_runs.run_unit(self.unit, self.workplace, observer, note)
+
+
+def run_units(
+    units: Sequence[Unit],
+    store: ResultStore,
+    workplace: Workplace,
+    *,
+    minutes: float | None = None,
+    fill: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    tell: Note = say,
+    executor: Executor | None = None,
+) -> Grid[UnitRun]:
+    """Run what is not done yet until all is done or time is up. An interrupted unit goes on from its checkpoints."""
+    grid = Grid(
+        [UnitRun(number, unit, workplace) for number, unit in enumerate(units)],
+        _StoredResults(store),
+        schedule=UnitSchedule(units, Clock(minutes, fill=fill)),
+        progress=_Lines(len(units), executor is None, tell),
+    )
+    grid.run(executor or InTurn(), stop)
+    done, skipped, failed, left = map(len, (grid.done, grid.skipped, grid.failed, grid.left))
+    later = " The same command goes on from here." if left else ""
+    tell(f"{done} units run, {skipped} were done before, {failed} failed, {left} are left.{later}")
+    return grid
 
 
 class _StoredResults(Results[UnitRun]):
@@ -179,30 +122,43 @@ class _StoredResults(Results[UnitRun]):
         self._store.add(unit.unit, result)
 
 
-class _Schedule(Schedule[UnitRun]):
+class UnitSchedule(Schedule[UnitRun]):
     """Begins what fits into the time, what no other process is at, and what needs no stage that is being made."""
 
     def __init__(self, units: Sequence[Unit], clock: Clock) -> None:
-        self._clock, self._shared = clock, SharedStages(units)
+        self._clock = clock
+        self._stages = cache(lambda number: shareable_stages(units[number]))
+        self._ahead: dict[int, dict[int, str]] = {}  # what the units that run, by their number, are still to make
 
     def is_ready(self, unit: UnitRun) -> bool:
-        return not self._shared.would_wait(unit.number)
+        ahead = {name for names in self._ahead.values() for name in names.values()}
+        return not ahead or ahead.isdisjoint(self._stages(unit.number).values())
 
     def why_not(self, unit: UnitRun) -> str:
         fits = self._clock.fits(unit.unit)
         return "" if fits else f"{max(self._clock.left(), 0):.0f} s are left, too little for"
 
     def claim(self, unit: UnitRun) -> ExitStack | None:
-        return claimed(unit.unit, unit.workplace.cache)
+        """By a lock file beside the stages."""
+        folder, claim = unit.workplace.cache / "claims", ExitStack()
+        try:
+            with disk_errors_in_words(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+                name = hashlib.sha256(unit.unit.work_key.encode()).hexdigest()[:32]
+                claim.enter_context(held_alone(folder / name))
+        except Taken:
+            return None
+        return claim
 
     def started(self, unit: UnitRun) -> None:
-        self._shared.begin(unit.number)
+        self._ahead[unit.number] = self._stages(unit.number)
 
     def reached(self, unit: UnitRun, stage: str) -> None:
-        self._shared.reached(unit.number, stage)
+        here, ahead = place_of(stage), self._ahead[unit.number]
+        self._ahead[unit.number] = {place: name for place, name in ahead.items() if place >= here}
 
     def ended(self, unit: UnitRun, seconds: float | None) -> None:
-        self._shared.end(unit.number)
+        del self._ahead[unit.number]
         if seconds is not None:
             self._clock.took(unit.unit, seconds)
 
@@ -245,7 +201,7 @@ class _Lines(Progress[UnitRun]):
         self._tell(text if self._in_turn else f"[{unit.number + 1}] {text.strip()}")
 
 
-def smoke(chosen: Iterable[Experiment], folder: Path, device: str = "cpu", tell: Note = say) -> Session:
+def smoke(chosen: Iterable[Experiment], folder: Path, device: str = "cpu", tell: Note = say) -> Grid[UnitRun]:
     """Run experiments and every method in them for one tiny unit, and render what came out; all is kept in `folder`."""
     from splitpu.reproduce.pages import render
 
