@@ -22,7 +22,6 @@ from splitpu.cli.options import (
     USUAL_METHODS,
     AsJson,
     ClusterWords,
-    DataOptions,
     DataWords,
     Device,
     FinishedRun,
@@ -61,6 +60,7 @@ def run_by(module: str) -> Callable[[Command], Command]:
     return decorate
 
 
+@run_by("evaluate")
 def prior(
     data: str | None = None,
     /,
@@ -82,10 +82,6 @@ def prior(
         scores: What scores the rows: classical (quick learners), network (slower), or auto (whichever suits the data).
         seed: The seed of all random draws.
     """
-    from splitpu.cli.evaluate import run_prior
-
-    asked = DataOptions(data=data, **where.__dict__)
-    run_prior(asked, scenario=scenario, scores=scores, seed=seed, device=device, json=json)
 
 
 @run_by("evaluate")
@@ -227,6 +223,7 @@ def data_get(name: str, /, *, json: AsJson = False) -> None:
     """
 
 
+@run_by("several_runs")
 def compare(
     data: str | None = None,
     /,
@@ -241,7 +238,7 @@ def compare(
     keep_checkpoints: Flag = False,
     quiet: Quiet = False,
     json: ResultAsJson = False,
-) -> int:
+) -> None:
     """Train several methods on the same rows with the same prior and network, and put their figures side by side.
 
     To continue a comparison that was stopped, give the same command again. Methods and seeds can be added later.
@@ -261,27 +258,18 @@ def compare(
             is the same for the same command.
         keep_checkpoints: Keep the intermediate states of finished runs.
     """
-    with quick_start():
-        from splitpu.cli.several_runs import run_compare
-        from splitpu.cli.train import FitOptions
-
-    words = where.__dict__ | how.__dict__ | {"keep_checkpoints": keep_checkpoints}
-    asked = FitOptions(data=data, method=method, prior=prior, out=out, seeds=seeds, **words)
-    return run_compare(asked, cluster, quiet=quiet, as_json=json)
 
 
-def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> int:
+@run_by("train")
+def demo(*, out: Path | None = None, quiet: Quiet = False, json: ResultAsJson = False) -> None:
     """Try it out: train on the digits that come with scikit-learn. Even digits are positive, 50 of them labelled.
 
     Args:
         out: The run folder to write. If not given: runs/digits-DATE-TIME.
     """
-    with quick_start():
-        from splitpu.cli.train import FitOptions, run_fit
-
-    return run_fit(FitOptions(data="digits", labelled=50, out=out), quiet=quiet, json=json)
 
 
+@run_by("train")
 def fit(
     data: str | None = None,
     /,
@@ -299,7 +287,7 @@ def fit(
     log: str | None = None,
     quiet: Quiet = False,
     json: ResultAsJson = False,
-) -> int:
+) -> None:
     """Train Split-PU, or another method, and write a run folder with the model, its figures and a report page.
 
     Args:
@@ -322,12 +310,6 @@ def fit(
         log: Where to send every epoch and the result as well: tensorboard (into the run folder) or mlflow (where
             MLFLOW_TRACKING_URI says).
     """
-    with quick_start():
-        from splitpu.cli.train import FitOptions, run_fit
-
-    words = where.__dict__ | how.__dict__ | {"method": method, "prior": prior, "out": out, "features": features}
-    words |= {"seed": seed, "seeds": seeds, "keep_checkpoints": keep_checkpoints, "log": log}
-    return run_fit(FitOptions(data=data, **words), cluster, quiet=quiet, json=json)
 
 
 @run_by("train")
@@ -369,6 +351,7 @@ def merge(scores: Path, out: Path, /, *, json: AsJson = False) -> None:
     """
 
 
+@run_by("evaluate")
 def evaluate(
     run: FinishedRun,
     data: str | None = None,
@@ -388,9 +371,6 @@ def evaluate(
         scenario: How the labelled and unlabelled rows given here were sampled: case-control if the positives were
             collected separately from the unlabelled rows, else single-training-set. If not given: as for the run.
     """
-    from splitpu.cli.evaluate import run_evaluate
-
-    run_evaluate(run, DataOptions(data=data, **where.__dict__), scenario=scenario, device=device, json=json)
 
 
 app = App(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from splitpu.cli.display import print_facts, print_figures, print_json, print_note, print_table
-from splitpu.cli.options import ClusterWords, DataOptions, PriorsTried, as_options
+from splitpu.cli.options import ClusterWords, DataOptions, DataWords, PriorsTried, as_options
 from splitpu.cli.progress import choose_display
 from splitpu.cli.several_runs import StageLines, run_grid
 from splitpu.cli.train import estimating
@@ -30,7 +30,7 @@ from splitpu.methods.context import RowsAside
 from splitpu.methods.registry import find_method
 from splitpu.methods.thresholds import matched_threshold
 from splitpu.model import Model
-from splitpu.prior.estimate import NOT_USED, estimate_prior, prior_in_words
+from splitpu.prior.estimate import NOT_USED, EstimateOptions, estimate_prior, prior_in_words
 from splitpu.prior.scores import ScoreKind, needs_networks
 from splitpu.runs.folder import NOT_JUDGED, Request, RunFolder, kept_until_settled, load_request
 from splitpu.runs.grid import Grid, InTurn
@@ -44,8 +44,11 @@ from splitpu.utils.warnings import Note, collected_warnings
 _COUNTED = ("accuracy", "f1", "roc_auc", "average_precision")
 
 
-def run_evaluate(run: str, asked: DataOptions, *, scenario: Scenario | None = None, device: str, json: bool) -> None:
+def run_evaluate(
+    run: str, data: str | None, *, where: DataWords, scenario: Scenario | None, device: str, json: bool
+) -> None:
     """Figures of base and final model on rows whose truth is known, or estimates where it is not."""
+    asked = DataOptions(data=data, **where.__dict__)
     folder = RunFolder.find_trained(run)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
@@ -352,30 +355,32 @@ def _row_of_prior(
     return row
 
 
-def run_prior(asked: DataOptions, *, scenario: Scenario, scores: ScoreKind, seed: int, device: str, json: bool) -> None:
+def run_prior(
+    data: str | None, *, where: DataWords, scenario: Scenario, scores: ScoreKind, seed: int, device: str, json: bool
+) -> None:
     """Every estimator, the recommended value, and what speaks against relying on it."""
-    if asked.test is not None:
+    if where.test is not None:
         raise InputError("--test is for fit and evaluate: the prior is estimated without any test rows.")
     checked_seed(seed, "--seed ")
     display = choose_display(quiet=json)
     with display.watching() as watch:
+        asked = DataOptions(data=data, **where.__dict__)
         source = parse_source(asked.as_words(seed=seed, scenario=scenario))
         loaded = source.load(progress=display.say, watch=watch)
     print_note(*loaded.warnings)
-    data = loaded.data
-    with _checkpoints_of(data, seed) as kept_in, estimating(data, scores, display, kept_in) as observer:
-        found = estimate_prior(
-            data, every=True, scores=scores, seed=seed, device=device, observer=observer, checkpoints=kept_in
-        )
-    labelling = check_random_labelling(data, scores=found.scores, seed=seed)
+    rows = loaded.data
+    with _checkpoints_of(rows, seed) as kept_in, estimating(rows, scores, display, kept_in) as observer:
+        how = EstimateOptions(seed=seed, device=device, observer=observer, checkpoints=kept_in)
+        found = estimate_prior(rows, every=True, scores=scores, **how)
+    labelling = check_random_labelling(rows, scores=found.scores, seed=seed)
     if json:
         about = {"labelling": labelling.__dict__, "true_prior": loaded.true_prior}
         return print_json({"data": loaded.description, "scenario": scenario, **found.to_dict(), **about})
-    rows = [
+    table = [
         {"estimator": row.name, "prior": row.value, "95 % interval": f"{row.low:.3f} to {row.high:.3f}"}
         for row in found.table
     ]
-    print_table(rows, rows[0], title="share of positives in the population")
+    print_table(table, table[0], title="share of positives in the population")
     low, high = found.interval
     auc = found.diagnostics["auc_labelled_against_unlabelled"]
     best = found.diagnostics["auc_a_perfect_classifier_would_have"]

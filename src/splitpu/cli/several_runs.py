@@ -3,13 +3,13 @@
 import dataclasses
 import hashlib
 import itertools
-import json
 import shutil
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -296,8 +296,9 @@ def _notes(
 METHODS_OF_LEARNERS = ("split-pu", "logistic", "elkan-noto")
 
 
-def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, as_json: bool) -> int:
+def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: bool, **words: Any) -> int:
     """Bring all runs to their end that are not there yet, and show what they say."""
+    asked = train.FitOptions.of(data, **words)
     world = World.join()
     if not world.writes:  # one process says what is wrong
         return train.help_first_process(world)
@@ -329,7 +330,7 @@ def run_compare(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool, 
             cluster.executor(folder.shared_file, asked.device or "auto", threads) or InTurn(),
             how_to_go_on=f"run the same command to continue with what is in {folder.path}",
         )
-    show_comparison(folder, methods, seeds, json=as_json)
+    show_comparison(folder, methods, seeds, json=json)
     return 0
 
 
@@ -368,7 +369,7 @@ def _folder_asked(
         "file of weights": start and start["checksum"],
     }
     # The usual path is the same for the same command, which is how it finds what it had done.
-    name = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
+    name = hashlib.sha256(dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
     return asked, grid_folders.ComparisonFolder(asked.out or RUNS / f"compare-{source.title}-{name}", shared)
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
 
 from splitpu.cli.display import show_result
 from splitpu.cli.entry_point import RunStopped, continue_with, output_refused, resumable
-from splitpu.cli.options import HERE, ClusterWords, DataOptions, TrainingWords
+from splitpu.cli.options import AS_USUAL, HERE, NO_WORDS, ClusterWords, DataOptions, DataWords, TrainingWords
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
 from splitpu.config.presets import preset
@@ -307,6 +307,11 @@ class FitOptions(TrainingWords, DataOptions):
     keep_checkpoints: bool = False
     log: str | None = None  # names of loggers
 
+    @classmethod
+    def of(cls, data: str | None, where: DataWords = NO_WORDS, how: TrainingWords = AS_USUAL, **own: Any) -> Self:
+        """From the words of a command, as it has them."""
+        return cls(data=data, **where.__dict__, **how.__dict__, **own)
+
     @property
     def all_settings(self) -> list[str]:
         """Single settings, by whichever option."""
@@ -325,8 +330,14 @@ class FitOptions(TrainingWords, DataOptions):
         )
 
 
-def run_fit(asked: FitOptions, cluster: ClusterWords = HERE, *, quiet: bool, json: bool) -> int:
+def run_demo(*, out: Path | None, quiet: bool, json: bool) -> int:
+    """The same on a named set."""
+    return run_fit("digits", where=DataWords(labelled=50), out=out, quiet=quiet, json=json)
+
+
+def run_fit(data: str | None, *, cluster: ClusterWords = HERE, quiet: bool, json: bool, **words: Any) -> int:
     """Begin a new run and bring it to its end."""
+    asked = FitOptions.of(data, **words)
     world = World.join()
     if not world.writes:  # before anything can be wrong, which one process is to say
         return help_first_process(world)
