@@ -137,7 +137,12 @@ def grey_of(image: Tensor) -> Tensor:
     return red * GREY_WEIGHTS[0] + green * GREY_WEIGHTS[1] + blue * GREY_WEIGHTS[2]
 
 
+_SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
+_BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose
+_LARGEST_BLUR = 2.0  # standard deviation, in pixels
 COLOUR_STRENGTHS = ("brightness", "contrast", "saturation", "hue")  # the last two only where there are colours
+_STRENGTHS = (*COLOUR_STRENGTHS, "resized_crop", "jitter", "grey")
+_NO_BLUR = 0.01  # one that leaves every pixel alone
 
 
 class ViewDraws:
@@ -147,86 +152,57 @@ class ViewDraws:
     """
 
     def __init__(self, shape: tuple[int, int, int], config: ViewsConfig, device: torch.device, slices: int) -> None:
-        self._config, self._device, self._slices = config, device, slices
-        self._height, self._width, channels = shape
-        self._is_colour = channels == 3
+        self._config, self._device, self._slices, self._sides = config, device, slices, shape[:2]
+        self._is_colour = shape[2] == 3
         # So that some of the image always stays in sight.
         self._down, self._across = (min(round(config.crop_padding * side), side - 1) for side in shape[:2])
         self.crops = self._down > 0 or self._across > 0
-        self.resizes = config.resized_crop < 1
+        self._turns = config.rotation > 0 or config.zoom > 0
+        self._blurs = config.blur > 0 and min(shape[:2]) >= _BLURRED_FROM
         self.cut_side = round(config.cutout * min(shape[:2]))
         self.strengths = tuple(getattr(config, name) for name in COLOUR_STRENGTHS[: 4 if self._is_colour else 2])
-        self.jitters = any(strength > 0 for strength in self.strengths)
 
-    def motion(self, count: int, generator: Generator, *, crop: bool) -> dict[str, Tensor]:
-        """How far to shift, if that is asked for, and whether to mirror."""
-        crops, flips = crop and self.crops, self._config.flip
-        if not crops and not flips:
-            return {}
-        down, across = (self._down, self._across) if crops else (0, 0)
-        draws = {
-            "row_shift": self._integers(count, -down, down + 1, generator),
-            "column_shift": self._integers(count, -across, across + 1, generator),
-        }
-        return draws | ({"mirrored": self._integers(count, 0, 2, generator)} if flips else {})
+    def of(self, images: int, generator: Generator, *, strong: bool) -> dict[str, Tensor]:
+        """All of a view, in the order in which it is done; numbers are from 0 to 1."""
+        config, draws, samples = self._config, dict[str, Tensor](), images // self._slices
 
-    def part(self, count: int, generator: Generator) -> dict[str, Tensor]:
-        """Area, ratio of the sides and place of the part that is enlarged, from 0 to 1."""
-        return {"part": self.columns(4, count, generator)} if self.resizes else {}
+        def whole(first: int, end: int) -> Tensor:  # (images, 1)
+            shape = (samples, 1)
+            return self._for_all_slices(torch.randint(first, end, shape, generator=generator, device=self._device))
 
-    def jitter(self, count: int, generator: Generator) -> dict[str, Tensor]:
-        """How far to change each property of the colours, from 0 to 1, and whether to."""
-        if not self.jitters:
-            return {}
-        draws = {"factors": self._evenly(count, len(self.strengths), generator)}
-        return draws | ({"chosen": self._evenly(count, 1, generator)} if self._config.jitter < 1 else {})
+        def numbers(*shape: int) -> Tensor:
+            return torch.rand(shape, generator=generator, device=self._device, dtype=torch.float32)
 
-    def grey(self, count: int, generator: Generator) -> dict[str, Tensor]:
-        """Whether to take the colours away."""
-        loses = self._is_colour and self._config.grey > 0
-        return {"grey": self.columns(1, count, generator)[0]} if loses else {}
+        def columns(count: int) -> Tensor:  # (count, images)
+            return self._for_all_slices(numbers(count, samples).T).T
 
-    def cut(self, count: int, generator: Generator) -> dict[str, Tensor]:
-        """The pixel around which a square is taken away."""
-        if self.cut_side == 0:
-            return {}
-        sides = {"cut_row": self._height, "cut_column": self._width}
-        return {name: self._integers(count, 0, side, generator) for name, side in sides.items()}
-
-    def strong(self, count: int, generator: Generator) -> dict[str, Tensor]:
-        """All of a strong view that neither turns nor blurs, in the order in which it is done."""
-        draws = self.motion(count, generator, crop=not self.resizes) | self.part(count, generator)
-        draws |= self.jitter(count, generator) | self.grey(count, generator)
-        return draws | self.cut(count, generator)
-
-    def columns(self, numbers: int, images: int, generator: Generator) -> Tensor:
-        """Numbers from 0 to 1, (numbers, images)."""
-        shape = (numbers, images // self._slices)
-        draws = torch.rand(shape, generator=generator, device=self._device, dtype=torch.float32)
-        return self._for_all_slices(draws.T).T
-
-    def _evenly(self, images: int, numbers: int, generator: Generator) -> Tensor:
-        """The same the other way round, (images, numbers)."""
-        shape = (images // self._slices, numbers)
-        return self._for_all_slices(torch.rand(shape, generator=generator, device=self._device, dtype=torch.float32))
-
-    def _integers(self, count: int, first: int, end: int, generator: Generator) -> Tensor:
-        """An integer for each of `count` images, from `first` to `end - 1`, as a column (count, 1)."""
-        shape = (count // self._slices, 1)
-        return self._for_all_slices(torch.randint(first, end, shape, generator=generator, device=self._device))
+        resizes = strong and config.resized_crop < 1
+        if (crops := self.crops and not resizes) or config.flip:
+            down, across = (self._down, self._across) if crops else (0, 0)
+            draws |= {"row_shift": whole(-down, down + 1), "column_shift": whole(-across, across + 1)}
+        if config.flip:
+            draws["mirrored"] = whole(0, 2)
+        if self._turns:
+            draws["turn"] = columns(2)  # angle and factor
+        if resizes:  # area, ratio of the sides and place of the part that is enlarged
+            draws["part"] = columns(4)
+        if strong and any(strength > 0 for strength in self.strengths):  # how far to change colours, and whether to
+            draws["factors"] = self._for_all_slices(numbers(samples, len(self.strengths)))
+            if config.jitter < 1:
+                draws["chosen"] = self._for_all_slices(numbers(samples, 1))
+        if strong and self._is_colour and config.grey > 0:
+            draws["grey"] = columns(1)[0]
+        if strong and self._blurs:
+            draws["blur"] = columns(2)  # whether to, and how far
+        if strong and self.cut_side > 0:  # the pixel around which a square is taken away
+            draws["cut_row"], draws["cut_column"] = (whole(0, side) for side in self._sides)
+        return draws
 
     def _for_all_slices(self, draws: Tensor) -> Tensor:
         """One draw a sample -> one an image: all slices of a volume are moved, coloured and cut in the same way."""
         if self._slices == 1:
             return draws
         return draws[:, None].expand(-1, self._slices, *draws.shape[1:]).flatten(0, 1)
-
-
-_SIDES_RATIO = 4 / 3  # how much wider or higher a resized crop may be than the image
-_BLURRED_FROM = 64  # pixels of the shorter side: smaller images have no detail to lose
-_LARGEST_BLUR = 2.0  # standard deviation, in pixels
-_STRENGTHS = (*COLOUR_STRENGTHS, "resized_crop", "jitter", "grey")
-_NO_BLUR = 0.01  # one that leaves every pixel alone
 
 
 class Views:
@@ -261,8 +237,6 @@ class Views:
             self._rows, self._columns = (torch.arange(side, device=device) for side in (height, width))
             slices = preprocessing.shape[0] if self._is_volume else 1  # images that share their draws
             self._draws = ViewDraws((height, width, channels), config, device, slices)
-            self._turns = config.rotation > 0 or config.zoom > 0
-            self._blurs = config.blur > 0 and min(height, width) >= _BLURRED_FROM
             self._is_colour = channels == 3
             # Brightness, contrast and saturation are factors around 1, hue is a turn around 0.
             usual = (1.0, 1.0, 1.0, 0.0) if self._is_colour else (1.0, 1.0)
@@ -282,10 +256,7 @@ class Views:
         """Return a view that hardly anybody would call different: cropped and mirrored, or a little noisy."""
         if not self._is_image:
             return self._noisy(raw, generator)
-        if not self._turns and self._fuses(raw):
-            return self._fused(raw, self._draws.motion(len(raw), generator, crop=True))
-        shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=True)
-        return self._finished(self._turned(self._unit(shifted), generator, crop=False), inside, raw)
+        return self._changed(raw, generator, strong=False)
 
     def strong(self, raw: Tensor, generator: Generator) -> Tensor:
         """Return a view that is hard to recognise: a weak one in other colours with a blank square, or with gaps.
@@ -301,19 +272,22 @@ class Views:
             shape, device = standardised.shape, standardised.device
             missing = torch.rand(shape, generator=generator, device=device, dtype=torch.float32) < config.dropout
             return standardised.masked_fill(missing, 0.0)
-        if not self._turns and not self._blurs and self._fuses(raw):
-            return self._fused(raw, self._draws.strong(len(raw), generator))
-        shifted, inside = self._crop_and_flip(self._images(raw), generator, crop=not self._draws.resizes)
-        unit = self._turned(self._unit(shifted), generator, crop=self._draws.resizes)
-        unit = self._jitter(unit, inside, generator)
-        grey = self._draws.grey(len(unit), generator)
-        if grey:
-            unit = without_colour(unit, grey["grey"] < config.grey)
-        if self._blurs:
-            chosen, spread = self._draws.columns(2, len(unit), generator)
-            spread = spread * (chosen < config.blur) * _LARGEST_BLUR
+        return self._changed(raw, generator, strong=True)
+
+    def _changed(self, raw: Tensor, generator: Generator, *, strong: bool) -> Tensor:
+        images = self._images(raw)
+        draws = self._draws.of(len(images), generator, strong=strong)
+        if not {"turn", "blur"} & draws.keys() and self._fuses(raw):
+            return self._fused(raw, draws)
+        shifted, inside = self._crop_and_flip(images, draws)
+        unit = self._jitter(self._turned(self._unit(shifted), draws), inside, draws)
+        if "grey" in draws:
+            unit = without_colour(unit, draws["grey"] < self._config.grey)
+        if "blur" in draws:
+            chosen, spread = draws["blur"]
+            spread = spread * (chosen < self._config.blur) * _LARGEST_BLUR
             unit = blurred(unit, spread + _NO_BLUR, _LARGEST_BLUR)
-        return self._finished(unit, self._cut_out(inside, len(shifted), generator), raw)
+        return self._finished(unit, self._cut_out(inside, draws), raw)
 
     def _unit(self, raw: Tensor) -> Tensor:
         """Raw pixels, still (B, H, W, C), in [0, 1]."""
@@ -349,12 +323,11 @@ class Views:
         how = {"offset": self._offset, "scale": self._scale}
         return fused_view(raw, self._mean, self._inverse_std, draws=draws, strengths=strengths, **how)
 
-    def _crop_and_flip(self, raw: Tensor, generator: Generator, *, crop: bool) -> tuple[Tensor, Tensor | None]:
+    def _crop_and_flip(self, raw: Tensor, draws: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
         """Shift and mirror each image by its own draw; also say which pixels show the image rather than padding."""
         # One gather on the raw values does both: cheaper than padding, and bytes are a quarter of the traffic of
         # floats.
-        draws = self._draws.motion(len(raw), generator, crop=crop)
-        if not draws:
+        if "row_shift" not in draws:
             return raw, None
         rows, columns = self._rows + draws["row_shift"], self._columns + draws["column_shift"]
         if "mirrored" in draws:
@@ -366,19 +339,19 @@ class Views:
         pixels = (first_rows + nearest_rows)[:, :, None] * len(self._columns) + nearest_columns[:, None, :]
         shifted = raw.flatten(0, 2).index_select(0, pixels.flatten()).view(raw.shape)
         inside = _rectangles(rows == nearest_rows, columns == nearest_columns)
-        return shifted, inside if crop and self._draws.crops else None
+        return shifted, inside if self._draws.crops and "part" not in draws else None  # which is cropped instead
 
-    def _turned(self, unit: Tensor, generator: Generator, *, crop: bool) -> Tensor:
+    def _turned(self, unit: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
         """Turn and zoom each image about its centre, and enlarge a part of it, by its own draw."""
         # What turning brings in from outside is the channel mean; a part lies inside and brings in nothing.
         config, motion = self._config, None
-        if self._turns:
-            draws = self._draws.columns(2, len(unit), generator) * 2 - 1
-            angle, factor = draws[0] * math.radians(config.rotation), 1 + draws[1] * config.zoom
+        if "turn" in draws:
+            turn = draws["turn"] * 2 - 1
+            angle, factor = turn[0] * math.radians(config.rotation), 1 + turn[1] * config.zoom
             motion = turning(angle, factor, *unit.shape[1:3])
         beyond = "border" if motion is None else "zeros"
-        if crop:
-            area, ratio, across, down = self._draws.part(len(unit), generator)["part"]
+        if "part" in draws:
+            area, ratio, across, down = draws["part"]
             part = cropping(
                 config.resized_crop + area * (1 - config.resized_crop),
                 torch.exp((2 * ratio - 1) * math.log(_SIDES_RATIO)),
@@ -387,15 +360,14 @@ class Views:
             motion = part if motion is None else one_after_the_other(motion, part)
         return unit if motion is None else moved(unit - self._mean, motion, beyond=beyond) + self._mean
 
-    def _jitter(self, unit: Tensor, inside: Tensor | None, generator: Generator) -> Tensor:
+    def _jitter(self, unit: Tensor, inside: Tensor | None, draws: Mapping[str, Tensor]) -> Tensor:
         """Brightness, contrast, saturation, hue, always in this order, each image with its own factors."""
-        if not self._draws.jitters:
+        if "factors" not in draws:
             return unit
-        config, drawn = self._config, self._draws.jitter(len(unit), generator)
-        draws = drawn["factors"] * 2.0 - 1.0
-        if "chosen" in drawn:
-            draws = draws * (drawn["chosen"] < config.jitter)
-        factors = (self._usual_factors + draws * self._factor_strengths)[:, None, None, :]
+        config, change = self._config, draws["factors"] * 2.0 - 1.0
+        if "chosen" in draws:
+            change = change * (draws["chosen"] < config.jitter)
+        factors = (self._usual_factors + change * self._factor_strengths)[:, None, None, :]
         if config.brightness > 0:
             unit = adjust_brightness(unit, factors[..., 0:1])
         if config.contrast > 0:
@@ -406,10 +378,9 @@ class Views:
             unit = adjust_hue(unit, factors[..., 3])
         return unit
 
-    def _cut_out(self, inside: Tensor | None, count: int, generator: Generator) -> Tensor | None:
+    def _cut_out(self, inside: Tensor | None, draws: Mapping[str, Tensor]) -> Tensor | None:
         """Take a square around a random pixel of each image out of what is visible."""
-        draws = self._draws.cut(count, generator)
-        if not draws:
+        if "cut_row" not in draws:
             return inside
         side = self._draws.cut_side
         down = self._rows - (draws["cut_row"] - side // 2)
