@@ -212,9 +212,8 @@ def calibrated_on(
     aside: RowsAside, decision: Floats, prior: float, method: CalibrationMethod, scenario: Scenario
 ) -> PUCalibrator:
     """The map that rows set aside give for this prior; `decision` is of all rows of the data."""
-    return PUCalibrator.fit(
-        decision[aside.positives], decision[aside.unlabelled], prior, method=method, scenario=scenario
-    )
+    known, others = decision[aside.positives], decision[aside.unlabelled]
+    return PUCalibrator.fit(known, others, prior, method=method, scenario=scenario)
 
 
 def check_needs(config: Config, data: PUData, prior: float | None) -> float | None:

@@ -70,7 +70,6 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
     """Train a new run as the old one was asked for, with the answers of its review."""
     from splitpu.cli.progress import choose_display
     from splitpu.cli.train import train_and_show
-    from splitpu.engine.distributed import World
     from splitpu.prior.estimate import ResolvedPrior, within_answers
     from splitpu.review.server import disagreements
     from splitpu.runs.folder import load_request
@@ -100,9 +99,9 @@ def run_refit(run: str, *, out: Path | None, quiet: bool, json: bool) -> int:
         estimate = within_answers(prior.estimate, loaded.data)
         prior = dataclasses.replace(prior, estimate=estimate, value=estimate.value, interval=estimate.interval)
     asked = dataclasses.replace(request, source=source)
-    refitted, asked = begin_run(path, asked, folder.config(), prior, loaded)
+    refitted, _ = begin_run(path, asked, folder.config(), prior, loaded)
     display.say(f"data: {loaded.in_words()}")
-    code = train_and_show(refitted, asked, loaded, display, World.join(), json=json)
+    code = train_and_show(refitted, loaded, display, json=json)
     if not json:
         lines = changes(folder.read_result(), refitted.read_result(), len(answers))
         print_table([one | {"figure": title_of(one["figure"])} for one in lines], lines[0], "what the answers changed")

@@ -32,6 +32,7 @@ from splitpu.prior.estimate import TO_BE_ESTIMATED, PriorOptions, ResolvedPrior
 from splitpu.runs import grid_folders
 from splitpu.runs.folder import KEEPING_ROWS, RUNS, Request, RunFolder, check_unchanged, kept_until_settled
 from splitpu.runs.grid import Executor, Grid, InTurn, Progress
+from splitpu.runs.grid_folders import ComparisonFolder, Line, SeedsFolder
 from splitpu.runs.results import KNOWN_ROWS, ON_ROWS_ASIDE
 from splitpu.runs.run import begin_run, carry_out, check_network
 from splitpu.training import Runtime, check_method, check_needs, check_per_row
@@ -53,20 +54,20 @@ def run_fit_seeds(asked: train.FitOptions, cluster: ClusterWords, *, quiet: bool
     path = RunFolder.free_path(asked.out, sources[seeds[0]].title)
     draws = train.draws_of(sources, display)
     display.note(*(warning for draw in draws.values() for warning in draw.warnings))
-    threads: int | None = None  # chosen for the first run and the same for all, as the runs themselves change the load
+    threads = 0  # chosen for the first run and the same for all, as the runs themselves change the load
 
     def begin(place: Path, seed: int) -> RunFolder:
         nonlocal threads
-        folder = train.begin_asked(asked, place, sources[seed], draws[seed], seed, display, threads)
+        folder = train.begin_asked(asked, place, asked.request(sources[seed], seed), draws[seed], display, threads)
         threads = folder.config().engine.threads
         return folder
 
     with train.named_if_interrupted(path):
-        several = grid_folders.SeedsFolder.create(path, seeds, begin)
+        several = SeedsFolder.create(path, seeds, begin)
         return _train_and_show(several, draws, display, cluster, json=json)
 
 
-def resume_seeds(several: grid_folders.SeedsFolder, cluster: ClusterWords, *, quiet: bool, json: bool) -> int:
+def resume_seeds(several: SeedsFolder, cluster: ClusterWords, *, quiet: bool, json: bool) -> int:
     """Continue those runs that are not finished."""
     refuse_several_processes("--seeds")
     display = choose_display(quiet=quiet)
@@ -87,12 +88,7 @@ def resume_seeds(several: grid_folders.SeedsFolder, cluster: ClusterWords, *, qu
 
 
 def _train_and_show(
-    several: grid_folders.SeedsFolder,
-    loaded: dict[int, LoadedData],
-    display: ProgressDisplay,
-    cluster: ClusterWords,
-    *,
-    json: bool,
+    several: SeedsFolder, loaded: dict[int, LoadedData], display: ProgressDisplay, cluster: ClusterWords, *, json: bool
 ) -> int:
     """Train the runs of these seeds, then show what all runs in the folder say together."""
     first = several.run(next(iter(loaded))) if loaded else None
@@ -173,7 +169,7 @@ class StageLines(Progress[Any]):
         self._display.note(f"{unit.name}: {text}")
 
 
-def show_summary(several: grid_folders.SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:
+def show_summary(several: SeedsFolder, summary: dict[str, Any], *, json: bool) -> None:
     """Mean and deviation of every model, the final model of every seed, and where everything is."""
     if json:
         return print_json({"run": str(several.path), "report": str(several.page), **summary})
@@ -202,9 +198,7 @@ def refuse_several_processes(what: str) -> None:
         raise InputError(f"{what} trains in one process; leave out torchrun, or start one run per seed.")
 
 
-def show_comparison(
-    folder: grid_folders.ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool
-) -> None:
+def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Sequence[int], *, json: bool) -> None:
     """One row a method, and under it everything that decides how far the figures can be trusted."""
     found = folder.lines()
     lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
@@ -234,11 +228,11 @@ def show_comparison(
     print_note(*unreliable, *_doubts(summary))
 
 
-def _doubts(summary: Sequence[grid_folders.Line]) -> list[str]:
+def _doubts(summary: Sequence[Line]) -> list[str]:
     """Why the estimates of a method are not to be believed: each reason once, as the first seed that has it says it."""
     said = []
     for method in summary:
-        reasons: dict[str, list[grid_folders.Line]] = {}
+        reasons: dict[str, list[Line]] = {}
         for one in method["degenerate"]:
             reasons.setdefault(one["kind"], []).append(one)
         for found in reasons.values():
@@ -248,9 +242,7 @@ def _doubts(summary: Sequence[grid_folders.Line]) -> list[str]:
     return said
 
 
-def _notes(
-    summary: Sequence[grid_folders.Line], lines: Mapping[tuple[str, int], grid_folders.Line], seeds: int
-) -> dict[str, str]:
+def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
     """What has to be known before a figure is believed."""
     first = next(iter(lines.values()))
     without = [line["prior_source"] for line in lines.values() if line["prior"] is None]
@@ -344,7 +336,7 @@ def parse_methods(text: str) -> tuple[str, ...]:
 
 def _folder_asked(
     asked: train.FitOptions, methods: Sequence[str], source: Source, first: LoadedData
-) -> tuple[train.FitOptions, grid_folders.ComparisonFolder]:
+) -> tuple[train.FitOptions, ComparisonFolder]:
     """What is asked for, in full, and the folder for it; what can be wrong without a prior is found first."""
     data = first.data
     start = check_network(asked.backbone or "auto", asked.weights, data.features.shape[1:])
@@ -370,14 +362,14 @@ def _folder_asked(
     }
     # The usual path is the same for the same command, which is how it finds what it had done.
     name = hashlib.sha256(dumps(shared, sort_keys=True).encode()).hexdigest()[:8]
-    return asked, grid_folders.ComparisonFolder(asked.out or RUNS / f"compare-{source.title}-{name}", shared)
+    return asked, ComparisonFolder(asked.out or RUNS / f"compare-{source.title}-{name}", shared)
 
 
 def _settled(
     asked: train.FitOptions,
     methods: Sequence[str],
     draws: Mapping[int, LoadedData],
-    folder: grid_folders.ComparisonFolder,
+    folder: ComparisonFolder,
     display: ProgressDisplay,
 ) -> tuple[dict[str, Config], dict[int, ResolvedPrior]]:
     """Settle configurations by method and priors by seed, check what depends on them, and write them down."""
@@ -410,7 +402,7 @@ def _settled(
 
 
 def _configs(
-    asked: train.FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int | None = None
+    asked: train.FitOptions, methods: Sequence[str], loaded: LoadedData, threads: int = 0
 ) -> dict[str, Config]:
     """The configuration of every method; rows are kept out for judging where nothing else shows it new ones."""
     network_given = asked.backbone not in (None, "auto") or asked.weights is not None
@@ -438,7 +430,7 @@ class _MethodRun(RunUnit):
     config: Config
     prior: ResolvedPrior
 
-    def run(self, observer: Observer, note: Note) -> grid_folders.Line:
+    def run(self, observer: Observer, note: Note) -> Line:
         if not self.folder.finished:
             if not self.folder.request_file.exists():
                 begin_run(self.folder.path, self.asked, self.config, self.prior, self.loaded)

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -141,7 +141,7 @@ def estimated_prior(
 
 def settle_prior(
     folder: RunFolder, loaded: LoadedData, display: ProgressDisplay, observer: Observer | None = None
-) -> Request:
+) -> None:
     """The first stage of a run whose prior is to be estimated; a run of which no estimate can be made is discarded."""
     request, data = folder.request(), loaded.data
     if is_encoder(request.backbone):  # what takes long is shown while it does; prior and training find it done
@@ -152,11 +152,11 @@ def settle_prior(
         with resumable(folder.path), display.watching() as watch:
             embed_all(data, loaded.held_out, request.backbone, watch, sensible_processes(len(data)))
     if not request.prior_is_open:
-        return request
+        return
     with folder.locked(), resumable(folder.path):
         request, config = folder.request(), folder.config()
         if not request.prior_is_open:  # another process was at it meanwhile
-            return request
+            return
         folder.sweep()
         try:
             how = PriorOptions(seed=request.seed, device=request.device, backbone=request.backbone)
@@ -171,7 +171,6 @@ def settle_prior(
             raise
         write_sealed(folder.request_file, request.with_prior(found).to_dict())
         folder.tidy(keep_checkpoints=request.keep_checkpoints)  # the estimate's networks are no longer needed
-        return folder.request()
 
 
 @contextmanager
@@ -358,12 +357,11 @@ def run_fit(data: str | None, *, cluster: ClusterWords = HERE, quiet: bool, json
     loaded = draws_of(sources, display)[seed]
     with named_if_interrupted(path):
         display.note(*loaded.warnings)
-        folder = begin_asked(asked, path, source, loaded, seed, display)
-        request = settle_prior(folder, loaded, display)
+        folder = begin_asked(asked, path, asked.request(source, seed), loaded, display)
+        settle_prior(folder, loaded, display)
         display.say(f"data: {loaded.in_words()}")
-        logging: AbstractContextManager[list[EpochLogger]] = nullcontext([])
-        with logging_to(loggers, folder.path) if loggers else logging as opened:
-            return train_and_show(folder, request, loaded, display, world, opened, json=json)
+        with logging_to(loggers, folder.path) as opened:
+            return train_and_show(folder, loaded, display, opened, json=json)
 
 
 def refuse_cluster(cluster: ClusterWords) -> None:
@@ -392,17 +390,11 @@ def draws_of(sources: Mapping[int, Source], display: ProgressDisplay) -> dict[in
 
 
 def begin_asked(
-    asked: FitOptions,
-    path: Path,
-    source: Source,
-    loaded: LoadedData,
-    seed: int,
-    display: ProgressDisplay,
-    threads: int | None = None,
+    asked: FitOptions, path: Path, request: Request, loaded: LoadedData, display: ProgressDisplay, threads: int = 0
 ) -> RunFolder:
     """Make the run's folder from what was asked for; `threads` where the number has been chosen already."""
     config = resolved_config(asked, loaded, threads)
-    if threads is None:  # of several seeds, the first
+    if not threads:  # of several seeds, the first
         display.note(if_settings_do_nothing([config], asked.all_settings, asked.rounds))
     # Before there is a run, and before its prior is estimated, which may take minutes.
     check_method(config, loaded.data)
@@ -411,10 +403,10 @@ def begin_asked(
     if asked.features is not None or (config.method == "split-pu" and not _says_how_to_train(asked)):
         on_cpu = check_device(asked.device or "auto").type == "cpu"
         backbone = str(chosen_backbone(backbone, asked.features, shape, len(loaded.data), on_cpu=on_cpu))
-        asked = dataclasses.replace(asked, backbone=backbone)
+        request = dataclasses.replace(request, backbone=backbone)
     check_network(backbone, asked.weights, shape)
     prior = chosen_prior(asked.prior, config.method, loaded, display)
-    folder, request = begin_run(path, asked.request(source, seed), config, prior, loaded)
+    folder, request = begin_run(path, request, config, prior, loaded)
     if request.weights is not None:
         display.say(f"weights: {request.weights['in_words']}")
     return folder
@@ -431,10 +423,8 @@ def sized_for_encoder(asked: FitOptions) -> FitOptions:
 
     The usual size for few images is smaller, because it is chosen for networks that are trained.
     """
-    folders = [
-        Path(word)
-        for word in (*([asked.data] if asked.data else []), *(asked.positives or []), *(asked.unlabelled or []))
-    ]
+    words = (asked.data, *(asked.positives or []), *(asked.unlabelled or []))
+    folders = [Path(word) for word in words if word]
     if asked.size is not None or not folders or not all(map(Path.is_dir, folders)):
         return asked
     many = None  # that were asked for are embedded however many there are
@@ -485,11 +475,11 @@ def run_resume(run: str, *, cluster: ClusterWords, quiet: bool, json: bool) -> i
         with display.watching() as watch:
             loaded = load_request(request, display.say, watch)
         display.note(*loaded.warnings)
-        request = settle_prior(folder, loaded, display)
-        return train_and_show(folder, request, loaded, display, world, json=json)
+        settle_prior(folder, loaded, display)
+        return train_and_show(folder, loaded, display, json=json)
 
 
-def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None = None) -> Config:
+def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int = 0) -> Config:
     """Preset, then configuration file, then single settings: the later ones win."""
     config = preset(asked.preset or "default", profile_of(loaded.data))
     if asked.config is not None:
@@ -498,7 +488,7 @@ def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None =
         "method": None if asked.method is None else find_method(asked.method).name,
         "rounds": asked.rounds,
         "warmup.name": asked.warmup,
-        "engine.threads": threads,
+        "engine.threads": threads or None,
     }
     words = [f"{key}={value}" for key, value in single.items() if value is not None]
     config = apply_overrides(config, [*asked.all_settings, *words])
@@ -506,16 +496,10 @@ def resolved_config(asked: FitOptions, loaded: LoadedData, threads: int | None =
 
 
 def train_and_show(
-    folder: RunFolder,
-    request: Request,
-    loaded: LoadedData,
-    display: ProgressDisplay,
-    world: World,
-    loggers: Sequence[EpochLogger] = (),
-    *,
-    json: bool,
+    folder: RunFolder, loaded: LoadedData, display: ProgressDisplay, loggers: Sequence[EpochLogger] = (), *, json: bool
 ) -> int:
     """Bring a run that has its folder to its end."""
+    world, request = World.join(), folder.request()
     with StopRequest() as stop:
         try:
             world.tell(str(folder.path.resolve()))

@@ -186,10 +186,7 @@ class RunFolder:
     @classmethod
     def free_path(cls, out: Path | None, title: str) -> Path:
         """The path for a new run, refused when something is there already: a run is never overwritten."""
-        if out is None:
-            out = RUNS / f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
-            check_place(out)
-            return out
+        out = out or RUNS / f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
         folder = cls(out)
         if folder.finished:
             raise InputError(f"{out} holds a finished run, which is never overwritten; choose another --out.")
