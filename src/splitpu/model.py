@@ -109,8 +109,7 @@ class Model:
 
     def save(self, folder: str | Path) -> None:
         """Write the two model files; the description comes last, and knows the weights that belong to it."""
-        # An earlier model stays until both are on disk. Of a save that ends between the two files nothing can be
-        # loaded.
+        # An earlier model stays until both are on disk. Of a save that ends between the two nothing can be loaded.
         folder = Path(folder)
         networks = {"final": self.final.network, "base": self.base.network}
         tensors = {
@@ -198,10 +197,10 @@ def _filled(
         raise InputError(f"{folder} holds weights of your own network {name!r}: pass that network to load() as well.")
 
     members = member_count(list(weights))
-    trouble = (
-        f"network {name!r}; {AGAIN}" if own is None else "the network that was given: pass the one it was trained with"
+    given = "the network that was given: pass the one it was trained with"
+    misfit = ModelFileError(
+        f"{folder / WEIGHTS} does not fit {f'network {name!r}; {AGAIN}' if own is None else given}."
     )
-    misfit = ModelFileError(f"{folder / WEIGHTS} does not fit {trouble}.")
     if own is None and name in network_names() and not _has_room_for(weights, build, members):
         raise misfit
     # The weights drawn here are replaced; the user's generator stays put.
@@ -273,10 +272,8 @@ def _read_both(folder: Path) -> tuple[dict[str, Any], _Tensors]:
             with weights.understood():
                 return description, load(content)
         time.sleep(_LOOK_AGAIN)
-    weights.refuse(
-        f"it is not what {DESCRIPTION} beside it was written with: it is damaged or cut short, or one of the two "
-        "belongs to another model"
-    )
+    why = "it is damaged or cut short, or one of the two belongs to another model"
+    weights.refuse(f"it is not what {DESCRIPTION} beside it was written with: {why}")
 
 
 def _whole(guarded: Guarded) -> bytes:

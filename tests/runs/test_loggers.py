@@ -7,8 +7,8 @@ import pytest
 from cli_tools import TINY, must_do, must_refuse, write_npz
 
 from splitpu.engine.stage import EpochRecord
-from splitpu.runs import loggers
-from splitpu.runs.loggers import EpochLogger, _as_key
+from splitpu.runs import run as loggers
+from splitpu.runs.run import EpochLogger, _as_key
 
 ASKED = ["--method", "nnpu", "--prior", 0.5, "--quiet", *TINY]
 

@@ -171,6 +171,7 @@ def _show_figures(
 
 
 _OF_A_PRIOR = ("prior", "positive_rate_unlabelled", "changed_decisions", "estimated_accuracy", "test_accuracy")
+Decisions = dict[str, Floats]  # on training and test rows, by the one or the other
 _MORE_THAN_CHANCE = 0.01  # by which the AUC may exceed what is possible without a word about it
 
 
@@ -247,7 +248,7 @@ class _Refit:
     device: str
     warm: dict[str, Any]  # a warm-up knows no prior, so the first one does for all that follow
 
-    def run(self, observer: Observer, note: Note) -> dict[str, Floats]:
+    def run(self, observer: Observer, note: Note) -> Decisions:
         with collected_warnings(note):
             runtime = Runtime(device=self.device, observer=observer, warm_start=self.warm.get("start"))
             training = train(self.loaded.data, self.spec, runtime)
@@ -309,7 +310,7 @@ def prior_range(
     return sorted({*spaced[~np.isclose(spaced, own)].tolist(), own})
 
 
-def _decisions(model: Model, loaded: LoadedData, hardware: Hardware) -> dict[str, Floats]:
+def _decisions(model: Model, loaded: LoadedData, hardware: Hardware) -> Decisions:
     found = {"training": model.decision(loaded.data.features, hardware)}
     if loaded.held_out is not None:
         found["test"] = model.decision(loaded.held_out.features, hardware)
@@ -317,8 +318,8 @@ def _decisions(model: Model, loaded: LoadedData, hardware: Hardware) -> dict[str
 
 
 def _moved(
-    plain: dict[str, Floats], taught: PUData, aside: RowsAside | None, prior: float, calibration: PUCalibrator | None
-) -> dict[str, Floats]:
+    plain: Decisions, taught: PUData, aside: RowsAside | None, prior: float, calibration: PUCalibrator | None
+) -> Decisions:
     """What the run's network says with this prior: by its calibration where that decides, else by its threshold."""
     moved = plain
     if not _is_cut_by_calibration(calibration):
@@ -331,11 +332,7 @@ def _moved(
 
 
 def _row_of_prior(
-    prior: float,
-    scores: dict[str, Floats],
-    own: dict[str, Floats],
-    loaded: LoadedData,
-    judged: PUData | RowsAside | None,
+    prior: float, scores: Decisions, own: Decisions, loaded: LoadedData, judged: PUData | RowsAside | None
 ) -> dict[str, Any]:
     data, training = loaded.data, scores["training"]
     unlabelled, estimated, wrong = training[data.unlabelled], None, []

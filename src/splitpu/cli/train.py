@@ -43,8 +43,7 @@ from splitpu.prior.estimate import (
 from splitpu.prior.scores import ScoreKind, needs_networks, too_few_rows
 from splitpu.runs.folder import Request, RunFolder, load_request
 from splitpu.runs.grid_folders import SeedsFolder
-from splitpu.runs.loggers import EpochLogger, asked_loggers, logging_to
-from splitpu.runs.run import begin_run, carry_out, check_network, help_out
+from splitpu.runs.run import EpochLogger, asked_loggers, begin_run, carry_out, check_network, help_out, logging_to
 from splitpu.training import (
     ObserverList,
     Runtime,

@@ -106,10 +106,8 @@ class RayCluster:
         if any(all(one.get(name, 0) >= count for name, count in wanted.items()) for one in machines):
             return
         there = "; ".join(f"{one.get('CPU', 0):g} CPUs and {one.get('GPU', 0):g} GPUs" for one in machines)
-        raise InputError(
-            f"a run takes {self.cpus:g} CPUs and {self.gpus:g} GPUs, and no machine of the Ray cluster has as many "
-            f"({there}): give fewer with --set engine.threads=1 or --gpus-per-run 0.5"
-        )
+        wrong = f"a run takes {self.cpus:g} CPUs and {self.gpus:g} GPUs, and no machine of the Ray cluster has as many"
+        raise InputError(f"{wrong} ({there}): give fewer with --set engine.threads=1 or --gpus-per-run 0.5")
 
 
 def _carried_out(kind: type, names: tuple[str, ...], told: tuple[Any, int, Path | None], *parts: Any) -> Any:

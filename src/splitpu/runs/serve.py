@@ -114,10 +114,8 @@ class ScoringServer(LocalServer):
 
     def __init__(self, run: RunFolder, *, host: str = "127.0.0.1", port: int = 8000, device: str = "auto") -> None:
         self.model, self.hardware = Model.load(run.path), Hardware.choose(device)
-        self.facts = {
-            "run": run.path.name,
-            "kind": (self.model.inputs or {}).get("kind", self.model.preprocessing.kind),
-        }
+        kind = (self.model.inputs or {}).get("kind", self.model.preprocessing.kind)
+        self.facts = {"run": run.path.name, "kind": kind}
         self._one_at_a_time = threading.Lock()
         super().__init__(_Handler, host, port)
 
