@@ -261,13 +261,10 @@ def _read_description(path: Path) -> dict[str, Any]:
 def _read_both(folder: Path) -> tuple[dict[str, Any], _Tensors]:
     """The description and the weights that belong to it."""
     # Another process may be about to put a new model in place, of which one file comes before the other.
-    weights = Guarded(folder / WEIGHTS, AGAIN, ModelFileError)
+    weights = Guarded(folder / WEIGHTS, AGAIN, ModelFileError, missing="it is missing")
     for _ in range(_TRIES):
         description = _read_description(folder / DESCRIPTION)
-        try:
-            content = _whole(weights)
-        except FileNotFoundError:
-            weights.refuse("it is missing")
+        content = _whole(weights)
         if description.get("weights") == sha256(content).hexdigest():
             with weights.understood():
                 return description, load(content)

@@ -396,9 +396,9 @@ def _settled(
     for seed, prior in priors.items():
         for config in configs.values():
             check_needs(config, draws[seed].data, prior.value)
-    threads = folder.threads(lambda: Hardware.choose(asked.device or "auto", needing.engine).threads)
+    folder.threads = folder.threads or Hardware.choose(asked.device or "auto", needing.engine).threads
     folder.save()
-    return _configs(asked, methods, first, threads), priors
+    return _configs(asked, methods, first, folder.threads), priors
 
 
 def _configs(

@@ -271,12 +271,8 @@ class RunFolder:
     def check_files(self, *names: str) -> None:
         """Refuse files of a finished run that are not those it wrote: `result.json` knows their checksums."""
         written = self.read_result()["files"]
-        for guarded in (Guarded(self.path / name) for name in names):
-            try:
-                found = guarded.checksum()
-            except FileNotFoundError:
-                guarded.refuse("it is missing")
-            if written.get(guarded.path.name) != found:
+        for guarded in (Guarded(self.path / name, missing="it is missing") for name in names):
+            if written.get(guarded.path.name) != guarded.checksum():
                 guarded.refuse("it is not what the run wrote: it is cut short, damaged or was changed")
 
     def read_metrics(self) -> list[dict[str, Any]]:

@@ -66,13 +66,9 @@ class SeedsFolder:
         return RunFolder(self.path / f"seed{seed}")
 
     def seeds(self) -> list[int]:
-        guarded = Guarded(self.list_file, "resume the runs next to it one by one")
+        guarded = Guarded(self.list_file, "resume the runs next to it one by one", missing="it is missing")
         with guarded.understood():
-            try:
-                listed = guarded.sealed()
-            except FileNotFoundError:
-                guarded.refuse("it is missing")
-            seeds: list[int] = checked(listed["seeds"], list[int], "seeds")
+            seeds: list[int] = checked(guarded.sealed()["seeds"], list[int], "seeds")
             unknown = {path.name for path in self.path.glob("seed*/")} - {self.run(seed).path.name for seed in seeds}
             if unknown or not seeds:
                 guarded.refuse(f"it does not name {min(unknown, default='any run')}: it belongs to other runs")
@@ -188,18 +184,12 @@ class ComparisonFolder(Results[Any]):
         self.lines_file = path / "runs.jsonl"
         self.checkpoints = path / "checkpoints"  # of estimates of the prior, until all are known
         self.asked: dict[str, Any] = json.loads(json.dumps(asked))  # as it will be read back
-        self._threads: int | None = None
+        self.threads: int | None = None  # of the CPU, of all runs: on their number depend sums, and the seconds
         self._priors: dict[str, dict[str, Any]] = {}
         self._done: dict[tuple[str, int], Line] | None = None  # when the folder was first asked
 
     def run(self, method: str, seed: int) -> RunFolder:
         return RunFolder(self.path / method / f"seed{seed}")
-
-    def threads(self, choose: Callable[[], int]) -> int:
-        """The number of CPU threads of all runs: on it depend sums, and the seconds."""
-        if self._threads is None:
-            self._threads = choose()
-        return self._threads
 
     def prior(self, fingerprint: str, find: Callable[[], ResolvedPrior]) -> ResolvedPrior:
         """The prior of all methods on the same rows: found once, however many they are and however often it stopped."""
@@ -212,7 +202,7 @@ class ComparisonFolder(Results[Any]):
 
     def save(self) -> None:
         """Write what the runs share; from then on the folder is a comparison."""
-        shared = {"asked": self.asked, "threads": self._threads, "priors": self._priors}
+        shared = {"asked": self.asked, "threads": self.threads, "priors": self._priors}
         write_sealed(self.shared_file, shared)
 
     @contextmanager
@@ -258,7 +248,7 @@ class ComparisonFolder(Results[Any]):
         guarded = Guarded(self.shared_file, "choose another --out")
         with guarded.understood():
             shared = guarded.sealed()
-            self._threads = checked(shared["threads"], int | None, "threads")
+            self.threads = checked(shared["threads"], int | None, "threads")
             self._priors = checked(shared["priors"], dict[str, dict[str, Any] | None], "priors")
             before = checked(shared["asked"], dict[str, Any], "asked")
             different = [name for name in self.asked if before.get(name) != self.asked[name]]

@@ -169,12 +169,10 @@ class ScoresFolder(Results[Part]):
 
     def plan(self) -> dict[str, Any]:
         """What the parts are to hold together."""
-        guarded = Guarded(self.plan_file, "score into a new folder")
+        missing = "it is missing: give the folder that predict --shard has made"
+        guarded = Guarded(self.plan_file, "score into a new folder", missing=missing)
         with guarded.understood():
-            try:
-                plan = guarded.sealed()
-            except FileNotFoundError:
-                guarded.refuse("it is missing: give the folder that predict --shard has made")
+            plan = guarded.sealed()
             if not 0 <= checked(plan["parts"], int, "parts") <= checked(plan["rows"], int, "rows"):
                 guarded.refuse("it has more parts than rows")
             checked(plan["ending"], Literal[".csv", ".parquet"], "ending")

@@ -46,10 +46,12 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 class Guarded:
-    """One file to be read back. What is wrong with it is said as `error`, with the advice; that it is missing, not."""
+    """One file to be read back. What is wrong with it is said as `error`, with the advice; `missing` is why, if it is."""
 
-    def __init__(self, path: Path, advice: str = COPY_AGAIN, error: type[InputError] = InputError) -> None:
-        self.path, self.advice, self._error = path, advice, error
+    def __init__(
+        self, path: Path, advice: str = COPY_AGAIN, error: type[InputError] = InputError, *, missing: str = ""
+    ) -> None:
+        self.path, self.advice, self._error, self._missing = path, advice, error, missing
 
     def refuse(self, why: object) -> NoReturn:
         """Say what is wrong with the file."""
@@ -74,13 +76,14 @@ class Guarded:
 
     @contextmanager
     def opened(self, most: int | None = None) -> Iterator[BufferedReader]:
-        """The file, open; refused where it is none or too large. Raises FileNotFoundError where nothing is there."""
+        """The file, open; refused where it is none or too large, and without words for it FileNotFoundError."""
         try:
             file = open_regular(self.path)
-        except FileNotFoundError:
-            raise
         except (OSError, ValueError) as error:
-            self.refuse(getattr(error, "strerror", None) or error)
+            is_missing = isinstance(error, FileNotFoundError)
+            if is_missing and not self._missing:
+                raise
+            self.refuse(self._missing if is_missing else getattr(error, "strerror", None) or error)
         with file:
             if most is not None and os.fstat(file.fileno()).st_size > most:
                 self.refuse(f"it is larger than the {most >> 20} MB that such a file may have")
