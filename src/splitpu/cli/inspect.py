@@ -119,9 +119,9 @@ def lay_out(folder: Path, samples: Sequence[ToReview], *, link: bool) -> int:
         for rank, sample in enumerate(samples, start=1):
             place = f"{rank:0{digits}d}_{sample.probability:.3f}_"
             flat = sample.name.replace("/", "__")
-            if not os.path.isdir(sample.path) and not ends_in(sample.name, ".nii.gz", ".nii"):
-                # Patients that are one file each are called without its ending; programs that show it need one.
-                flat += next((ending for ending in (".nii.gz", ".nii") if ends_in(sample.path, ending)), "")
+            ending = next((one for one in (".nii.gz", ".nii") if ends_in(sample.path, one)), "")
+            if not ends_in(sample.name, ending) and not os.path.isdir(sample.path):
+                flat += ending  # patients that are one file each are called without it; programs that show it need one
             while len(os.fsencode(place + flat)) > _LONGEST_NAME:  # the end of a name tells most
                 flat = flat[1:]
             target = draft / (place + flat)

@@ -46,7 +46,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 class Guarded:
-    """One file to be read back. What is wrong with it is said as `error`, with the advice; `missing` is why, if it is."""
+    """One file to be read back. What is wrong with it is said as `error`, with the advice; `missing`, if it is."""
 
     def __init__(
         self, path: Path, advice: str = COPY_AGAIN, error: type[InputError] = InputError, *, missing: str = ""
