@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from splitpu.cli.display import print_facts, print_figures, print_json, print_note, print_table
-from splitpu.cli.options import ClusterWords, DataOptions, DataWords, PriorsTried, as_options
+from splitpu.cli.options import ClusterWords, DataWords, PriorsTried, as_options
 from splitpu.cli.progress import choose_display
 from splitpu.cli.several_runs import StageLines, run_grid
 from splitpu.cli.train import estimating
@@ -48,7 +48,7 @@ def run_evaluate(
     run: str, data: str | None, *, where: DataWords, scenario: Scenario | None, device: str, json: bool
 ) -> None:
     """Figures of base and final model on rows whose truth is known, or estimates where it is not."""
-    asked = DataOptions(data=data, **where.__dict__)
+    asked = replace(where, data=data)
     folder = RunFolder.find_trained(run)
     model = Model.load(folder.path)
     with choose_display(quiet=json).watching() as watch:
@@ -59,15 +59,14 @@ def run_evaluate(
     if json:
         return
     if model.network_name == LEARNER:
-        facts["naive"] = (
-            "the best single learner of labelled against unlabelled rows, cut where being labelled is as likely as not"
-        )
+        best = "the best single learner of labelled against unlabelled rows"
+        facts["naive"] = f"{best}, cut where being labelled is as likely as not"
     print_facts(facts)
     print_note(*notes)
 
 
 def rows_to_judge_by(
-    folder: RunFolder, model: Model, asked: DataOptions, watch: Watch | None = None, *, scenario: Scenario | None = None
+    folder: RunFolder, model: Model, asked: DataWords, watch: Watch | None = None, *, scenario: Scenario | None = None
 ) -> EvaluationRows:
     """What the words name, sampled as the `scenario` or else the run says; or the run's data, its test rows if any."""
     own = folder.request().source
@@ -361,7 +360,7 @@ def run_prior(
     checked_seed(seed, "--seed ")
     display = choose_display(quiet=json)
     with display.watching() as watch:
-        asked = DataOptions(data=data, **where.__dict__)
+        asked = replace(where, data=data)
         source = parse_source(asked.as_words(seed=seed, scenario=scenario))
         loaded = source.load(progress=display.say, watch=watch)
     print_note(*loaded.warnings)

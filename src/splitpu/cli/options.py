@@ -101,12 +101,20 @@ class DataWords:
     ignore: Words = None
     text: Words = None
     group: str | None = None
+    data: Annotated[str | None, Parameter(parse=False)] = None  # DATA, which a command has as its first word
 
     def given(self) -> list[str]:
         """The options that were given, as they are written; DATA, where there is one, among them."""
         spelling = {"data": "DATA", "settings": "--set"}
         chosen = [field.name for field in fields(self) if getattr(self, field.name) not in (None, False)]
         return [spelling.get(name, f"--{name.replace('_', '-')}") for name in chosen]
+
+    def as_words(self, *, seed: int = 0, scenario: Scenario = "single-training-set") -> "SourceWords":
+        """The same, for whoever does not know the command line."""
+        from splitpu.data.sources import SourceWords  # not above: the help needs no numpy
+
+        said = {field.name: getattr(self, field.name) for field in fields(DataWords)}
+        return SourceWords(**said, seed=seed, scenario=scenario)
 
 
 @Parameter(name="*", group=Group("How to train", sort_key=2))
@@ -189,20 +197,6 @@ _OPTIONS = {"positives": "labelled"}  # where they have other names
 def as_options(sentence: str) -> str:
     """The sentence as a user of the command line needs it."""
     return _AS_IN_PYTHON.sub(lambda found: f"--{_OPTIONS.get(found[1], found[1])} {found[2] or found[3]}", sentence)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataOptions(DataWords):
-    """Everything that was said about where the data are; None = not given."""
-
-    data: str | None = None
-
-    def as_words(self, *, seed: int = 0, scenario: Scenario = "single-training-set") -> "SourceWords":
-        """The same, for whoever does not know the command line."""
-        from splitpu.data.sources import SourceWords  # not above: the help needs no numpy
-
-        said = {field.name: getattr(self, field.name) for field in fields(DataOptions)}
-        return SourceWords(**said, seed=seed, scenario=scenario)
 
 
 @Parameter(name="*")

@@ -203,10 +203,11 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
     found = folder.lines()
     lines = {(method, seed): found[method, seed] for method in methods for seed in seeds}
     summary = grid_folders.summary_of_methods(lines, methods, seeds)
-    notes = _notes(summary, lines, len(seeds))
+    share = grid_folders.share_of_positives(lines.values())
+    leading = "average_precision" if share < RARE else "accuracy"
+    notes = _notes(summary, lines, len(seeds), leading)
     warned = [(f"{method}, seed {seed}", one) for (method, seed), line in lines.items() for one in line["warnings"]]
     unreliable = [f"{where}: {warning}" for where, warning in warned if UNRELIABLE in warning]
-    share = grid_folders.share_of_positives(lines.values())
     negative = {figure: always_negative(figure, share, 1) for figure in grid_folders.COMPARED}
     if json:
         places = {"comparison": str(folder.path), "runs": str(folder.lines_file)}
@@ -214,7 +215,6 @@ def show_comparison(folder: ComparisonFolder, methods: Sequence[str], seeds: Seq
         return print_json({**places, **content, "unreliable": unreliable})
     tested = lines[methods[0], seeds[0]]["test_rows"]
     judged = f"on {tested:,} test rows by which nothing was chosen" if tested else "estimated from P, U and the prior"
-    leading = "average_precision" if share < RARE else "accuracy"
     rows = grid_folders.method_rows(summary, leading)
     rows.append({"method": "(always negative)", **{name: f"{100 * (one or 0):.1f}" for name, one in negative.items()}})
     compared = f"{title_of(leading)} less {methods[0]}"
@@ -242,7 +242,7 @@ def _doubts(summary: Sequence[Line]) -> list[str]:
     return said
 
 
-def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int) -> dict[str, str]:
+def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds: int, leading: str) -> dict[str, str]:
     """What has to be known before a figure is believed."""
     first = next(iter(lines.values()))
     without = [line["prior_source"] for line in lines.values() if line["prior"] is None]
@@ -252,15 +252,12 @@ def _notes(summary: Sequence[Line], lines: Mapping[tuple[str, int], Line], seeds
     notes = {"prior": without[0] if without else known, "network": first["network"]}
     if seeds == 1:
         notes["spread"] = "a single seed has none, so differences may be chance; give --seeds 0,1,2,3,4"
-    leading = "average_precision" if grid_folders.share_of_positives(lines.values()) < RARE else "accuracy"
     compared = {one["method"]: one["difference"][leading] for one in summary if leading in one["difference"]}
     if compared:
         chance = [method for method, difference in compared.items() if by_chance(difference)]
         here = f" (here {', '.join(chance)})" if chance else ""
-        notes["difference"] = (
-            f"in points, seed by seed, ± standard error; a smaller difference is chance{here}, and with {seeds} seeds "
-            "larger ones may be chance too"
-        )
+        smaller = f"a smaller difference is chance{here}, and with {seeds} seeds larger ones may be chance too"
+        notes["difference"] = f"in points, seed by seed, ± standard error; {smaller}"
     if "estimates_note" in first:
         notes["intervals"] = "95 %, for one run, averaged over the seeds; deviations are only those between seeds"
         by_note: dict[str, list[str]] = {}
@@ -316,12 +313,9 @@ def run_compare(data: str | None, *, cluster: ClusterWords, quiet: bool, json: b
             units.append(_MethodRun(f"{method}, seed {seed}", run, draws[seed], shared, *what))
         if finished := sum(folder.find(unit) is not None for unit in units):
             display.say(f"{finished} of {len(units)} runs are finished already")
-        run_grid(
-            Grid(units, folder, progress=StageLines(display)),
-            # On a GPU as well: runs that share a device would take seconds that mean nothing.
-            cluster.executor(folder.shared_file, asked.device or "auto", threads) or InTurn(),
-            how_to_go_on=f"run the same command to continue with what is in {folder.path}",
-        )
+        executor = cluster.executor(folder.shared_file, asked.device or "auto", threads) or InTurn()
+        again = f"run the same command to continue with what is in {folder.path}"
+        run_grid(Grid(units, folder, progress=StageLines(display)), executor, how_to_go_on=again)
     show_comparison(folder, methods, seeds, json=json)
     return 0
 

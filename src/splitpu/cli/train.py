@@ -16,7 +16,7 @@ import torch
 
 from splitpu.cli.display import show_result
 from splitpu.cli.entry_point import RunStopped, continue_with, output_refused, resumable
-from splitpu.cli.options import AS_USUAL, HERE, NO_WORDS, ClusterWords, DataOptions, DataWords, TrainingWords
+from splitpu.cli.options import AS_USUAL, HERE, NO_WORDS, ClusterWords, DataWords, TrainingWords
 from splitpu.cli.progress import ProgressDisplay, choose_display
 from splitpu.config.parse import apply_overrides, read_config
 from splitpu.config.presets import preset
@@ -293,7 +293,7 @@ def length_in_words(seconds: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(TrainingWords, DataOptions):
+class FitOptions(TrainingWords, DataWords):
     """What was written on the command line; None = not given."""
 
     method: str | None = None
@@ -308,7 +308,7 @@ class FitOptions(TrainingWords, DataOptions):
     @classmethod
     def of(cls, data: str | None, where: DataWords = NO_WORDS, how: TrainingWords = AS_USUAL, **own: Any) -> Self:
         """From the words of a command, as it has them."""
-        return cls(data=data, **where.__dict__, **how.__dict__, **own)
+        return cls(**where.__dict__ | how.__dict__ | own | {"data": data})
 
     @property
     def all_settings(self) -> list[str]:

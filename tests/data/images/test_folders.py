@@ -19,7 +19,7 @@ from PIL import Image
 from rich.console import Console
 
 from splitpu.cli.inspect import ToReview, lay_out
-from splitpu.cli.options import DataOptions
+from splitpu.cli.options import DataWords
 from splitpu.cli.progress import BarDisplay
 from splitpu.data.images.decode import Header, Headers, choose_spec
 from splitpu.data.images.folders import FolderSource, parse_size, read_folders, read_images, read_labels
@@ -439,7 +439,7 @@ def test_a_folder_may_be_called_like_a_number(tmp_path: Path, monkeypatch: pytes
     write_pictures(tmp_path / "50", 2, 1.0)
     write_pictures(tmp_path / "unl", 2, 1.0)
     monkeypatch.chdir(tmp_path)
-    asked = DataOptions(positives=["50"], unlabelled=["unl"])
+    asked = DataWords(positives=["50"], unlabelled=["unl"])
     source = parse_source(asked.as_words(scenario="case-control"))
     assert isinstance(source, FolderSource) and source.positives == (str(tmp_path / "50"),)
     assert source_from_dict(json.loads(json.dumps(source.to_dict()))) == source
