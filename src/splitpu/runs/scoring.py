@@ -52,6 +52,7 @@ class Inputs:
         if path.is_dir() or ends_in(path, ".txt"):
             if not isinstance(row_spec(model, path), ImageSpec):
                 raise InputError(f"{path} holds patients, which are scored in one piece: leave out --shard and --ray")
+            require_reader_of("image")
             found = cls(images=_listed_images(path) if path.is_file() else _images_in(path))
         else:
             found = cls(tables=[(path, _rows_in(path, model))])
@@ -260,26 +261,20 @@ def _rows_in(path: Path, model: Model) -> int:
 
 
 def _images_in(folder: Path) -> Sequence[RowFile]:
-    require_reader_of("image")
-    found = find_images([folder])
-    # What has an image's name but cannot even be opened has its row as well.
-    begins = len(str(folder.absolute()))
+    """What has an image's name but cannot even be opened has its row as well."""
+    found, begins = find_images([folder]), len(str(folder.absolute()))
     broken = [RowFile(f"{folder.absolute()}/{one.name}", begins, 0, 0, 0) for one in bad_ones(found.skipped)]
     return sorted([*found.files, *broken], key=lambda file: file.path)
 
 
 def _listed_images(path: Path) -> Sequence[RowFile]:
     """One path a line, from where the list is; a file that is missing is found to be so when it is read."""
-    require_reader_of("image")
-    files = []
-    for line in dict.fromkeys(Guarded(path).text(_LONGEST_LIST).splitlines()):
-        if not line.strip():
-            continue
-        place = path.parent.absolute() / line.strip()
+    files, lines = [], map(str.strip, dict.fromkeys(Guarded(path).text(_LONGEST_LIST).splitlines()))
+    for line in filter(None, lines):
+        place = path.parent.absolute() / line
         if not ends_in(place, *IMAGES):
-            wrong = f"{path} names {line.strip()!r}, which is no image file by its name"
-            raise InputError(f"{wrong}: list images, one a line")
+            raise InputError(f"{path} names {line!r}, which is no image file by its name: list images, one a line")
         about = place.stat() if place.exists() else None
-        name_begins = len(str(place)) - len(line.strip())
+        name_begins = len(str(place)) - len(line)
         files.append(RowFile(str(place), name_begins, 0, *((about.st_size, about.st_mtime_ns) if about else (0, 0))))
     return files
