@@ -1,7 +1,7 @@
 """`splitpu predict`, `export` and `embed`: scores by the model of a run, the model itself, and vectors of images."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -212,8 +212,8 @@ def run_embed(*inputs: str, out: Path, backbone: str, each: Each, json: bool, **
             named: list[str] = []
             pictures, names = _slices(pictures, names, named), named
         display.say(f"encoder: {backbone}; what is computed is kept, so a command that was stopped goes on from there")
-        watched: Callable[[int], None] = lambda done: watch("embedding", done, count)  # noqa: E731
-        vectors = embed(pictures, made, plan, watch=watched, processes=sensible_processes(count))
+        processes = sensible_processes(count)
+        vectors = embed(pictures, made, plan, watch=lambda done: watch("embedding", done, count), processes=processes)
     found = vectors if each == "view" else vectors.mean(axis=1)
     listing = _write_vectors(out, found, names)
     _account_for_files(rows, out)

@@ -139,10 +139,13 @@ class RunUnit:
 
     def run(self, observer: Observer, note: Note) -> dict[str, Any]:
         """Train from wherever its checkpoints stand to the end; gives the run's result."""
-        runtime, request = Runtime(observer=observer, shared=self.rows), self.folder.request()
-        known = self.loaded.warnings  # said before, for all runs
-        unknown: Note = lambda text: None if text in known else note(text)  # noqa: E731
-        return carry_out(self.folder, request, self.loaded, runtime=runtime, note=unknown)
+        runtime = Runtime(observer=observer, shared=self.rows)
+
+        def say(text: str) -> None:
+            if text not in self.loaded.warnings:  # which were said before, for all runs
+                note(text)
+
+        return carry_out(self.folder, self.folder.request(), self.loaded, runtime=runtime, note=say)
 
 
 @dataclasses.dataclass(frozen=True)
