@@ -242,16 +242,12 @@ def _fits(features: Array, device: torch.device) -> bool:
 def read_batches(rows: RowStore, plan: Mapping[str, Tensor], world: World) -> Iterator[dict[str, Tensor]]:
     """The rows of one step after the other, whole in every process; nothing where they are resident."""
     # All processes call this at once, and all of them stream: see `all_stream`.
-
-    def exchanged(part: Tensor, count: int) -> Tensor:
-        if world.size == 1:
-            return part
-        as_bytes = part.flatten(1).view(torch.uint8)  # not every kind of number can travel
-        return world.gather(as_bytes, count).view(part.dtype).view(count, *part.shape[1:])
-
     own = {name: numbers[:, slice(*world.share(numbers.shape[1]))] for name, numbers in plan.items()}
     for parts in rows.stream(own):
-        yield {name: exchanged(part, plan[name].shape[1]) for name, part in parts.items()}
+        for name, part in parts.items() if world.size > 1 else ():
+            whole = world.gather(part.flatten(1).view(torch.uint8), plan[name].shape[1])  # not every number can travel
+            parts[name] = whole.view(part.dtype).view(len(whole), *part.shape[1:])
+        yield parts
 
 
 def all_stream(rows: RowStore, world: World) -> bool:

@@ -22,14 +22,11 @@ def slow_gradient(layer: nn.Conv2d, batch: Tensor) -> bool:
     """Whether the gradient of this layer's input should come from the kernel."""
     return (
         batch.requires_grad
-        and layer.kernel_size == (3, 3)
-        and layer.stride == (2, 2)
-        and layer.padding == (1, 1)
+        and (layer.kernel_size, layer.stride, layer.padding) == ((3, 3), (2, 2), (1, 1))
         and max(layer.in_channels, layer.out_channels) <= _SLOW_CHANNELS
         and layer.out_channels % _GRADIENT_ALIGNMENT == 0
         and layer.in_channels >= 16
-        and batch.shape[2] % 2 == 0
-        and batch.shape[3] % 2 == 0
+        and all(side % 2 == 0 for side in batch.shape[2:])
         and batch.dtype == torch.bfloat16
         and batch.is_contiguous(memory_format=torch.channels_last)
         and runs_on(batch.device, "strided convolution")
@@ -80,7 +77,7 @@ def convolve(layer: nn.Conv2d, batch: Tensor) -> Tensor:
         if slow_gradient(layer, batch):
             output = _Strided.apply(batch, layer.weight)  # type: ignore[no-untyped-call]
             return output
-        single = layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.padding == (0, 0)
+        single = (layer.kernel_size, layer.stride, layer.padding) == ((1, 1), (1, 1), (0, 0))
         few_outputs = single and layer.out_channels % _ALIGNMENT != 0
         few_inputs = layer.weight[0].numel() <= _MOST_PATCH_VALUES
         if few_outputs or (few_inputs and not batch.requires_grad):
@@ -110,17 +107,9 @@ def matrix_convolution(
 
 def _is_plain(layer: nn.Conv2d) -> bool:
     """Square, without anything special."""
-    return (
-        layer.kernel_size[0] == layer.kernel_size[1]
-        and layer.stride[0] == layer.stride[1]
-        and not isinstance(layer.padding, str)
-        and layer.padding[0] == layer.padding[1]
-        and layer.padding_mode == "zeros"
-        and layer.dilation == (1, 1)
-        and layer.groups == 1
-        and layer.bias is None
-        and not layer._forward_hooks
-    )
+    usual = (layer.padding_mode, layer.dilation, layer.groups, layer.bias) == ("zeros", (1, 1), 1, None)
+    sides = (layer.kernel_size, layer.stride, layer.padding)
+    return usual and not layer._forward_hooks and all(not isinstance(s, str) and s[0] == s[1] for s in sides)
 
 
 class _RowProduct(torch.autograd.Function):

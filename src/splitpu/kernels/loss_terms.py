@@ -39,12 +39,22 @@ def low_level_term(low: Tensor, teacher: Tensor, *, own_gradient: bool) -> Tenso
     tail = low.detach()[len(low) - len(teacher) :]
     if not lie_alike(tail, teacher):
         return None
-    left: list[Tensor] | None = [] if own_gradient and low.requires_grad else None
-    term: Tensor = _LowLevel.apply(low, teacher, left)  # type: ignore[no-untyped-call]
-    if left is not None:
-        low.register_hook(  # type: ignore[no-untyped-call]
-            lambda gradient: _with_what_was_left(gradient, tail, teacher, left)
-        )
+    left: list[Tensor] = []
+
+    def with_what_was_left(gradient: Tensor) -> Tensor | None:
+        """The gradient of the whole batch with that of its last rows."""
+        if not left:
+            return None
+        upstream, first = left.pop(), len(gradient) - len(tail)
+        if not lie_alike(gradient[first:], tail):
+            gradient = torch.empty_like(gradient, memory_format=layout_of(tail)).copy_(gradient)
+        _kernels().difference_gradient(tail, teacher, upstream, gradient[first:], adds=True)
+        return gradient
+
+    adds = own_gradient and low.requires_grad
+    term: Tensor = _LowLevel.apply(low, teacher, left if adds else None)  # type: ignore[no-untyped-call]
+    if adds:
+        low.register_hook(with_what_was_left)  # type: ignore[no-untyped-call]
     return term
 
 
@@ -98,17 +108,6 @@ class _WithSlopes(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (slopes,) = ctx.saved_tensors
         return slopes * gradients[0], None
-
-
-def _with_what_was_left(gradient: Tensor, tail: Tensor, teacher: Tensor, left: list[Tensor]) -> Tensor | None:
-    """The gradient of the whole batch with that of its last rows."""
-    if not left:
-        return None
-    upstream, first = left.pop(), len(gradient) - len(tail)
-    if not lie_alike(gradient[first:], tail):
-        gradient = torch.empty_like(gradient, memory_format=layout_of(tail)).copy_(gradient)
-    _kernels().difference_gradient(tail, teacher, upstream, gradient[first:], adds=True)
-    return gradient
 
 
 @family("consistency")

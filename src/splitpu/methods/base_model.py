@@ -5,6 +5,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -82,9 +83,7 @@ def train_nnpu(context: Context, risk: Literal["nnpu", "upu"] = "nnpu") -> Teach
     return _train_risk(replace(context, config=replace(context.config, base=base)))
 
 
-def train_upu(context: Context) -> Teacher:
-    """The uPU risk alone."""
-    return train_nnpu(context, "upu")
+train_upu = partial(train_nnpu, risk="upu")
 
 
 def _train_risk(context: Context) -> Teacher:

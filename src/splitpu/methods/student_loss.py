@@ -75,7 +75,11 @@ class StudentTask:
         names = [name for name in self.weights if name in terms]
         stacked = torch.stack([terms[name] for name in names])
         if self._weights is None:  # on the device from the first step on: a captured step must not copy anything to it
-            shares = self._label_shares(batch)
+            shares = {}
+            if self.config.label_mean != "apart":  # the two means over rows with labels are to be one over all of them
+                groups = {"easy": "easy", "positive": "positives"}  # loss term -> the rows it is of
+                sizes = {term: len(batch[group].rows) for term, group in groups.items() if group in batch}
+                shares = {term: size / sum(sizes.values()) for term, size in sizes.items()}
             self._weights = stacked.new_tensor([self.weights[name] * shares.get(name, 1.0) for name in names])
         return {"loss": (stacked * self._weights).sum(), **terms}
 
@@ -150,14 +154,6 @@ class StudentTask:
                 losses.feature_consistency(*predicted.chunk(2), *high.chunk(2)) if fused is None else fused
             )
         return terms
-
-    def _label_shares(self, batch: Mapping[str, Batch]) -> dict[str, float]:
-        """What the two means over rows with labels count for where they are to be one mean over all of these rows."""
-        if self.config.label_mean == "apart":
-            return {}
-        groups = {"easy": "easy", "positive": "positives"}  # loss term -> the rows it is of
-        sizes = {term: len(batch[group].rows) for term, group in groups.items() if group in batch}
-        return {term: size / sum(sizes.values()) for term, size in sizes.items()}
 
 
 def feature_predictor(size: int) -> nn.Module:

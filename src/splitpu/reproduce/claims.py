@@ -8,11 +8,11 @@ one false verdict among all of them stays below the level.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 from splitpu.report.contents import MISSING
-from splitpu.reproduce.declared import Experiment, experiments, read_declared
+from splitpu.reproduce.declared import experiments, read_declared
 from splitpu.reproduce.store import Line, ResultStore
 from splitpu.reproduce.summary import (
     ENOUGH_GAINS,
@@ -29,16 +29,6 @@ from splitpu.reproduce.summary import (
 from splitpu.utils.statistics import mean, standard_error
 
 LEVEL = 0.05
-ABOUT = (
-    "What the paper says, in points of accuracy (noise: in points of its share), and the same here: the mean of "
-    "differences seed by seed and size by size ± its standard error. p is that of a two-sided paired t-test, by "
-    "Holm's method over all claims of the recipe. 'holds': the sign is the paper's and p below 0.05; 'same sign': "
-    "the sign is the paper's, but it may be chance; 'not seen': another sign, which may be chance; "
-    "'contradicted': p below 0.05 against the claim. Where the paper says that there is no difference, it 'holds' "
-    "if the whole 95 % interval lies within half a point of accuracy (two points of noise), has the 'same sign' if "
-    "the mean does, and is 'contradicted' if p is below 0.05 for a larger one. Few seeds can show little either "
-    "way: n says how many."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +66,11 @@ def differences(claim: Claim, recipe: str, store: ResultStore) -> list[float]:
         return []
     if claim.measure:
         measured = []
-        for line in _lines(experiment, recipe, store):
-            with suppress(KeyError, IndexError, TypeError):  # of lines that lack what is measured
-                measured.append(MEASURES[claim.measure](line))
+        row = next(row for row in experiment.rows if row.value == "accuracy")
+        for size in sizes_of(experiment, store):
+            for line in found_lines(experiment, recipe, row, size, store):
+                with suppress(KeyError, IndexError, TypeError):  # of lines that lack what is measured
+                    measured.append(MEASURES[claim.measure](line))
         return measured
     found = {(cell.row.label, cell.positives): cell.by_seed for cell in cells(experiment, recipe, store)}
     gains = []
@@ -86,11 +78,6 @@ def differences(claim: Claim, recipe: str, store: ResultStore) -> list[float]:
         own, other = (found.get((label, size), {}) for label in (claim.row, claim.against))
         gains += [own[seed] - other[seed] for seed in own if seed in other]
     return gains
-
-
-def _lines(experiment: Experiment, recipe: str, store: ResultStore) -> list[Line]:
-    row = next(row for row in experiment.rows if row.value == "accuracy")
-    return [line for size in sizes_of(experiment, store) for line in found_lines(experiment, recipe, row, size, store)]
 
 
 def _noise_suspected(line: Line) -> float:
@@ -113,17 +100,14 @@ def _learned_better(line: Line) -> float:
     return 100 * (mean([clean - noisy for clean, noisy in pairs]) or 0.0)
 
 
-def _noise_in(part: str) -> Callable[[Line], float]:
-    def measured(line: Line) -> float:
-        noise = line["rounds"][0]["noise"]
-        return 100 * float(noise[part] - noise["all"])
-
-    return measured
+def _noise_in(part: str, line: Line) -> float:
+    noise = line["rounds"][0]["noise"]
+    return 100 * float(noise[part] - noise["all"])
 
 
 MEASURES: Mapping[str, Callable[[Line], float]] = {
-    "noise_in_hard": _noise_in("hard"),
-    "noise_in_easy": _noise_in("easy"),
+    "noise_in_hard": partial(_noise_in, "hard"),
+    "noise_in_easy": partial(_noise_in, "easy"),
     "noise_suspected": _noise_suspected,
     "noise_among_missed": _noise_among_missed,
     "clean_learned_better": _learned_better,
@@ -173,7 +157,7 @@ def judged(claim: Claim, gains: Sequence[float], p: float | None) -> str:
 
 def claims_blocks(store: ResultStore) -> list[Block]:
     """The page: one table for every recipe that has runs which judge anything."""
-    blocks: list[Block] = [Paragraph(ABOUT)]
+    blocks: list[Block] = [Paragraph(read_declared("page.toml")["about_claims"])]
     for recipe in ("default", "paper"):
         found = [differences(claim, recipe, store) for claim in claims()]
         adjusted = holm([p_value(gains) for gains in found])

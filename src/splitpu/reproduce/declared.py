@@ -14,15 +14,6 @@ from splitpu.utils.text import parse_words
 
 Kind = Literal["table", "sweep", "figure", "choice"]
 
-# In the order of the page; a file that is not named here is appended.
-ORDER = (
-    *("main", "medical", "medical-labels", "early-stop", "easy-loss", "hard-loss", "rounds", "consistency-scope"),
-    *("rho", "alpha", "beta", "tau", "base-upu", "base-epochs", "controls"),
-    *("noise-by-tau", "learning-of-noise", "spr", "cgh", "gallery"),
-    *("competitors", "competitors-mnist", "competitors-breastmnist", "competitors-digits"),
-    *("teachers", "teachers-digits", "recipe-choice", "recipe-final", "record-choice"),
-    *("competitor-choice", "competitor-choice-mnist"),
-)
 SPLIT_PU = "split-pu"
 
 
@@ -119,7 +110,8 @@ def experiments() -> dict[str, Experiment]:
     """Every table and figure by name, in the order of the page."""
     folder = files("splitpu.reproduce") / "tables"
     found = {path.name.removesuffix(".toml") for path in folder.iterdir() if path.name.endswith(".toml")}
-    ordered = [name for name in ORDER if name in found] + sorted(found - set(ORDER))
+    order = read_declared("page.toml")["order"]
+    ordered = [name for name in order if name in found] + sorted(found.difference(order))
     return {name: _experiment(name, read_declared(f"tables/{name}.toml")) for name in ordered}
 
 

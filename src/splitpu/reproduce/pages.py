@@ -10,7 +10,7 @@ from splitpu.report.charts import Labels, Mark, Series, line_chart
 from splitpu.report.contents import MISSING
 from splitpu.report.render import render_page
 from splitpu.reproduce.claims import claims_blocks
-from splitpu.reproduce.declared import Experiment, Recipe, experiments, recipes
+from splitpu.reproduce.declared import Experiment, Recipe, experiments, read_declared, recipes
 from splitpu.reproduce.store import Line, ResultStore
 from splitpu.reproduce.summary import (
     NOT_RUN,
@@ -25,24 +25,16 @@ from splitpu.reproduce.summary import (
     candidates,
     cells,
     estimate,
-    figure_lines,
+    found_lines,
     mean_and_deviation,
     signed,
+    sizes_of,
     verdict,
 )
 from splitpu.utils.files import write_text
 from splitpu.utils.statistics import mean
 
 TAUS = (0.70, 0.75, 0.80, 0.82, 0.84, 0.86, 0.88, 0.90, 0.91, 0.92, 0.93, 0.94, 0.95, 0.96)
-HOW_TO_READ = (
-    "Every accuracy is in percent, on the test images, after the last epoch, at the model's own threshold, as mean ± "
-    "standard deviation over n seeds. Every run is given the true prior. No epoch or threshold was chosen by test "
-    "labels; what chose the settings stands beside each recipe. Times are the training time of a whole run on the "
-    "device named beside them, stages taken from the cache included; where several runs were made at once (shared), "
-    "the time divided by their number. Where a row is the recipe itself, the others are compared with it seed by seed, "
-    "as mean difference ± its standard error (none for two seeds). Every figure is read from the lines in results/ by "
-    "`splitpu reproduce render`; what has no line yet says 'not run'."
-)
 
 
 def render(store: ResultStore, folder: Path) -> tuple[Path, Path]:
@@ -84,7 +76,7 @@ def _introduction(store: ResultStore) -> list[Block]:
         counted += f" {outdated} more, of earlier settings of a recipe or of no table here, are left out."
     counted += "".join(f" {remark}." for remark in store.remarks())
     columns = ["recipe", "what it is", "chosen by", "can be run"]
-    return [Paragraph(HOW_TO_READ), Paragraph(counted), Grid(columns, rows, words=4)]
+    return [Paragraph(read_declared("page.toml")["how_to_read"]), Paragraph(counted), Grid(columns, rows, words=4)]
 
 
 def _section(experiment: Experiment, store: ResultStore) -> list[Block]:
@@ -200,7 +192,9 @@ def sweep_charts(experiment: Experiment, store: ResultStore, *, only: str | None
 
 
 def _figure(experiment: Experiment, recipe: Recipe, store: ResultStore) -> list[Block]:
-    lines = figure_lines(experiment, recipe.name, store)
+    # At the first number of positives that has any.
+    sizes, row = sizes_of(experiment, store), experiment.rows[0]
+    lines = next(filter(None, (found_lines(experiment, recipe.name, row, size, store) for size in sizes)), None)
     if not lines:
         return _not_run(experiment, recipe)
     ran = f"{len(lines)} seed{'s' if len(lines) > 1 else ''}, {lines[0]['positives']} positives, {lines[0]['device']}."

@@ -161,14 +161,6 @@ def found_lines(experiment: Experiment, recipe: str, row: Row, positives: int, s
     return [line for line in found if line is not None]
 
 
-def figure_lines(experiment: Experiment, recipe: str, store: ResultStore) -> list[Line]:
-    """The lines of a figure at the first number of positives that has any."""
-    at_sizes = (
-        found_lines(experiment, recipe, experiment.rows[0], size, store) for size in sizes_of(experiment, store)
-    )
-    return next((lines for lines in at_sizes if lines), [])
-
-
 def sizes_of(experiment: Experiment, store: ResultStore) -> list[int]:
     """Every number of positives that is declared, in the paper, or was run."""
     run = {line["positives"] for line in store.lines.values() if line["experiment"] == experiment.name}
