@@ -148,7 +148,7 @@ class Engine:
             warnings.warn(message, SplitPUWarning, stacklevel=2)
         outcome = StageOutcome()
         if saved is not None:
-            step.prepare_optimiser_state()
+            step.optimiser.prepare()
             restore_in_place(step.live_tensors(), saved.tensors)
             outcome = StageOutcome(saved.history, self._on_device(saved.section("memory")))
         self.hardware.world.agree_on(step.live_tensors().values())

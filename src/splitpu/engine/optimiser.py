@@ -19,8 +19,9 @@ class FusedOptimiser:
     """One pass over all parameters; the rate is a number or, for a captured step to read, a tensor on the device."""
 
     def __init__(self, parameters: list[nn.Parameter], config: OptimiserConfig, rate: float | Tensor) -> None:
-        self._config = config
-        betas = (config.beta1, config.beta2)
+        self._config, betas = config, (config.beta1, config.beta2)
+        # What is remembered of a parameter.
+        self._names = ("momentum_buffer",) if config.name == "sgd" else ("step", "exp_avg", "exp_avg_sq")
         self.param_groups: list[dict[str, Any]] = [{"params": parameters, "lr": rate, "betas": betas}]
         self.state: dict[Tensor, dict[str, Tensor]] = {}
 
@@ -48,12 +49,12 @@ class FusedOptimiser:
             parameters, gradients = (list(some) for some in zip(*pairs, strict=True))
             moved, by = _as_real(parameters), _as_real(gradients)
             if config.name == "sgd":
-                (buffers,) = self._states(parameters, "momentum_buffer") if config.momentum else ([],)
+                (buffers,) = self._states(parameters) if config.momentum else ([],)
                 how |= {"momentum": config.momentum, "dampening": 0.0, "nesterov": False}
                 # From a buffer of zeros the first step is no different.
                 torch._fused_sgd_(moved, by, _as_real(buffers), **how, is_first_step=False)
             else:
-                steps, means, squares = self._states(parameters, "step", "exp_avg", "exp_avg_sq")
+                steps, means, squares = self._states(parameters)
                 torch._foreach_add_(steps, 1)
                 beta1, beta2 = group["betas"]
                 how |= {"beta1": beta1, "beta2": beta2, "eps": _EPSILON, "amsgrad": False}
@@ -62,13 +63,18 @@ class FusedOptimiser:
             for parameter in parameters:
                 torch.autograd.graph.increment_version(parameter)  # which torch's fused kernels leave out
 
-    def _states(self, parameters: list[Tensor], *names: str) -> list[list[Tensor]]:
-        """What is remembered of every parameter under these names, from the first time on: zeros."""
+    def prepare(self) -> None:
+        """Remember zeros of every parameter, as a first step would, so that a checkpoint can be copied in."""
+        if self._config.name != "sgd" or self._config.momentum:
+            self._states(self.param_groups[0]["params"])
+
+    def _states(self, parameters: list[Tensor]) -> list[list[Tensor]]:
+        """What is remembered of every parameter, name by name; from the first time on, zeros."""
         for one in parameters:
             if one not in self.state:
                 step = torch.zeros((), dtype=torch.float32, device=one.device)
-                self.state[one] = {name: step if name == "step" else torch.zeros_like(one) for name in names}
-        return [[self.state[one][name] for one in parameters] for name in names]
+                self.state[one] = {name: step if name == "step" else torch.zeros_like(one) for name in self._names}
+        return [[self.state[one][name] for one in parameters] for name in self._names]
 
 
 def _as_real(tensors: list[Tensor]) -> list[Tensor]:

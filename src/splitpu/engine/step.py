@@ -103,17 +103,6 @@ class Step:
         """Everything a step changes, by name."""
         return training_tensors(self.module, self.optimiser, self.average)
 
-    def prepare_optimiser_state(self) -> None:
-        """Make the optimiser allocate its state without moving anything, so that a checkpoint can be copied in."""
-        if self.optimiser.state:
-            return
-        before = copied(self.live_tensors())
-        for group in self.optimiser.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = torch.zeros_like(parameter)
-        self.optimiser.step()
-        self._restore(before)
-
     def _in_pieces(self, pieces: int) -> LighterForward:
         some = torch.arange(min(4, len(self.rows)), device=self.hardware.device)
         return LighterForward(self.module, pieces, self.views.plain(self.rows.gather(some)))

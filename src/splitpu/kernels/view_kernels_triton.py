@@ -42,6 +42,12 @@ def _between(start, end, weight):
 
 
 @triton.jit
+def _all_between(start, red, green, blue, weight):
+    red, green, blue = _between(start, red, weight), _between(start, green, weight), _between(start, blue, weight)
+    return _in_unit_range(red), _in_unit_range(green), _in_unit_range(blue)
+
+
+@triton.jit
 def _grey(red, green, blue):
     return red * 0.299 + green * 0.587 + blue * 0.114
 
@@ -166,27 +172,14 @@ def _view(images, drawn, strengths, height, width, cut_side, changes, kind):
         if colours != 0:
             if kind.brightens:
                 factor = _factor(draws, colours, image, 0, numbers, brightness, changed, 1.0)
-                red, green, blue = (
-                    _in_unit_range(red * factor),
-                    _in_unit_range(green * factor),
-                    _in_unit_range(blue * factor),
-                )
+                red, green, blue = _all_between(0.0, red, green, blue, factor)
             if kind.contrasts:
                 factor = _factor(draws, colours, image, 1, numbers, contrast, changed, 1.0)
                 centre = _mean_over(_grey(red, green, blue), inside)
-                red, green, blue = (
-                    _in_unit_range(_between(centre, red, factor)),
-                    _in_unit_range(_between(centre, green, factor)),
-                    _in_unit_range(_between(centre, blue, factor)),
-                )
+                red, green, blue = _all_between(centre, red, green, blue, factor)
             if kind.saturates:
                 factor = _factor(draws, colours, image, 2, numbers, saturation, changed, 1.0)
-                grey = _grey(red, green, blue)
-                red, green, blue = (
-                    _in_unit_range(_between(grey, red, factor)),
-                    _in_unit_range(_between(grey, green, factor)),
-                    _in_unit_range(_between(grey, blue, factor)),
-                )
+                red, green, blue = _all_between(_grey(red, green, blue), red, green, blue, factor)
             if kind.turns_hue:
                 turn = _factor(draws, colours, image, 3, numbers, hue, changed, 0.0)
                 red, green, blue = _turned_hue(red, green, blue, turn)
