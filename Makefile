@@ -39,8 +39,8 @@ CLUSTER := .venv-cluster
 cluster:
 	test -x $(CLUSTER)/bin/pytest || $(PYTHON) -m venv $(CLUSTER)
 	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt -e '.[cluster,images,tables]' pytest hypothesis
-	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py tests/runs/test_scoring.py "tests/test_tutorials.py::test_every_block_runs[cluster]"
+	$(CLUSTER)/bin/python -m pip install --quiet -c constraints.txt -e '.[cluster,images,tables]' 'ray[train]' pytest hypothesis
+	OMP_NUM_THREADS=1 $(CLUSTER)/bin/pytest tests/runs/test_cluster.py tests/runs/test_scoring.py tests/test_tutorials.py -k 'not every_block or cluster or processes'
 
 # The site of docs/, with the Python reference from the docstrings, into build/site; a warning ends the build.
 SITE := .venv-docs

@@ -24,8 +24,9 @@ from splitpu.networks.encoders import is_encoder
 
 ROOT = Path(__file__).parent.parent
 GUIDES = ("docs/GUIDE.md", "docs/CLUSTER.md", "docs/FIGURES.md", "docs/FILES.md", "docs/LIMITS.md")
-COMMAND_PAGES = ("README.md", *GUIDES, "CONTRIBUTING.md")
-PAGES = (*COMMAND_PAGES, "docs/ARCHITECTURE.md", "CHANGELOG.md")
+COMMAND_PAGES = ("README.md", "docs/index.md", *GUIDES, "CONTRIBUTING.md")
+SITE = tuple(sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
+PAGES = tuple(dict.fromkeys((*COMMAND_PAGES, *SITE, "CHANGELOG.md")))
 
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", flags=re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
@@ -123,6 +124,8 @@ def test_links_lead_somewhere(page: str) -> None:
         path, _, anchor = target.partition("#")
         there = (ROOT / page).parent / path if path else ROOT / page
         assert there.exists(), f"{page} links to {target}"
+        if page in SITE:
+            assert there.resolve().is_relative_to(ROOT / "docs"), f"{page} links to {target}, which is not on the site"
         if anchor:
             headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), flags=re.MULTILINE)
             assert anchor in {anchor_of(heading) for heading in headings}, f"{page} links to {target}"
@@ -157,3 +160,9 @@ def test_the_python_example_runs_and_the_student_is_good() -> None:
     figures = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert float(figures["student"]) > 0.9
     assert 0 < int(figures["hard"].split()[0]) < 396
+
+
+def test_every_page_is_on_the_site() -> None:
+    """In the navigation, that is; a page that is not there is found by nobody."""
+    named = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(f"docs/{name}" for name in named) == sorted(SITE)
