@@ -33,7 +33,7 @@ ray = pytest.importorskip("ray", reason="no Ray here: `make cluster` installs it
 PATIENCE = 400  # seconds; two nodes and their workers have to be started on a machine that may be busy
 QUICK = ["--set", "base.epochs=5", "--set", "engine.threads=1"]
 # Enough that a worker can be killed in the middle, and that one node does not end all before the other has started.
-SLOW = ["--set", "base.epochs=1500", "--set", "engine.threads=1"]
+SLOW = ["--set", "base.epochs=800", "--set", "engine.threads=1"]
 ASKED = ["--method", "nnpu,naive", "--seeds", "0,3", "--prior", "0.5", *SLOW]
 SAME = ("model.safetensors", "config.toml", "scores.csv")
 
@@ -107,13 +107,14 @@ def test_compare_over_two_nodes_is_the_one_in_turn_though_a_worker_is_killed(
 ) -> None:
     out = tmp_path / "compared"
     process = start("compare", in_turn / "rows.npz", *ASKED, "--out", out, "--ray", cluster.address)
-    wait_until(lambda: len(set(workers(cluster).values())) == 2 and begun(out) == 2, process)
+    wait_until(lambda: len(set(workers(cluster).values())) == 2 and begun(out) >= 2, process)
+    assert len(workers(cluster)) == 2  # as many as there are CPUs, though units wait for the post now and then
     kill_one(cluster)
     said, noted = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, noted
     assert "its worker was lost; it goes on from its last checkpoint" in noted, noted
     every = sorted((method, seed) for method in ("naive", "nnpu") for seed in (0, 3))
-    told = re.findall(r"(\w+), seed (\d)  \w+: 1500 epochs", noted)
+    told = re.findall(r"(\w+), seed (\d)  \w+: 800 epochs", noted)
     assert sorted({(method, int(seed)) for method, seed in told}) == every, noted
     assert "nnpu" in said and "accuracy" in said and "raylet" not in said
     lines = [json.loads(line) for line in (out / "runs.jsonl").read_text().splitlines()]
@@ -130,7 +131,7 @@ def test_seeds_stop_at_ctrl_c_and_resume(cluster: Any, tmp_path: Path) -> None:
     data, out = write_npz(tmp_path / "rows.npz"), tmp_path / "seeds"
     words = ["--method", "nnpu", "--set", "base.epochs=2000", "--set", "engine.threads=1"]
     process = start("fit", data, "--seeds", "0,1,2", "--out", out, "--prior", 0.5, *words, "--ray", cluster.address)
-    wait_until(lambda: len(workers(cluster)) == 2 and begun(out) == 2, process)
+    wait_until(lambda: len(workers(cluster)) == 2 and begun(out) >= 2, process)
     process.send_signal(signal.SIGINT)
     _, noted = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 and "splitpu resume" in noted, noted
